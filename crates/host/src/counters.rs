@@ -81,6 +81,14 @@ pub fn read_host() -> CounterSet {
 }
 
 /// Clock ticks per second in `/proc`.
+/// pCPU time that a process and the children that it has waited for have used, s; absent
+/// where there is no such process.
+#[must_use]
+pub fn process_run_s(pid: u32) -> Option<f64> {
+    let stat = crate::proc::stat(pid)?;
+    Some((stat.used_ticks + stat.children_ticks) as f64 / ticks_per_second())
+}
+
 pub(crate) fn ticks_per_second() -> f64 {
     rustix::param::clock_ticks_per_second() as f64
 }

@@ -17,6 +17,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -194,8 +195,8 @@ impl KernelDisk {
     ///
     /// # Errors
     /// [`KernelDiskError`].
-    pub fn null_blk(mib: u64, number: u32, owner: &Owner) -> Result<Self, KernelDiskError> {
-        let name = name(owner, number);
+    pub fn null_blk(mib: u64, owner: &Owner) -> Result<Self, KernelDiskError> {
+        let name = name(owner, next());
         Self::made(NULL_BLK, MAKE_NULL_BLK, &[name, mib.to_string()], owner)
     }
 
@@ -217,10 +218,10 @@ impl KernelDisk {
         path: &Path,
         bytes: u64,
         serial: &str,
-        number: u32,
         owner: &Owner,
     ) -> Result<Self, KernelDiskError> {
         let is_block = fs::metadata(path).is_ok_and(|file| file.file_type().is_block_device());
+        let number = next();
         let words = [
             name(owner, number),
             if is_block { "iblock" } else { "fileio" }.to_owned(),
@@ -338,6 +339,12 @@ fn has_module(module: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
+/// A number that none of this process' disks has.
+fn next() -> u32 {
+    static MADE_SO_FAR: AtomicU32 = AtomicU32::new(0);
+    MADE_SO_FAR.fetch_add(1, Ordering::Relaxed) % 128
+}
+
 fn name(owner: &Owner, number: u32) -> String {
     format!("{}{number:x}", names_of(owner))
 }
@@ -436,7 +443,7 @@ fn left_below(configfs: &Path, wanted: &dyn Fn(&str) -> bool) -> Vec<Leftover> {
 
 /// A backstore adapter's number that no other run has.
 fn adapter(owner: &Owner, number: u32) -> u32 {
-    owner.pid.wrapping_mul(64).wrapping_add(number % 64)
+    owner.pid.wrapping_mul(128).wrapping_add(number % 128)
 }
 
 /// A target's name: NAA 5 of LIO's vendor and nine digits, an odd number. Its

@@ -119,7 +119,8 @@ pub fn check(vhost: bool) -> Result<(), NetworkError> {
 }
 
 /// Where `program` is; root's folders count, whoever asks.
-pub(crate) fn find(program: &str) -> Option<PathBuf> {
+#[must_use]
+pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
     let mut folders = std::env::split_paths(&path).chain(usual);

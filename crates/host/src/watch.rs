@@ -18,8 +18,8 @@ use record::HostWatch;
 use topology::PcpuSet;
 
 use crate::affinity::set_thread_affinity;
+use crate::counters;
 use crate::counters::ticks_per_second;
-use crate::{counters, proc};
 
 /// How long a canary is watched. Shorter pieces are at the mercy of one timer
 /// interrupt; longer ones delay the trials.
@@ -94,8 +94,7 @@ impl Moment {
             canary_s: None,
             clock_hz: clock_hz(root, pcpus),
             busy_steal_s: stat.and_then(|text| busy_steal_s(&text, pcpus)),
-            own_s: proc::stat(std::process::id())
-                .map(|stat| (stat.used_ticks + stat.children_ticks) as f64 / ticks_per_second()),
+            own_s: counters::process_run_s(std::process::id()),
             throttles: throttles(root, pcpus),
             pressure_memory_s: host.get("host.pressure_memory_s"),
             pressure_io_s: host.get("host.pressure_io_s"),

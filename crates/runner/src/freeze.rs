@@ -1,12 +1,13 @@
 //! From a study and a machine to a frozen plan, or to everything that stands
 //! in the way.
 
+mod disk;
 mod kubevirt;
 mod measured;
 mod on_host;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use guest::libvirt::LibvirtFacts;
@@ -26,7 +27,7 @@ use crate::plan::{
 use crate::shown;
 use crate::study::{
     LONGEST_LIMIT_S, Load, LoadPlacement, MeasuredPlacement, NetworkKind, NetworkPatch, RunsOn,
-    Stress, Study, StudyDisk, StudyNetwork, StudyProblem, StudyWorkload,
+    Stress, Study, StudyNetwork, StudyProblem, StudyWorkload,
 };
 use crate::thin::{self, Task};
 
@@ -264,7 +265,7 @@ impl Freezer<'_> {
             environment: self.machine.environment(variant.on, spec.accel),
             image: variant.vm.image().to_string(),
             network: self.network(written, &variant.network, &spec),
-            disk: self.disk(written, &variant.disk, &spec),
+            disk: self.disk(written, variant.on, &variant.disk, &spec),
             spec,
             further,
             left_out: variant.measured.left_out.clone().unwrap_or_default(),
@@ -481,25 +482,6 @@ impl Freezer<'_> {
             let path = missing.display();
             Some(format!("network.sockets: {path} is not there: start the switch first"))
         }
-    }
-
-    /// How a variant's empty disk is attached, if it can be.
-    fn disk(&mut self, written: &str, changes: &StudyDisk, spec: &VmSpec) -> Option<StudyDisk> {
-        let facts = GuestFacts::alone(spec.vcpus(), spec.accel == Accel::Tcg);
-        let wanted = self.study.workloads.iter().any(|workload| {
-            let params = workload.entry.resolve(&workload.params);
-            params.is_ok_and(|params| workload.entry.scratch_mib(&params, &facts) > 0)
-        });
-        if !wanted {
-            return None;
-        }
-        let disk = self.study.disk.overlay(changes);
-        if let Err(error) = disk.attach(spec, Path::new("/scratch")) {
-            let line = self.study.line_of_variant(written);
-            self.problems
-                .push(StudyProblem { line, message: format!("{written}: [disk]: {error}") });
-        }
-        Some(disk)
     }
 
     /// Whether the host has room for the loads.

@@ -11,10 +11,14 @@ mod others;
 mod placement;
 mod profile;
 mod role_guest;
+mod scratch_disks;
+mod storage_daemon;
 mod switch;
 mod thin;
 mod trial;
 mod trial_guests;
+
+pub(crate) use storage_daemon::STORAGE_DAEMON;
 
 use std::path::PathBuf;
 

@@ -130,6 +130,12 @@ impl CatalogueEntry {
         (self.beside.scratch_mib)(params, facts)
     }
 
+    /// Disks that it wants themselves, without a file system; 0 for none.
+    #[must_use]
+    pub fn raw_disks(&self, params: &Params) -> u32 {
+        (self.beside.raw_disks)(params)
+    }
+
     /// The role of the VM under test where a study names none.
     #[must_use]
     pub fn under_test(&self) -> UnderTest {

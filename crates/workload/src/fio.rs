@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
-use crate::roles::{GuestStep, RoleCommands, SCRATCH};
+use crate::roles::{GuestStep, RAW_DISK, RoleCommands, SCRATCH};
 
 const fn rate(name: &'static str, unit: &'static str, help: &'static str) -> MetricDef {
     MetricDef::new(name, unit, Better::Higher, MetricKind::Rate, help)
@@ -32,18 +32,26 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     summary: "Requests to a scratch disk: sequential or random, read or write (fio)",
     about: "Every job works on a file of its own, made before the first run. With `direct` the \
             guest's page cache takes no part, so each request reaches the virtual disk. `depth` \
-            is how many requests a job has on the way; `sync` has one, whatever it says.",
+            is how many requests a job has on the way; `sync` has one, whatever it says. With \
+            `disks` the requests go to so many empty disks themselves, without a file system \
+            between: each is written once before the first run, and every job asks all of them in \
+            turn.",
     measures: "The virtual disk: bus, cache mode, aio, queues, iothreads, interrupts.",
     needs: &["fio"],
     beside: RoleCommands {
         setup: |params, _| {
+            if raw_disks(params) > 0 {
+                return fill(params);
+            }
             let mut argv = vec!["fio".to_owned(), "--create_only=1".to_owned()];
             argv.extend(job(params));
             vec![GuestStep::Run(argv), GuestStep::run(["sync"])]
         },
-        scratch_mib: |params, _| {
-            (params.int("jobs") * params.int("size_mib")) as u64 * 21 / 20 + 64
+        scratch_mib: |params, _| match raw_disks(params) {
+            0 => (params.int("jobs") * params.int("size_mib")) as u64 * 21 / 20 + 64,
+            _ => params.int("size_mib") as u64,
         },
+        raw_disks,
         ..RoleCommands::NOTHING
     },
     params: &[
@@ -57,7 +65,9 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         Param::int("block_kib", (1, 1 << 16), 4, "Size of a request").unit("KiB"),
         Param::int("depth", (1, 4096), 32, "Requests on the way in one job"),
         Param::int("jobs", (1, 1024), 1, "Jobs at once"),
-        Param::int("size_mib", (1, 1 << 24), 1024, "Size of one job's file").unit("MiB"),
+        Param::int("size_mib", (1, 1 << 24), 1024, "Size of one job's file, or of a disk")
+            .unit("MiB"),
+        Param::int("disks", (0, 16), 0, "Disks that are asked themselves; 0 is files on one"),
         Param::int("time_s", (1, 86_400), 30, "How long").unit("s"),
         Param::int("ramp_s", (0, 3600), 2, "How long before that nothing counts").unit("s"),
         Param::bool("direct", true, "Past the guest's page cache (O_DIRECT)"),
@@ -96,22 +106,47 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     },
 };
 
+/// How many disks are asked themselves.
+fn raw_disks(params: &Params) -> u32 {
+    u32::try_from(params.int("disks")).unwrap_or(0)
+}
+
+/// The disks, as fio has a list of files.
+fn disk_list(params: &Params) -> String {
+    let all: Vec<String> =
+        (1..=raw_disks(params)).map(|number| format!("{RAW_DISK}{number}")).collect();
+    all.join(":")
+}
+
+/// Writes each disk once: what was never written is answered without being read.
+fn fill(params: &Params) -> Vec<GuestStep> {
+    let argv = ["fio", "--name=fill", "--rw=write", "--bs=1m", "--ioengine=psync", "--direct=1"];
+    let mut argv: Vec<String> = argv.map(str::to_owned).into();
+    argv.push(format!("--filename={}", disk_list(params)));
+    vec![GuestStep::Run(argv)]
+}
+
 fn job(params: &Params) -> Vec<String> {
-    let mut argv = vec![
-        "--name=vmlab".to_owned(),
-        format!("--directory={SCRATCH}"),
+    let target = match raw_disks(params) {
+        0 => {
+            vec![format!("--directory={SCRATCH}"), format!("--size={}m", params.int("size_mib"))]
+        }
+        _ => vec![format!("--filename={}", disk_list(params))],
+    };
+    let mut argv = vec!["--name=vmlab".to_owned()];
+    argv.extend(target);
+    argv.extend([
         format!("--rw={}", params.text("operation")),
         format!("--ioengine={}", params.text("engine")),
         format!("--bs={}k", params.int("block_kib")),
         format!("--iodepth={}", params.int("depth")),
         format!("--numjobs={}", params.int("jobs")),
-        format!("--size={}m", params.int("size_mib")),
         "--time_based".to_owned(),
         format!("--runtime={}", params.int("time_s")),
         "--group_reporting".to_owned(),
         // One seed, so that every boot asks for the same blocks.
         "--randseed=1".to_owned(),
-    ];
+    ]);
     if params.int("ramp_s") > 0 {
         argv.push(format!("--ramp_time={}", params.int("ramp_s")));
     }

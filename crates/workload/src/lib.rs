@@ -70,7 +70,9 @@ pub use entry::{
 pub use param::ParamValue;
 pub use params::{ParamError, Params, near};
 pub use parse::{CommandOutput, ParseError, ParsedOutput, Stream};
-pub use roles::{Daemon, FULL_IMAGE, GuestStep, Ready, RoleCommands, SCRATCH, Server, UnderTest};
+pub use roles::{
+    Daemon, FULL_IMAGE, GuestStep, RAW_DISK, Ready, RoleCommands, SCRATCH, Server, UnderTest,
+};
 
 /// Every benchmark, in the order of the documentation.
 pub static CATALOGUE: &[&CatalogueEntry] = &[

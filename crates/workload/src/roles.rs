@@ -11,6 +11,10 @@ use crate::params::Params;
 /// Where a benchmark finds its empty file system, if it asks for one.
 pub const SCRATCH: &str = "/scratch";
 
+/// Where it finds its empty disks, if it wants those themselves; their numbers follow,
+/// from 1.
+pub const RAW_DISK: &str = "/dev/vmlab-disk";
+
 /// The builtin image with a compiler, Linux' source and a database.
 pub const FULL_IMAGE: &str = "debian-12-full";
 
@@ -24,6 +28,9 @@ pub struct RoleCommands {
     /// Size of the empty disk that the role which keeps data finds mounted at
     /// [`SCRATCH`], MiB: the server's, where there is one. 0 for none.
     pub scratch_mib: fn(&Params, &GuestFacts) -> u64,
+    /// Disks of that size that are asked themselves, at [`RAW_DISK`] with their numbers
+    /// from 1, in the place of a file system. 0 for none.
+    pub raw_disks: fn(&Params) -> u32,
     /// The other role, of benchmarks that have two.
     pub server: Option<Server>,
     /// True if of the builtin images only those with a compiler and a database
@@ -33,8 +40,13 @@ pub struct RoleCommands {
 
 impl RoleCommands {
     /// A benchmark that is a command and nothing else.
-    pub const NOTHING: Self =
-        Self { setup: |_, _| Vec::new(), scratch_mib: |_, _| 0, server: None, full_image: false };
+    pub const NOTHING: Self = Self {
+        setup: |_, _| Vec::new(),
+        scratch_mib: |_, _| 0,
+        raw_disks: |_| 0,
+        server: None,
+        full_image: false,
+    };
 }
 
 /// The role that is spoken to. The other one, which runs the command and

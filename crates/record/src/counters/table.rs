@@ -255,6 +255,12 @@ pub const COUNTERS: &[Counter] = &[
         source: "/proc/pressure/io some total",
     },
     Counter {
+        name: "disk_server.run_s",
+        unit: "s",
+        meaning: "Time that storage daemons of vhost-user disks ran on a pCPU",
+        source: "/proc/<pid>/stat utime and stime",
+    },
+    Counter {
         name: "load.run_s",
         unit: "s",
         meaning: "Time that the generated host load ran on a pCPU",

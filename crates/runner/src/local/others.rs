@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use guest::Cancel;
-use host::scratch::Scratch;
 use record::{Failure, FailureKind};
 use workload::GuestFacts;
 
@@ -12,15 +11,16 @@ use super::exec_target::ExecTarget;
 use super::exec_target::Threads;
 use super::failure::failure;
 use super::role_guest::RoleGuest;
-use super::{LocalLab, load_failure, placement, trial_guests};
-use crate::study::{LONGEST_LIMIT_S, Load, OtherVms, StudyDisk};
+use super::scratch_disks::ScratchDisks;
+use super::{LocalLab, placement, trial_guests};
+use crate::study::{DiskWish, LONGEST_LIMIT_S, Load, OtherVms, StudyDisk};
 
 /// A VM that repeats a workload; ended on drop.
 #[derive(Debug)]
 pub(super) struct OtherVm {
     guest: RoleGuest,
-    /// The empty disk that its workload wants, gone after the VM.
-    _scratch: Option<Scratch>,
+    /// The empty disks that its workload wants, gone after the VM.
+    _scratch: Option<ScratchDisks>,
     name: String,
     console_log: PathBuf,
 }
@@ -51,16 +51,13 @@ impl OtherVm {
         let params = entry.resolve(&vms.params).map_err(|error| missing(error.to_string()))?;
         let emulated = lab.plan.environment().is_emulated_time();
         let facts = GuestFacts::alone(spec.vcpus(), emulated);
-        let mib = entry.scratch_mib(&params, &facts);
-        let scratch = (mib > 0).then(|| Scratch::new(mib)).transpose();
-        let scratch = scratch.map_err(|error| missing(load_failure(&error).detail))?;
-        let spec = match &scratch {
-            Some(scratch) => &StudyDisk::default()
-                .attach(spec, &scratch.path())
-                .map_err(|error| missing(error.to_string()))?,
-            None => spec,
-        };
         let name = format!("other-{number}");
+        let wish = DiskWish::of(entry, &params, &facts);
+        let made = wish.map(|wish| ScratchDisks::new(lab, &StudyDisk::default(), wish, &name));
+        let scratch = made.transpose().map_err(failed)?;
+        let with_disks = scratch.as_ref().map(|disks| disks.attach(spec)).transpose();
+        let with_disks = with_disks.map_err(failed)?;
+        let spec = with_disks.as_ref().unwrap_or(spec);
         let console_log = lab.runtime.path().join(format!("{name}.console"));
         let mut vm = trial_guests::start_alone(lab, spec, &name, &console_log).map_err(failed)?;
         placement::pin(Threads::of(&vm), spec).map_err(failed)?;
@@ -72,8 +69,9 @@ impl OtherVm {
         // Both roles, of workloads that have two.
         let limit_s = (entry.duration_s(&params, &facts) * 10.0 + 60.0).min(LONGEST_LIMIT_S);
         let limit = Duration::from_secs_f64(limit_s);
+        let disks = scratch.as_ref().map(ScratchDisks::seen);
         let prepared =
-            guest.prepare_alone((entry, &params), spec.arch, scratch.is_some(), limit, &lab.cancel);
+            guest.prepare_alone((entry, &params), spec.arch, disks.as_ref(), limit, &lab.cancel);
         prepared.map_err(failed)?;
         let argv = entry.command(&params, &facts);
         guest.must(entry.name, argv.clone(), limit, &lab.cancel).map_err(failed)?;

@@ -9,12 +9,12 @@ use host::counters::tracing::{ExitCounter, Tracing, TracingError};
 use host::counters::{self, VmThreads};
 use record::{CounterSet, Failure, FailureKind};
 use vmconfig::Arch;
-use workload::{CatalogueEntry, GuestFacts, GuestStep, Params, SCRATCH, UnderTest};
+use workload::{CatalogueEntry, GuestFacts, GuestStep, Params, RAW_DISK, SCRATCH, UnderTest};
 
 use super::exec_target::{ExecTarget, Stopped};
 use super::failure::failure;
+use super::scratch_disks::SeenDisks;
 use crate::probe;
-use crate::study::SERIAL;
 
 /// Lines of a failed program's output that its failure shows.
 const LAST_WORDS_LINES: usize = 5;
@@ -206,17 +206,17 @@ impl RoleGuest {
     }
 
     /// Does what `entry` wants of a guest that has all its roles, each step in at most
-    /// `limit`; `scratch` says whether there is an empty disk.
+    /// `limit`; `disks` are the empty ones that it has.
     pub(super) fn prepare_alone(
         &mut self,
         (entry, params): (&CatalogueEntry, &Params),
         arch: Arch,
-        scratch: bool,
+        disks: Option<&SeenDisks>,
         limit: Duration,
         cancel: &Cancel,
     ) -> Result<(), Failure> {
-        if scratch {
-            self.mount_scratch(cancel)?;
+        if let Some(disks) = disks {
+            self.find_disks(disks, cancel)?;
         }
         let server = entry.beside.server.as_ref().map_or(&[][..], |server| server.needs);
         if entry.needs.iter().chain(server).any(|need| *need == probe::PROGRAM) {
@@ -241,25 +241,40 @@ impl RoleGuest {
         self.must_with(&format!("writing {path}"), command, cancel).map(drop)
     }
 
-    /// Mounts the empty disk; the host finds it mounted.
-    pub(super) fn mount_scratch(&mut self, cancel: &Cancel) -> Result<(), Failure> {
+    /// Gives the empty disks their names, or mounts the one with a file system; the host
+    /// finds that mounted.
+    pub(super) fn find_disks(&mut self, disks: &SeenDisks, cancel: &Cancel) -> Result<(), Failure> {
         if self.place.vm().is_none() {
             return Ok(());
         }
-        // No udev runs in the builtin images: drivers are asked for. Inode
-        // tables that mke2fs left for later must not be written meanwhile.
+        // No udev runs in the builtin images: drivers are asked for. A SCSI disk's number
+        // stands between bytes of its page. Inode tables that mke2fs left for later must
+        // not be written meanwhile.
         let script = "for module in virtio_blk virtio_scsi ahci sd_mod ext4; do\n\
             modprobe $module 2>/dev/null || :\ndone\n\
-            found=\n\
+            raw=$1 folder=$2 number=0 taken=\nshift 2\n\
+            for serial; do\nnumber=$((number + 1)) found=\n\
             until [ -n \"$found\" ]; do\n\
             for device in /sys/block/*; do\n\
-            if grep -qs \"$1\" $device/serial $device/device/vpd_pg80; then\n\
-            found=/dev/${device##*/}\nfi\ndone\n\
+            name=${device##*/}\n\
+            case \" $taken \" in *\" $name \"*) continue ;; esac\n\
+            said=$(cat $device/serial $device/device/vpd_pg80 2>/dev/null | tr -dc 'a-z0-9_-')\n\
+            case $said in *$serial) found=$name; break ;; esac\n\
+            done\n\
             [ -n \"$found\" ] || sleep 0.1\n\
             done\n\
-            mkdir -p \"$2\" && mount -t ext4 -o noinit_itable \"$found\" \"$2\" && chmod 1777 \"$2\"";
-        let argv = ["sh", "-c", script, "sh", SERIAL, SCRATCH];
-        self.must("mounting the scratch disk", argv, MOMENT, cancel).map(drop)
+            taken=\"$taken $found\"\n\
+            if [ $raw = raw ]; then\n\
+            ln -sf \"/dev/$found\" \"$folder$number\"\n\
+            else\n\
+            mkdir -p \"$folder\" && mount -t ext4 -o noinit_itable \"/dev/$found\" \"$folder\" \\\n\
+            && chmod 1777 \"$folder\" || exit\n\
+            fi\n\
+            done";
+        let (kind, folder) = if disks.raw { ("raw", RAW_DISK) } else { ("mounted", SCRATCH) };
+        let mut argv = ["sh", "-c", script, "sh", kind, folder].map(str::to_owned).to_vec();
+        argv.extend(disks.serials.iter().cloned());
+        self.must("finding the empty disks", argv, MOMENT, cancel).map(drop)
     }
 
     /// Gives the interface with address `mac` its address, and returns once

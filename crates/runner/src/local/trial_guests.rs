@@ -10,7 +10,6 @@ use std::time::Duration;
 use guest::{Cancel, Launch, OwnedVm};
 use host::counters::tracing::{Tracing, TracingError};
 use host::sandbox::{Sandbox, SandboxRequest};
-use host::scratch::Scratch;
 use record::{CounterSet, Failure, FailureKind, PEER};
 use topology::PcpuSet;
 use vmconfig::{CacheMode, VmSpec, qemu};
@@ -20,12 +19,13 @@ use super::between::{ADDRESSES, Between, MACS, OTHER, Plug, UNDER_TEST};
 use super::exec_target::ExecTarget;
 use super::failure::failure;
 use super::role_guest::{GuestName, RoleGuest, named};
+use super::scratch_disks::ScratchDisks;
 use super::switch::RunningSwitch;
 use super::thin::ThinPlace;
 use super::{LocalLab, domain, load_failure, placement};
 use crate::plan::{PlanVariant, PlanWorkload};
 use crate::probe;
-use crate::study::{RunsOn, StudyDisk, StudyNetwork};
+use crate::study::{DiskWish, RunsOn, StudyDisk, StudyNetwork};
 use crate::thin::is_thin;
 
 /// What the VM under test and the one with the other role are called in files.
@@ -51,8 +51,8 @@ pub(super) struct TrialGuests {
     /// names of their VMs.
     pub(super) other_args: BTreeMap<String, String>,
     roles: UnderTest,
-    /// The empty disk of the guest that keeps data.
-    scratch: Option<Scratch>,
+    /// The empty disks of the guest that keeps data.
+    scratch: Option<ScratchDisks>,
     between: Between,
 }
 
@@ -60,8 +60,8 @@ pub(super) struct TrialGuests {
 #[derive(Debug)]
 pub(super) struct FurtherVm {
     pub(super) guest: RoleGuest,
-    /// Its empty disk, gone after the VM.
-    scratch: Option<Scratch>,
+    /// Its empty disks, gone after the VM.
+    scratch: Option<ScratchDisks>,
     /// Whether what it does and says is left out of what is measured.
     pub(super) left_out: bool,
 }
@@ -218,9 +218,9 @@ impl TrialGuests {
         let TrialParts { entry, params, .. } = trial;
         let arch = trial.variant.spec.arch;
         if self.other.is_none() {
-            let scratch = self.scratch.is_some();
+            let disks = self.scratch.as_ref().map(ScratchDisks::seen);
             let prepared = self.in_each(|guest| {
-                guest.prepare_alone((entry, params), arch, scratch, limit, cancel)
+                guest.prepare_alone((entry, params), arch, disks.as_ref(), limit, cancel)
             });
             return prepared.map(drop);
         }
@@ -232,9 +232,9 @@ impl TrialGuests {
             let wait_for = Some(theirs.as_str());
             self.under_test.connect(MACS[UNDER_TEST], &mine, wait_for, limit, cancel)?;
         }
-        if self.scratch.is_some() {
+        if let Some(disks) = self.scratch.as_ref().map(ScratchDisks::seen) {
             let owner = if entry.beside.server.is_some() { self.server() } else { self.client() };
-            owner.mount_scratch(cancel)?;
+            owner.find_disks(&disks, cancel)?;
         }
         if let Some(server) = &entry.beside.server {
             let guest = self.server();
@@ -334,6 +334,10 @@ impl TrialGuests {
         if let Some(switch) = &self.between.switch {
             all.merge(switch.counters()?);
         }
+        let measured = self.further.iter().filter(|vm| !vm.left_out).map(|vm| &vm.scratch);
+        for disks in measured.chain([&self.scratch]).flatten() {
+            all.add_all(disks.counters());
+        }
         Ok(all)
     }
 
@@ -396,34 +400,31 @@ impl FurtherVm {
         let name = Some(GuestName::Number(number));
         let emulated = trial.variant.environment.is_emulated_time();
         let facts = GuestFacts::alone(spec.vcpus(), emulated);
-        let scratch = scratch_of(trial, &facts).map_err(|failure| named(name, failure))?;
-        let with_disk = match &scratch {
-            Some(scratch) => Some(attach(trial.variant.disk.as_ref(), spec, scratch)?),
-            None => None,
-        };
+        let files = further_name(number);
+        let disk = trial.variant.disk.as_ref();
+        let scratch = scratch_of(lab, trial, disk, &facts, &files);
+        let scratch = scratch.map_err(|failure| named(name, failure))?;
+        let with_disk = scratch.as_ref().map(|disks| disks.attach(spec)).transpose()?;
         let spec = with_disk.as_ref().unwrap_or(spec);
-        let (place, args) = in_vm(lab, spec, &further_name(number), None)
-            .map_err(|failure| named(name, failure))?;
+        let (place, args) =
+            in_vm(lab, spec, &files, None).map_err(|failure| named(name, failure))?;
         let left_out = trial.variant.left_out.contains(&number);
         Ok((Self { guest: RoleGuest::new(place, facts, name), scratch, left_out }, args))
     }
 }
 
-/// The empty disk that the workload wants, if it does.
-fn scratch_of(trial: &TrialParts<'_>, facts: &GuestFacts) -> Result<Option<Scratch>, Failure> {
-    let mib = trial.entry.scratch_mib(&trial.params, facts);
-    let scratch = (mib > 0).then(|| Scratch::new(mib)).transpose();
-    scratch.map_err(|error| refused(load_failure(&error).detail))
-}
-
-/// `spec` with its empty disk.
-fn attach(disk: Option<&StudyDisk>, spec: &VmSpec, scratch: &Scratch) -> Result<VmSpec, Failure> {
-    let attached = disk.cloned().unwrap_or_default().attach(spec, &scratch.path());
-    attached.map_err(|error| refused(format!("[disk]: {error}")))
-}
-
-fn refused(detail: String) -> Failure {
-    Failure { kind: FailureKind::VmRefused, detail }
+/// The empty disks that the workload wants, if it does, as `disk` says, of the VM that
+/// files call `name`.
+fn scratch_of(
+    lab: &LocalLab<'_>,
+    trial: &TrialParts<'_>,
+    disk: Option<&StudyDisk>,
+    facts: &GuestFacts,
+    name: &str,
+) -> Result<Option<ScratchDisks>, Failure> {
+    let wish = DiskWish::of(trial.entry, &trial.params, facts);
+    let disk = disk.cloned().unwrap_or_default();
+    wish.map(|wish| ScratchDisks::new(lab, &disk, wish, name)).transpose()
 }
 
 /// Arguments, one a line.
@@ -437,24 +438,28 @@ fn of_peer(counters: CounterSet) -> CounterSet {
     CounterSet(named.collect())
 }
 
-/// The empty disk that the workload wants, if it does; the VM under test, and
-/// the other one if it is that which gets the disk.
+/// The empty disks that the workload wants, if it does; the VM under test, and the
+/// other one if it is that which gets them.
 fn scratch(
     lab: &LocalLab<'_>,
     trial: &TrialParts<'_>,
-) -> Result<(Option<Scratch>, VmSpec, Option<VmSpec>), Failure> {
+) -> Result<(Option<ScratchDisks>, VmSpec, Option<VmSpec>), Failure> {
     let TrialParts { variant, workload, .. } = trial;
     let facts = GuestFacts::alone(variant.spec.vcpus(), variant.environment.is_emulated_time());
-    let Some(scratch) = scratch_of(trial, &facts)? else {
-        return Ok((None, variant.spec.clone(), None));
-    };
     // A server keeps the data; without one there is but one guest.
     let peer = lab.plan.peer.as_ref().filter(|_| !workload.under_test.serves());
+    let (disk, name) = match peer {
+        Some(peer) => (Some(&peer.disk), PEER_VM),
+        None => (variant.disk.as_ref(), UNDER_TEST_VM),
+    };
+    let Some(scratch) = scratch_of(lab, trial, disk, &facts, name)? else {
+        return Ok((None, variant.spec.clone(), None));
+    };
     let (mine, other) = match peer {
-        Some(peer) => (variant.spec.clone(), Some(attach(Some(&peer.disk), &peer.spec, &scratch)?)),
+        Some(peer) => (variant.spec.clone(), Some(scratch.attach(&peer.spec)?)),
         // It mounts the file itself.
         None if variant.on == RunsOn::Host => (variant.spec.clone(), None),
-        None => (attach(variant.disk.as_ref(), &variant.spec, &scratch)?, None),
+        None => (scratch.attach(&variant.spec)?, None),
     };
     Ok((Some(scratch), mine, other))
 }
@@ -464,7 +469,7 @@ fn on_host(
     lab: &LocalLab<'_>,
     variant: &PlanVariant,
     network: Option<&host::network::LabNetwork>,
-    scratch: Option<&Scratch>,
+    scratch: Option<&ScratchDisks>,
 ) -> Result<ExecTarget, Failure> {
     let pins = &variant.spec.pins.vcpus;
     let pcpus = pins.values().fold(PcpuSet::default(), |all, pcpus| all.union(pcpus));
@@ -473,7 +478,7 @@ fn on_host(
     let wanted = SandboxRequest {
         pcpus: &pcpus,
         network: network.map(|network| (network, ADDRESSES[UNDER_TEST])),
-        scratch: scratch.map(|scratch| (scratch, past_cache)),
+        scratch: scratch.and_then(ScratchDisks::file).map(|file| (file, past_cache)),
     };
     let made = Sandbox::new(&wanted, lab.runtime.path(), &lab.owner);
     made.map(ExecTarget::Host).map_err(|error| Failure {

@@ -1,11 +1,22 @@
-//! How the empty disk of workloads that want one is attached.
+//! How the empty disks of workloads that want some are made and attached.
+
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use vmconfig::{CacheMode, Disk, DiskBus, DiskIo, DiskSource, InvalidVm, VmSettings, VmSpec};
+use vmconfig::{
+    CacheMode, Disk, DiskBus, DiskIo, DiskSource, InvalidVm, QueueIothread, VmSettings, VmSpec,
+};
+use workload::{CatalogueEntry, GuestFacts, Params};
 
-/// The serial number by which the guest finds it.
-pub(crate) const SERIAL: &str = "vmlab-scratch";
+/// The serial number by which the guest finds the first; of those that follow, their
+/// number stands behind it.
+const SERIAL: &str = "vmlab-scratch";
+
+/// What QEMU's storage daemon says for all its disks.
+///
+/// Source: QEMU `block/export/vhost-user-blk-server.c`.
+const DAEMON_SERIAL: &str = "vhost_user_blk";
 
 /// A study's `[disk]`, or what a variant changes of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -13,19 +24,121 @@ pub(crate) const SERIAL: &str = "vmlab-scratch";
 pub struct StudyDisk {
     /// How it is attached; virtio-blk if not said.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub bus: Option<DiskBus>,
+    pub bus: Option<StudyBus>,
+    /// What its sectors are kept in; a file if not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backing: Option<DiskBacking>,
     /// What the host's page cache does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheMode>,
-    /// How QEMU reads and writes.
+    /// How QEMU, or its storage daemon, reads and writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io: Option<DiskIo>,
-    /// Number of the iothread that serves it, from 1.
+    /// The iothread that serves it: a number from 1, or `each`, which deals the disks
+    /// out to all iothreads in turn.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub iothread: Option<u32>,
+    pub iothread: Option<StudyIothread>,
+    /// Iothreads that share its queues.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_iothreads: Option<Vec<QueueIothread>>,
     /// Request queues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queues: Option<u32>,
+}
+
+/// How a study's disk is attached, and who serves it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum StudyBus {
+    /// virtio-blk, by QEMU.
+    #[default]
+    VirtioBlk,
+    /// A SCSI disk on a virtio-scsi controller of its own, by QEMU.
+    VirtioScsi,
+    /// AHCI, emulated by QEMU.
+    Sata,
+    /// The old PC's controller, emulated by QEMU.
+    Ide,
+    /// virtio-scsi, by a target of the host's kernel.
+    VhostScsi,
+    /// virtio-blk, by QEMU's storage daemon.
+    VhostUserBlk,
+}
+
+impl StudyBus {
+    /// What the guest sees.
+    fn seen(self) -> DiskBus {
+        match self {
+            Self::VirtioBlk | Self::VhostUserBlk => DiskBus::VirtioBlk,
+            Self::VirtioScsi | Self::VhostScsi => DiskBus::VirtioScsi,
+            Self::Sata => DiskBus::Sata,
+            Self::Ide => DiskBus::Ide,
+        }
+    }
+}
+
+/// What a disk's sectors are kept in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum DiskBacking {
+    /// A file without a name, its blocks allocated.
+    #[default]
+    File,
+    /// Nothing: a null_blk of the host's kernel answers at once and keeps nothing.
+    NullBlk,
+    /// The host's memory: a brd of the host's kernel.
+    Brd,
+    /// Block devices of the host, one a disk. **All on them is lost.**
+    Devices(DiskDevices),
+}
+
+/// Block devices of the host that a study may overwrite.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DiskDevices {
+    /// The devices, `/dev/nvme1n1`.
+    pub paths: Vec<PathBuf>,
+    /// That all on them may be lost; nothing is done unless it is true.
+    #[serde(default)]
+    pub overwrite: bool,
+}
+
+/// Which iothread serves a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum StudyIothread {
+    /// This one, from 1.
+    Number(u32),
+    /// One after the other.
+    Dealt(Each),
+}
+
+/// The word `each`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Each {
+    /// Each disk its own, as far as there are some.
+    Each,
+}
+
+/// What a workload wants of disks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DiskWish {
+    /// How many; at least one.
+    pub(crate) count: u32,
+    /// Of what size each, MiB.
+    pub(crate) mib: u64,
+    /// How many of them without a file system: all, or none.
+    pub(crate) raw: u32,
+}
+
+impl DiskWish {
+    /// What `entry` wants, if it wants any.
+    pub(crate) fn of(entry: &CatalogueEntry, params: &Params, facts: &GuestFacts) -> Option<Self> {
+        let mib = entry.scratch_mib(params, facts);
+        let raw = entry.raw_disks(params);
+        (mib > 0).then_some(Self { count: raw.max(1), mib, raw })
+    }
 }
 
 impl StudyDisk {
@@ -34,28 +147,134 @@ impl StudyDisk {
     pub fn overlay(&self, over: &Self) -> Self {
         Self {
             bus: over.bus.or(self.bus),
+            backing: over.backing.clone().or_else(|| self.backing.clone()),
             cache: over.cache.or(self.cache),
             io: over.io.or(self.io),
-            iothread: over.iothread.or(self.iothread),
+            // One says who serves it in the place of the other.
+            iothread: match over.queue_iothreads {
+                Some(_) => over.iothread,
+                None => over.iothread.or(self.iothread),
+            },
+            queue_iothreads: match over.iothread {
+                Some(_) => over.queue_iothreads.clone(),
+                None => over.queue_iothreads.clone().or_else(|| self.queue_iothreads.clone()),
+            },
             queues: over.queues.or(self.queues),
         }
     }
 
-    /// `spec` with this disk as its last, whose sectors are at `path`.
+    pub(crate) fn bus(&self) -> StudyBus {
+        self.bus.unwrap_or_default()
+    }
+
+    pub(crate) fn backing(&self) -> DiskBacking {
+        self.backing.clone().unwrap_or_default()
+    }
+
+    /// What can't be about `count` such disks, `raw` of which have no file system.
+    pub(crate) fn fault(&self, count: u32, raw: u32) -> Option<String> {
+        match self.backing() {
+            DiskBacking::NullBlk if raw == 0 => Some(
+                "backing = \"null-blk\" keeps nothing, and the workload wants a file system: \
+                 write backing = \"brd\", or params = { disks = 1 } with fio"
+                    .to_owned(),
+            ),
+            DiskBacking::Brd if count > 1 => Some(format!(
+                "backing = \"brd\": a host has one disk in memory at a time, and the study wants \
+                 {count}"
+            )),
+            DiskBacking::Devices(devices) => {
+                let there = devices.paths.len();
+                if !devices.overwrite {
+                    Some(
+                        "backing.devices: all on them will be lost: write overwrite = true if it \
+                         may be"
+                            .to_owned(),
+                    )
+                } else if there < count as usize {
+                    Some(format!("backing.devices names {there}, and the study wants {count}"))
+                } else {
+                    None
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// What stands for `count` disks while a plan is checked.
+    pub(crate) fn stand_ins(&self, count: u32) -> Vec<DiskSource> {
+        (1..=count)
+            .map(|number| match (self.bus(), self.backing()) {
+                (StudyBus::VhostScsi, _) => DiskSource::VhostScsi(format!("naa.{number:016x}")),
+                (StudyBus::VhostUserBlk, _) => {
+                    DiskSource::VhostUser(format!("/scratch{number}.sock").into())
+                }
+                (_, DiskBacking::File) => DiskSource::File(format!("/scratch{number}").into()),
+                _ => DiskSource::Block(format!("/dev/scratch{number}").into()),
+            })
+            .collect()
+    }
+
+    /// `spec` with these disks as its last.
     ///
     /// # Errors
-    /// [`InvalidVm`], if the VM can't have such a disk.
-    pub fn attach(&self, spec: &VmSpec, path: &std::path::Path) -> Result<VmSpec, InvalidVm> {
+    /// [`InvalidVm`], if the VM can't have such disks.
+    pub(crate) fn attach(
+        &self,
+        spec: &VmSpec,
+        sources: Vec<DiskSource>,
+    ) -> Result<VmSpec, InvalidVm> {
         let mut settings: VmSettings = spec.clone().into();
-        settings.disks.push(Disk {
-            bus: self.bus.unwrap_or_default(),
-            cache: self.cache,
-            io: self.io,
-            iothread: self.iothread,
-            queues: self.queues,
-            serial: Some(SERIAL.to_owned()),
-            ..Disk::new(DiskSource::File(path.to_owned()))
-        });
+        for (number, source) in (1..).zip(sources) {
+            let iothread = self.iothread.map(|iothread| match iothread {
+                StudyIothread::Number(number) => number,
+                StudyIothread::Dealt(Each::Each) => (number - 1) % settings.iothreads.max(1) + 1,
+            });
+            let of_daemon = self.bus() == StudyBus::VhostUserBlk;
+            let plain = Disk::new(source);
+            settings.disks.push(Disk {
+                bus: self.bus().seen(),
+                // The storage daemon's affair.
+                cache: self.cache.filter(|_| !of_daemon),
+                io: self.io.filter(|_| !of_daemon),
+                iothread,
+                queue_iothreads: self.queue_iothreads.clone().unwrap_or_default(),
+                queues: self.queues,
+                serial: (!plain.is_served_elsewhere()).then(|| serial(number)),
+                ..plain
+            });
+        }
         VmSpec::new(settings)
+    }
+
+    /// The serial numbers that the guest sees, in the order of the disks.
+    pub(crate) fn serials(&self, count: u32) -> Vec<String> {
+        let of_daemon = self.bus() == StudyBus::VhostUserBlk;
+        let all = (1..=count).map(serial);
+        all.map(|own| if of_daemon { DAEMON_SERIAL.to_owned() } else { own }).collect()
+    }
+}
+
+/// The serial number of disk `number`, from 1.
+pub(crate) fn serial(number: u32) -> String {
+    if number == 1 { SERIAL.to_owned() } else { format!("{SERIAL}-{number}") }
+}
+
+/// Whether `path` is a block device of which nothing is in use.
+pub(crate) fn is_free(path: &Path) -> Result<(), String> {
+    use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+    let shown = path.display();
+    let found = std::fs::metadata(path).map_err(|error| format!("{shown}: {error}"))?;
+    if !found.file_type().is_block_device() {
+        return Err(format!("{shown} is no block device"));
+    }
+    let exclusive = i32::try_from(rustix::fs::OFlags::EXCL.bits()).unwrap_or(0);
+    let opened = std::fs::OpenOptions::new().read(true).custom_flags(exclusive).open(path);
+    match opened {
+        Ok(_) => Ok(()),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error()) => {
+            Err(format!("{shown} is in use: a mounted file system, a volume, swap"))
+        }
+        Err(error) => Err(format!("{shown}: {error}")),
     }
 }

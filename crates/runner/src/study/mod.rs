@@ -28,8 +28,8 @@ use serde::{Deserialize, Serialize};
 use vmconfig::{Arch, VmPatch};
 use workload::{CatalogueEntry, ParamValue, UnderTest};
 
-pub(crate) use disk::SERIAL;
-pub use disk::StudyDisk;
+pub use disk::{DiskBacking, DiskDevices, Each, StudyBus, StudyDisk, StudyIothread};
+pub(crate) use disk::{DiskWish, is_free, serial};
 pub use file::StudyFile;
 pub use measured::{
     KubevirtNode, MAX_MEASURED_VMS, MeasuredPlacement, MeasuredVms, is_sum_over_vms,

@@ -13,6 +13,7 @@ mod console_blocks;
 mod cpu_pm;
 mod damaged;
 mod deterministic;
+mod disks;
 mod elsewhere;
 mod export;
 mod facts;

@@ -9,7 +9,7 @@ use suite::{SharedThing, Tier, needs, until};
 use topology::Host;
 
 use crate::lab::{Machine, Said, VMLAB, said, vmlab};
-use crate::running::{Running, Study, assert_complete};
+use crate::running::{Running, Study, assert_complete, results};
 use crate::schemas;
 
 /// Replicas of this test alone, with the images and states of all.
@@ -170,7 +170,7 @@ fn a_study_goes_on_in_another_replica() {
                     [[variant]]\nname = \"two\"\nvm.vcpus = 2\n\n";
     let study = Study::new(1, &format!("{variants}{hackbench}"));
     study.change("accel = \"tcg\"", "accel = \"kvm\"");
-    study.change("boot_limit_s = 60", "boot_limit_s = 300");
+    study.change("boot_limit_s = 180", "boot_limit_s = 300");
     let (file, dir) = (study.folder().join("study.toml"), study.dir());
     let dir = dir.to_str().unwrap();
     let mut running = lab.run(&[file.to_str().unwrap(), "--out", dir], &study);
@@ -190,6 +190,45 @@ fn a_study_goes_on_in_another_replica() {
     assert_complete(&study.dir());
     let report = said(&mut vmlab(["report", dir]));
     assert!(report.stdout.contains("KVM on emulated host"), "{report:?}");
+}
+
+#[test]
+fn disks_of_the_hosts_kernel_go_with_their_vms() {
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
+    let lab = Lab::new();
+    lab.say(&["up", "--like", "two-nodes", "--timeout", "3600"]).has_code(0);
+    let study = Study::new(
+        1,
+        "vcpus = 1\n\n\
+         [[variant]]\nname = \"file\"\n\n\
+         [[variant]]\nname = \"null-blk\"\ndisk.backing = \"null-blk\"\n\n\
+         [[variant]]\nname = \"brd\"\ndisk.backing = \"brd\"\n\n\
+         [[variant]]\nname = \"target-of-file\"\ndisk.bus = \"vhost-scsi\"\n\n\
+         [[variant]]\nname = \"target-of-brd\"\ndisk = { bus = \"vhost-scsi\", backing = \"brd\" }\n\n\
+         [[variant]]\nname = \"daemon\"\n\
+         disk = { bus = \"vhost-user-blk\", backing = \"null-blk\" }\n\
+         vm.memory = { shared = true, source = \"memfd\" }\n\n\
+         [[workload]]\nrun = \"fio\"\n\
+         params = { disks = 1, size_mib = 16, time_s = 2, ramp_s = 0 }\n",
+    );
+    study.change("accel = \"tcg\"", "accel = \"kvm\"");
+    study.change("boot_limit_s = 180", "boot_limit_s = 300");
+    let (file, dir) = (study.folder().join("study.toml"), study.dir());
+    let dir = dir.to_str().unwrap();
+    // One block decides nothing, which is a finding.
+    lab.run(&[file.to_str().unwrap(), "--out", dir], &study).wait().has_code(1);
+    let contents = assert_complete(&study.dir());
+    let all = results(&contents.events);
+    assert_eq!(all.len(), 6);
+    for result in all {
+        assert!(result.outcome.is_completed(), "{result:#?}");
+        let vhost = result.runs[0].counters.get("vhost.run_s");
+        let of_kernel = result.trial.variant.starts_with("target");
+        assert_eq!(vhost.is_some(), of_kernel, "{result:#?}");
+    }
+    let left = "ls /sys/module | grep -e null_blk -e brd -e vhost_scsi -e target_core || echo none";
+    let said = lab.say(&["exec", "--", "sh", "-c", left]);
+    assert_eq!(said.has_code(0).stdout.trim(), "none", "{said:?}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ const PACKAGES: &str = "qemu-system-@QEMU@ qemu-utils openssh-server openssh-sft
 /// Large, and of no use to QEMU or libvirt here. `modprobe` goes because that of
 /// kmod reads an index which only its own depmod writes; busybox' is linked.
 const NOT_FOR_HOSTS: &str = "usr/bin/qemu-system-x86_64-microvm usr/bin/qemu-nbd \
-    usr/bin/qemu-storage-daemon usr/share/qemu/edk2* usr/share/qemu/*.dtb usr/share/qemu-efi* \
+    usr/share/qemu/edk2* usr/share/qemu/*.dtb usr/share/qemu-efi* \
     usr/share/AAVMF usr/share/iso-codes usr/share/perl usr/share/xml usr/share/icons \
     usr/share/applications usr/share/doc-base sbin/modprobe sbin/insmod sbin/rmmod sbin/lsmod \
     usr/sbin/modprobe usr/sbin/insmod usr/sbin/rmmod usr/sbin/lsmod lib/modprobe.d \
@@ -64,6 +64,9 @@ pub(super) fn debian(name: &str, suite: &str, arch: Arch) -> Recipe {
     let left_out = [NOT_FOR_GUESTS, NOT_WITHOUT_COMPILER, NOT_FOR_HOSTS].join(" ");
     let mut applets = guest.applets;
     applets.extend(words(MORE_APPLETS));
+    // Targets of the kernel's, which serve VMs' disks (vhost-scsi).
+    let mut module_folders = guest.module_folders;
+    module_folders.push("drivers/target".to_owned());
     let mut folders = guest.folders;
     folders.extend(words("guests etc/libvirt/qemu root/.cache/vmlab/images var/lib/libvirt"));
     Recipe {
@@ -75,6 +78,7 @@ pub(super) fn debian(name: &str, suite: &str, arch: Arch) -> Recipe {
         initrd_init: super::initrd_init(&initrd_modules),
         initrd_modules,
         applets,
+        module_folders,
         files: vec![
             file("sbin/init", 0o755, include_str!("../files/host/init")),
             file("sbin/keep-kvm", 0o755, include_str!("../files/host/keep-kvm")),

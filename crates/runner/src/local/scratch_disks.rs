@@ -1,0 +1,182 @@
+//! The empty disks that a workload wants: made for one boot, gone with its VM.
+
+use std::path::{Path, PathBuf};
+
+use host::kernel_disk::KernelDisk;
+use host::scratch::{self, Scratch};
+use record::{CounterSet, Failure, FailureKind};
+use vmconfig::{DiskSource, VmSpec};
+
+use super::storage_daemon::StorageDaemon;
+use super::{LocalLab, load_failure};
+use crate::study::{DiskBacking, DiskWish, StudyBus, StudyDisk, is_free};
+
+/// The disks of one VM. Whoever serves them ends before what they lie in.
+#[derive(Debug)]
+pub(super) struct ScratchDisks {
+    disks: Vec<ScratchDisk>,
+    study: StudyDisk,
+    raw: u32,
+}
+
+/// The empty disks as a guest sees them.
+#[derive(Debug)]
+pub(super) struct SeenDisks {
+    /// Their serial numbers.
+    pub(super) serials: Vec<String>,
+    /// Whether they have no file system.
+    pub(super) raw: bool,
+}
+
+#[derive(Debug)]
+struct ScratchDisk {
+    server: Server,
+    medium: Medium,
+}
+
+/// Who reads and writes a disk's sectors.
+#[derive(Debug)]
+enum Server {
+    /// The VM's QEMU.
+    Qemu,
+    /// A target of the host's kernel.
+    Target(KernelDisk),
+    /// QEMU's storage daemon.
+    Daemon(StorageDaemon),
+}
+
+/// What its sectors lie in.
+#[derive(Debug)]
+enum Medium {
+    File(Scratch),
+    Kernel(KernelDisk),
+    Device(PathBuf),
+}
+
+impl Medium {
+    fn path(&self) -> PathBuf {
+        match self {
+            Self::File(scratch) => scratch.path(),
+            Self::Kernel(disk) => disk.name().into(),
+            Self::Device(path) => path.clone(),
+        }
+    }
+
+    fn is_device(&self) -> bool {
+        !matches!(self, Self::File(_))
+    }
+}
+
+impl ScratchDisks {
+    /// Makes the disks of `wish` as `study` says; `name` is that of the VM in files.
+    pub(super) fn new(
+        lab: &LocalLab<'_>,
+        study: &StudyDisk,
+        wish: DiskWish,
+        name: &str,
+    ) -> Result<Self, Failure> {
+        let mut disks = Vec::new();
+        for number in 1..=wish.count {
+            let medium = medium(lab, study, wish, number)?;
+            let server = server(lab, study, wish, &medium, (name, number))?;
+            disks.push(ScratchDisk { server, medium });
+        }
+        Ok(Self { disks, study: study.clone(), raw: wish.raw })
+    }
+
+    /// `spec` with the disks.
+    pub(super) fn attach(&self, spec: &VmSpec) -> Result<VmSpec, Failure> {
+        let sources = self.disks.iter().map(|disk| match &disk.server {
+            Server::Target(target) => DiskSource::VhostScsi(target.name().to_owned()),
+            Server::Daemon(daemon) => DiskSource::VhostUser(daemon.socket().to_owned()),
+            Server::Qemu if disk.medium.is_device() => DiskSource::Block(disk.medium.path()),
+            Server::Qemu => DiskSource::File(disk.medium.path()),
+        });
+        let attached = self.study.attach(spec, sources.collect());
+        attached.map_err(|error| refused(format!("[disk]: {error}")))
+    }
+
+    /// The first one's file, if it is one.
+    pub(super) fn file(&self) -> Option<&Scratch> {
+        match &self.disks.first()?.medium {
+            Medium::File(scratch) => Some(scratch),
+            _ => None,
+        }
+    }
+
+    /// How the guest finds them.
+    pub(super) fn seen(&self) -> SeenDisks {
+        let count = u32::try_from(self.disks.len()).unwrap_or(u32::MAX);
+        SeenDisks { serials: self.study.serials(count), raw: self.raw > 0 }
+    }
+
+    /// What their daemons used, if they have some.
+    pub(super) fn counters(&self) -> CounterSet {
+        let mut counters = CounterSet::default();
+        for disk in &self.disks {
+            if let Server::Daemon(daemon) = &disk.server
+                && let Some(run_s) = daemon.run_s()
+            {
+                counters.add("disk_server.run_s", run_s);
+            }
+        }
+        counters
+    }
+}
+
+fn medium(
+    lab: &LocalLab<'_>,
+    study: &StudyDisk,
+    wish: DiskWish,
+    number: u32,
+) -> Result<Medium, Failure> {
+    let failed = |error: &dyn std::error::Error| refused(load_failure(error).detail);
+    let medium = match study.backing() {
+        // It comes with its file system.
+        DiskBacking::File => {
+            return Scratch::new(wish.mib).map(Medium::File).map_err(|error| failed(&error));
+        }
+        DiskBacking::NullBlk => KernelDisk::null_blk(wish.mib, &lab.owner).map(Medium::Kernel),
+        DiskBacking::Brd => KernelDisk::brd(wish.mib, &lab.owner).map(Medium::Kernel),
+        DiskBacking::Devices(devices) => {
+            let path =
+                devices.paths.into_iter().nth(number as usize - 1).filter(|_| devices.overwrite);
+            let path =
+                path.ok_or_else(|| refused("[disk]: backing.devices may not be used".into()))?;
+            is_free(&path).map_err(refused)?;
+            Ok(Medium::Device(path))
+        }
+    };
+    let medium = medium.map_err(|error| failed(&error))?;
+    if wish.raw == 0 {
+        scratch::format(&medium.path()).map_err(|error| failed(&error))?;
+    }
+    Ok(medium)
+}
+
+fn server(
+    lab: &LocalLab<'_>,
+    study: &StudyDisk,
+    wish: DiskWish,
+    medium: &Medium,
+    (name, number): (&str, u32),
+) -> Result<Server, Failure> {
+    let path: &Path = &medium.path();
+    match study.bus() {
+        StudyBus::VhostScsi => {
+            let serial = crate::study::serial(number);
+            KernelDisk::scsi_target(path, wish.mib << 20, &serial, &lab.owner)
+                .map(Server::Target)
+                .map_err(|error| refused(load_failure(&error).detail))
+        }
+        StudyBus::VhostUserBlk => {
+            let name = format!("{name}-disk{number}");
+            StorageDaemon::start(lab, study, path, medium.is_device(), &name).map(Server::Daemon)
+        }
+        _ => Ok(Server::Qemu),
+    }
+}
+
+fn refused(detail: String) -> Failure {
+    Failure { kind: FailureKind::VmRefused, detail }
+}
