@@ -9,6 +9,7 @@ use clap::Args;
 use guest::Cancel;
 use guest::libvirt::{Uri, Virsh};
 use host::counters::tracing;
+use host::kernel_disk;
 use host::owner::{self, Orphan, OrphanEnd};
 use host::settings::{self, Mode, RestoreOutcome, SettingsTree};
 use replica::{Replica, ReplicaState};
@@ -27,7 +28,8 @@ Examples:
   vmlab clean --force     restore host settings whatever others did to them
 
 A run that was killed (kill -9, power) may leave QEMU processes, load
-generators, runtime folders, tracing instances and changed host settings. libvirtd
+generators, runtime folders, tracing instances, disks of the kernel's and changed
+host settings. libvirtd
 itself ends the domains of a run that is no more; one that it missed is ended if its
 metadata name a vmlab that is dead, and no other domain is touched. Every
 process that vmlab starts carries the identity of the vmlab that started it;
@@ -69,6 +71,10 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
         let (clusters, bad) = dead_clusters(false);
         lines.extend(clusters);
         failed |= bad;
+        let disks = kernel_disk::leftovers();
+        lines.extend(
+            disks.iter().map(|disk| format!("would remove disk {} of the kernel's", disk.name)),
+        );
         let instances = tracing::stale_instances();
         lines.extend(instances.iter().map(|one| format!("would remove {}", one.path.display())));
         let (domains, bad) = left_domains(&args.libvirt, false);
@@ -77,6 +83,10 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
     } else if !args.dry_run && args.sysfs_root.is_none() {
         let (ended, bad) = end(|_| true);
         lines.extend(ended);
+        failed |= bad;
+        // Behind the processes: a VM may have used one.
+        let (disks, bad) = left_disks();
+        lines.extend(disks);
         failed |= bad;
         let (domains, bad) = left_domains(&args.libvirt, true);
         lines.extend(domains);
@@ -109,6 +119,23 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
     lines.push(String::new());
     terminal::print(&lines.join("\n"))?;
     Ok(if failed { ExitCode::from(ERROR) } else { ExitCode::SUCCESS })
+}
+
+/// Removes the disks and targets of the kernel's that dead runs left; true if one could
+/// not be removed.
+fn left_disks() -> (Vec<String>, bool) {
+    let (mut lines, mut failed) = (Vec::new(), false);
+    for disk in kernel_disk::leftovers() {
+        let name = &disk.name;
+        match disk.remove() {
+            Ok(()) => lines.push(format!("removed disk {name} of the kernel's")),
+            Err(error) => {
+                failed = true;
+                lines.push(format!("cannot remove disk {name} of the kernel's: {error}"));
+            }
+        }
+    }
+    (lines, failed)
 }
 
 /// Ends what the dead sessions of one run left, at the libvirt of its own, too; says

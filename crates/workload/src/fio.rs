@@ -70,6 +70,13 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         Param::int("disks", (0, 16), 0, "Disks that are asked themselves; 0 is files on one"),
         Param::int("time_s", (1, 86_400), 30, "How long").unit("s"),
         Param::int("ramp_s", (0, 3600), 2, "How long before that nothing counts").unit("s"),
+        Param::int(
+            "requests",
+            (0, 1 << 40),
+            0,
+            "Requests of one job, in the place of a time: what the run's counters say is then of \
+             so many; 0 is by time",
+        ),
         Param::bool("direct", true, "Past the guest's page cache (O_DIRECT)"),
     ],
     metrics: &[
@@ -102,9 +109,17 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     },
     parse,
     duration_s: |params, facts| {
-        (params.int("time_s") + params.int("ramp_s")) as f64 + facts.computing_s(0.5)
+        let timed = (params.int("time_s") + params.int("ramp_s")) as f64;
+        let asked = match params.int("requests") {
+            0 => timed,
+            requests => facts.computing_s((requests * params.int("jobs")) as f64 / SLOW_DISK_PER_S),
+        };
+        asked + facts.computing_s(0.5)
     },
 };
+
+/// Requests a second of a disk that is not fast, for the estimate of a duration.
+const SLOW_DISK_PER_S: f64 = 10_000.0;
 
 /// How many disks are asked themselves.
 fn raw_disks(params: &Params) -> u32 {
@@ -141,14 +156,19 @@ fn job(params: &Params) -> Vec<String> {
         format!("--bs={}k", params.int("block_kib")),
         format!("--iodepth={}", params.int("depth")),
         format!("--numjobs={}", params.int("jobs")),
-        "--time_based".to_owned(),
-        format!("--runtime={}", params.int("time_s")),
         "--group_reporting".to_owned(),
         // One seed, so that every boot asks for the same blocks.
         "--randseed=1".to_owned(),
     ]);
-    if params.int("ramp_s") > 0 {
-        argv.push(format!("--ramp_time={}", params.int("ramp_s")));
+    match params.int("requests") {
+        0 => {
+            argv.push("--time_based".to_owned());
+            argv.push(format!("--runtime={}", params.int("time_s")));
+            if params.int("ramp_s") > 0 {
+                argv.push(format!("--ramp_time={}", params.int("ramp_s")));
+            }
+        }
+        requests => argv.push(format!("--number_ios={requests}")),
     }
     if params.bool("direct") {
         argv.push("--direct=1".to_owned());

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use host::{kernel_disk, network};
-use vmconfig::{Accel, VmSpec};
+use vmconfig::{Accel, VmSpec, qemu};
 use workload::GuestFacts;
 
 use super::Freezer;
@@ -41,9 +41,13 @@ impl Freezer<'_> {
             })
         } else {
             let fault = wishes.iter().find_map(|wish| disk.fault(wish.count, wish.raw));
-            fault.or_else(|| {
-                let attached = disk.attach(spec, disk.stand_ins(most.count));
-                attached.err().map(|error| error.to_string())
+            fault.or_else(|| match disk.attach(spec, disk.stand_ins(most.count)) {
+                Err(error) => Some(error.to_string()),
+                // The rest of the VM was looked at without them.
+                Ok(attached) => qemu::check(&attached, &self.machine.capabilities)
+                    .into_iter()
+                    .find(|finding| finding.field == "disks")
+                    .map(|finding| finding.message),
             })
         };
         let here = !self.machine.is_simulated;

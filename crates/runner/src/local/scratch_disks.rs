@@ -68,17 +68,19 @@ impl Medium {
 }
 
 impl ScratchDisks {
-    /// Makes the disks of `wish` as `study` says; `name` is that of the VM in files.
+    /// Makes the disks of `wish` as `study` says, for the VM of `spec`, which files call
+    /// `name`.
     pub(super) fn new(
         lab: &LocalLab<'_>,
         study: &StudyDisk,
         wish: DiskWish,
-        name: &str,
+        (name, spec): (&str, &VmSpec),
     ) -> Result<Self, Failure> {
+        let queues = study.queues_in(spec);
         let mut disks = Vec::new();
         for number in 1..=wish.count {
             let medium = medium(lab, study, wish, number)?;
-            let server = server(lab, study, wish, &medium, (name, number))?;
+            let server = server(lab, study, (wish, queues), &medium, (name, number))?;
             disks.push(ScratchDisk { server, medium });
         }
         Ok(Self { disks, study: study.clone(), raw: wish.raw })
@@ -157,7 +159,7 @@ fn medium(
 fn server(
     lab: &LocalLab<'_>,
     study: &StudyDisk,
-    wish: DiskWish,
+    (wish, queues): (DiskWish, u32),
     medium: &Medium,
     (name, number): (&str, u32),
 ) -> Result<Server, Failure> {
@@ -171,7 +173,8 @@ fn server(
         }
         StudyBus::VhostUserBlk => {
             let name = format!("{name}-disk{number}");
-            StorageDaemon::start(lab, study, path, medium.is_device(), &name).map(Server::Daemon)
+            let sectors = (path, medium.is_device());
+            StorageDaemon::start(lab, study, sectors, queues, &name).map(Server::Daemon)
         }
         _ => Ok(Server::Qemu),
     }

@@ -34,12 +34,13 @@ pub(super) struct StorageDaemon {
 }
 
 impl StorageDaemon {
-    /// Serves `sectors`, a block device or a file, at the socket `<name>.sock`.
+    /// Serves `sectors`, a block device or a file, by so many `queues` at the socket
+    /// `<name>.sock`.
     pub(super) fn start(
         lab: &LocalLab<'_>,
         disk: &StudyDisk,
-        sectors: &Path,
-        is_device: bool,
+        (sectors, is_device): (&Path, bool),
+        queues: u32,
         name: &str,
     ) -> Result<Self, Failure> {
         let refused = |detail: String| Failure {
@@ -62,7 +63,7 @@ impl StorageDaemon {
             "id": "export",
             "node-name": "sectors",
             "writable": true,
-            "num-queues": disk.queues.unwrap_or(1),
+            "num-queues": queues,
             "addr": { "type": "unix", "path": socket },
         });
         let said = File::create(&log).map_err(|error| refused(error.to_string()))?;

@@ -402,7 +402,7 @@ impl FurtherVm {
         let facts = GuestFacts::alone(spec.vcpus(), emulated);
         let files = further_name(number);
         let disk = trial.variant.disk.as_ref();
-        let scratch = scratch_of(lab, trial, disk, &facts, &files);
+        let scratch = scratch_of(lab, trial, disk, &facts, (&files, spec));
         let scratch = scratch.map_err(|failure| named(name, failure))?;
         let with_disk = scratch.as_ref().map(|disks| disks.attach(spec)).transpose()?;
         let spec = with_disk.as_ref().unwrap_or(spec);
@@ -413,18 +413,18 @@ impl FurtherVm {
     }
 }
 
-/// The empty disks that the workload wants, if it does, as `disk` says, of the VM that
-/// files call `name`.
+/// The empty disks that the workload wants, if it does, as `disk` says, of a VM by its
+/// name in files.
 fn scratch_of(
     lab: &LocalLab<'_>,
     trial: &TrialParts<'_>,
     disk: Option<&StudyDisk>,
     facts: &GuestFacts,
-    name: &str,
+    vm: (&str, &VmSpec),
 ) -> Result<Option<ScratchDisks>, Failure> {
     let wish = DiskWish::of(trial.entry, &trial.params, facts);
     let disk = disk.cloned().unwrap_or_default();
-    wish.map(|wish| ScratchDisks::new(lab, &disk, wish, name)).transpose()
+    wish.map(|wish| ScratchDisks::new(lab, &disk, wish, vm)).transpose()
 }
 
 /// Arguments, one a line.
@@ -448,11 +448,11 @@ fn scratch(
     let facts = GuestFacts::alone(variant.spec.vcpus(), variant.environment.is_emulated_time());
     // A server keeps the data; without one there is but one guest.
     let peer = lab.plan.peer.as_ref().filter(|_| !workload.under_test.serves());
-    let (disk, name) = match peer {
-        Some(peer) => (Some(&peer.disk), PEER_VM),
-        None => (variant.disk.as_ref(), UNDER_TEST_VM),
+    let (disk, vm) = match peer {
+        Some(peer) => (Some(&peer.disk), (PEER_VM, &peer.spec)),
+        None => (variant.disk.as_ref(), (UNDER_TEST_VM, &variant.spec)),
     };
-    let Some(scratch) = scratch_of(lab, trial, disk, &facts, name)? else {
+    let Some(scratch) = scratch_of(lab, trial, disk, &facts, vm)? else {
         return Ok((None, variant.spec.clone(), None));
     };
     let (mine, other) = match peer {

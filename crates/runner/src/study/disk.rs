@@ -105,7 +105,7 @@ pub struct DiskDevices {
 
 /// Which iothread serves a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "iothread: a number from 1, or \"each\"")]
 pub enum StudyIothread {
     /// This one, from 1.
     Number(u32),
@@ -179,6 +179,16 @@ impl StudyDisk {
                  write backing = \"brd\", or params = { disks = 1 } with fio"
                     .to_owned(),
             ),
+            DiskBacking::File
+                if self.bus() == StudyBus::VhostScsi
+                    && self.cache.is_some_and(CacheMode::is_direct) =>
+            {
+                Some(
+                    "bus = \"vhost-scsi\" with backing = \"file\" goes through the host's page \
+                     cache: leave out cache, or write another backing"
+                        .to_owned(),
+                )
+            }
             DiskBacking::Brd if count > 1 => Some(format!(
                 "backing = \"brd\": a host has one disk in memory at a time, and the study wants \
                  {count}"
@@ -224,27 +234,33 @@ impl StudyDisk {
         spec: &VmSpec,
         sources: Vec<DiskSource>,
     ) -> Result<VmSpec, InvalidVm> {
+        let queues = self.queues_in(spec);
         let mut settings: VmSettings = spec.clone().into();
         for (number, source) in (1..).zip(sources) {
             let iothread = self.iothread.map(|iothread| match iothread {
                 StudyIothread::Number(number) => number,
                 StudyIothread::Dealt(Each::Each) => (number - 1) % settings.iothreads.max(1) + 1,
             });
-            let of_daemon = self.bus() == StudyBus::VhostUserBlk;
             let plain = Disk::new(source);
+            let own = !plain.is_served_elsewhere();
             settings.disks.push(Disk {
                 bus: self.bus().seen(),
-                // The storage daemon's affair.
-                cache: self.cache.filter(|_| !of_daemon),
-                io: self.io.filter(|_| !of_daemon),
+                // Else the server's affair.
+                cache: self.cache.filter(|_| own),
+                io: self.io.filter(|_| own),
                 iothread,
                 queue_iothreads: self.queue_iothreads.clone().unwrap_or_default(),
-                queues: self.queues,
-                serial: (!plain.is_served_elsewhere()).then(|| serial(number)),
+                queues: self.queues.or((self.bus() == StudyBus::VhostUserBlk).then_some(queues)),
+                serial: own.then(|| serial(number)),
                 ..plain
             });
         }
         VmSpec::new(settings)
+    }
+
+    /// Request queues of a disk of `spec`: as QEMU has it by itself, one for each vCPU.
+    pub(crate) fn queues_in(&self, spec: &VmSpec) -> u32 {
+        self.queues.unwrap_or(spec.vcpus())
     }
 
     /// The serial numbers that the guest sees, in the order of the disks.

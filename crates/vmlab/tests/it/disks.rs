@@ -73,8 +73,8 @@ fn what_a_disk_cannot_be_is_said_before_anything_runs() {
         ("backing.devices = { paths = [\"/dev/null\"], overwrite = true }", "2", "wants 2"),
         ("backing.devices = { paths = [\"/dev/null\"], overwrite = true }", "1", "no block device"),
         ("bus = \"vhost-user-blk\"", "1", "memory.shared = true"),
-        ("bus = \"vhost-scsi\"\niothread = 1", "1", "only queues and boot_order apply"),
-        ("iothread = \"all\"", "1", "iothread"),
+        ("bus = \"vhost-scsi\"\ncache = \"none\"", "1", "the host's page cache"),
+        ("iothread = \"all\"", "1", "a number from 1, or \"each\""),
     ] {
         let text = format!("[disk]\n{disk}\n\n{}", fio.replace("DISKS", disks));
         let study = Study::new(1, &format!("[[variant]]\nname = \"one\"\n\n{text}"));

@@ -215,8 +215,7 @@ fn disks_of_the_hosts_kernel_go_with_their_vms() {
     study.change("boot_limit_s = 180", "boot_limit_s = 300");
     let (file, dir) = (study.folder().join("study.toml"), study.dir());
     let dir = dir.to_str().unwrap();
-    // One block decides nothing, which is a finding.
-    lab.run(&[file.to_str().unwrap(), "--out", dir], &study).wait().has_code(1);
+    lab.run(&[file.to_str().unwrap(), "--out", dir], &study).wait().has_code(0);
     let contents = assert_complete(&study.dir());
     let all = results(&contents.events);
     assert_eq!(all.len(), 6);
