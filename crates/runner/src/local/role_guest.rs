@@ -13,7 +13,6 @@ use workload::{CatalogueEntry, GuestFacts, GuestStep, Params, RAW_DISK, SCRATCH,
 
 use super::exec_target::{ExecTarget, Stopped};
 use super::failure::failure;
-use super::scratch_disks::SeenDisks;
 use crate::probe;
 
 /// Lines of a failed program's output that its failure shows.
@@ -63,6 +62,15 @@ pub(super) struct RoleGuest {
     pub(super) counted: Option<VmCounters>,
     /// The process that repeats a background there.
     pub(super) beside: Option<String>,
+}
+
+/// The empty disks as a guest sees them.
+#[derive(Debug)]
+pub(super) struct SeenDisks {
+    /// Their serial numbers.
+    pub(super) serials: Vec<String>,
+    /// Whether they have no file system.
+    pub(super) raw: bool,
 }
 
 impl RoleGuest {

@@ -7,6 +7,7 @@ use host::scratch::{self, Scratch};
 use record::{CounterSet, Failure, FailureKind};
 use vmconfig::{DiskSource, VmSpec};
 
+use super::role_guest::SeenDisks;
 use super::storage_daemon::StorageDaemon;
 use super::{LocalLab, load_failure};
 use crate::study::{DiskBacking, DiskWish, StudyBus, StudyDisk, is_free};
@@ -17,15 +18,6 @@ pub(super) struct ScratchDisks {
     disks: Vec<ScratchDisk>,
     study: StudyDisk,
     raw: u32,
-}
-
-/// The empty disks as a guest sees them.
-#[derive(Debug)]
-pub(super) struct SeenDisks {
-    /// Their serial numbers.
-    pub(super) serials: Vec<String>,
-    /// Whether they have no file system.
-    pub(super) raw: bool,
 }
 
 #[derive(Debug)]
