@@ -331,6 +331,8 @@ fn end(wanted: impl Fn(&str) -> bool) -> (Vec<String>, bool) {
 }
 
 fn show(orphan: &Orphan) -> String {
-    let command: String = orphan.command_line.chars().take(60).collect();
+    // A script has several lines.
+    let words = orphan.command_line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let command: String = words.chars().take(60).collect();
     format!("process {} of run {}: {command}", orphan.pid, orphan.owner.run_id)
 }

@@ -118,6 +118,13 @@ impl ScratchDisks {
     }
 }
 
+impl Drop for ScratchDisks {
+    fn drop(&mut self) {
+        // The first loaded the kernel's modules, which it can't unload before.
+        while self.disks.pop().is_some() {}
+    }
+}
+
 fn medium(
     lab: &LocalLab<'_>,
     study: &StudyDisk,

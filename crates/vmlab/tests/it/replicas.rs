@@ -225,6 +225,21 @@ fn disks_of_the_hosts_kernel_go_with_their_vms() {
         let of_kernel = result.trial.variant.starts_with("target");
         assert_eq!(vhost.is_some(), of_kernel, "{result:#?}");
     }
+    // Two disks of one VM: the second is made with the modules that the first loaded.
+    let study = Study::new(
+        1,
+        "vcpus = 1\n\n\
+         [[variant]]\nname = \"two-targets\"\n\
+         disk = { bus = \"vhost-scsi\", backing = \"null-blk\" }\n\n\
+         [[workload]]\nrun = \"fio\"\n\
+         params = { disks = 2, size_mib = 16, requests = 1000 }\n",
+    );
+    study.change("accel = \"tcg\"", "accel = \"kvm\"");
+    study.change("boot_limit_s = 180", "boot_limit_s = 300");
+    let file = study.folder().join("study.toml");
+    let words = [file.to_str().unwrap(), "--out", study.dir().to_str().unwrap()].map(str::to_owned);
+    lab.run(&words.each_ref().map(String::as_str), &study).wait().has_code(0);
+    assert!(results(&assert_complete(&study.dir()).events)[0].outcome.is_completed());
     let left = "ls /sys/module | grep -e null_blk -e brd -e vhost_scsi -e target_core || echo none";
     let said = lab.say(&["exec", "--", "sh", "-c", left]);
     assert_eq!(said.has_code(0).stdout.trim(), "none", "{said:?}");
