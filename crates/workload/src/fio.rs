@@ -142,33 +142,34 @@ fn fill(params: &Params) -> Vec<GuestStep> {
 }
 
 fn job(params: &Params) -> Vec<String> {
-    let target = match raw_disks(params) {
-        0 => {
-            vec![format!("--directory={SCRATCH}"), format!("--size={}m", params.int("size_mib"))]
-        }
-        _ => vec![format!("--filename={}", disk_list(params))],
+    let on_disks = raw_disks(params) > 0;
+    let place = match on_disks {
+        true => format!("--filename={}", disk_list(params)),
+        false => format!("--directory={SCRATCH}"),
     };
-    let mut argv = vec!["--name=vmlab".to_owned()];
-    argv.extend(target);
-    argv.extend([
+    let mut argv = vec![
+        "--name=vmlab".to_owned(),
+        place,
         format!("--rw={}", params.text("operation")),
         format!("--ioengine={}", params.text("engine")),
         format!("--bs={}k", params.int("block_kib")),
         format!("--iodepth={}", params.int("depth")),
         format!("--numjobs={}", params.int("jobs")),
-        "--group_reporting".to_owned(),
-        // One seed, so that every boot asks for the same blocks.
-        "--randseed=1".to_owned(),
-    ]);
-    match params.int("requests") {
-        0 => {
-            argv.push("--time_based".to_owned());
-            argv.push(format!("--runtime={}", params.int("time_s")));
-            if params.int("ramp_s") > 0 {
-                argv.push(format!("--ramp_time={}", params.int("ramp_s")));
-            }
-        }
-        requests => argv.push(format!("--number_ios={requests}")),
+    ];
+    if !on_disks {
+        argv.push(format!("--size={}m", params.int("size_mib")));
+    }
+    let requests = params.int("requests");
+    if requests > 0 {
+        argv.push(format!("--number_ios={requests}"));
+    } else {
+        argv.push("--time_based".to_owned());
+        argv.push(format!("--runtime={}", params.int("time_s")));
+    }
+    // One seed, so that every boot asks for the same blocks.
+    argv.extend(["--group_reporting", "--randseed=1"].map(str::to_owned));
+    if params.int("ramp_s") > 0 && requests == 0 {
+        argv.push(format!("--ramp_time={}", params.int("ramp_s")));
     }
     if params.bool("direct") {
         argv.push("--direct=1".to_owned());
