@@ -1,5 +1,6 @@
 //! A connection that is kept, and waits that end.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
@@ -15,12 +16,17 @@ const CANCEL_CHECK: Duration = Duration::from_millis(50);
 /// How long a server that does not answer is asked again in the middle of a trial.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long one that has been gone for that long.
+const SHORT_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Between two such questions.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A connection with the runtime that it lives in.
 pub(crate) struct Session {
     runtime: Runtime,
+    /// It did not answer for as long as it was asked: it is not waited for that long again.
+    is_gone: Cell<bool>,
     pub(crate) api: Api,
 }
 
@@ -29,7 +35,7 @@ impl Session {
         let runtime =
             Builder::new_current_thread().enable_all().build().map_err(ClusterError::Runtime)?;
         let api = runtime.block_on(Api::connect(target))?;
-        Ok(Self { runtime, api })
+        Ok(Self { runtime, is_gone: Cell::new(false), api })
     }
 
     /// What comes of `future`, unless it is cancelled before; `None` after `until`.
@@ -64,14 +70,19 @@ impl Session {
         cancel: &Cancel,
         mut future: impl FnMut() -> F,
     ) -> Result<Result<T, Failure>, GuestFailure> {
-        let until = Instant::now() + PATIENCE;
+        let patience = if self.is_gone.get() { SHORT_PATIENCE } else { PATIENCE };
+        let until = Instant::now() + patience;
         loop {
             let reason = match self.wait(until, cancel, future())? {
                 Some(Err(Failure::Unreachable(reason))) => reason,
-                Some(answer) => return Ok(answer),
-                None => format!("no answer within {} s", PATIENCE.as_secs()),
+                Some(answer) => {
+                    self.is_gone.set(false);
+                    return Ok(answer);
+                }
+                None => format!("no answer within {} s", patience.as_secs()),
             };
             if Instant::now() + PAUSE >= until {
+                self.is_gone.set(true);
                 return Err(self.gone(what, &reason));
             }
             self.wait(until, cancel, tokio_sleep(PAUSE))?;

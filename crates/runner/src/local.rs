@@ -33,6 +33,7 @@ use vmconfig::qemu::{Capabilities, UnusableVersion};
 use crate::execute::{ExecutionEvent, Lab, TrialRecord};
 use crate::freeze::stress_load;
 use crate::host_settings::{HostSettings, with_causes};
+use crate::hosting::VmHosting;
 use crate::plan::{Plan, PlanVariant, PlanWorkload};
 use crate::study::{Load, Stress};
 
@@ -54,6 +55,8 @@ pub struct LocalLab<'a> {
     study_settings: Option<AppliedSettings>,
     /// Host settings for the block.
     block_settings: Option<AppliedSettings>,
+    /// Who has the VMs run, where they run elsewhere.
+    hosting: Option<&'a dyn VmHosting>,
     /// Where the kernel counts exits, or why it can't; made for the first
     /// trial that wants it.
     tracing: Option<Result<Tracing, String>>,
@@ -82,7 +85,11 @@ impl<'a> LocalLab<'a> {
         cancel: Cancel,
     ) -> Result<Self, LabError> {
         let runtime = owner::runtime_dir(&owner)?;
-        let capabilities = plan.qemu.capabilities()?;
+        let capabilities = match &plan.kubevirt {
+            None => plan.qemu.capabilities()?,
+            // Of no use there: somebody else's QEMU is started by somebody else.
+            Some(_) => Capabilities::current(),
+        };
         let (load, others, lingering) = (None, Vec::new(), None);
         Ok(Self {
             plan,
@@ -96,6 +103,7 @@ impl<'a> LocalLab<'a> {
             lingering,
             study_settings: None,
             block_settings: None,
+            hosting: None,
             tracing: None,
         })
     }
@@ -104,6 +112,11 @@ impl<'a> LocalLab<'a> {
     /// verified after each trial.
     pub fn hold(&mut self, settings: AppliedSettings) {
         self.study_settings = Some(settings);
+    }
+
+    /// Has the VMs run by `hosting`, elsewhere.
+    pub fn host_by(&mut self, hosting: &'a dyn VmHosting) {
+        self.hosting = Some(hosting);
     }
 
     /// Ends what runs; the host settings for the whole study, to be put back.
@@ -311,6 +324,10 @@ impl Lab for LocalLab<'_> {
         workload: &PlanWorkload,
         observe: &mut dyn FnMut(ExecutionEvent<'_>),
     ) -> TrialRecord {
+        if self.hosting.is_some() {
+            // Nothing of this machine is in it.
+            return trial::run(self, key, variant, workload, observe);
+        }
         let load = self.plan.loads.iter().find(|load| load.name == key.load);
         let settings = load.map(|load| self.plan.trial_settings(load, variant));
         match self.make(&settings.unwrap_or_default()) {
@@ -320,6 +337,9 @@ impl Lab for LocalLab<'_> {
     }
 
     fn watch(&mut self, variant: &PlanVariant) -> Option<Moment> {
+        if self.hosting.is_some() {
+            return None;
+        }
         let pinned = variant.specs().all(|spec| spec.pins.vcpus.len() == spec.vcpus() as usize);
         let all = || {
             let pins = variant.specs().flat_map(|spec| spec.pins.vcpus.values());

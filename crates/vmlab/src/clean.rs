@@ -24,12 +24,15 @@ const EXAMPLES: &str = "\
 Examples:
   vmlab clean --dry-run   show what dead runs left
   vmlab clean             end it
+  vmlab clean --kubevirt prod
+                          and look in a cluster, where the runs' folders are gone
   vmlab clean --force     restore host settings whatever others did to them
 
 A run that was killed (kill -9, power) may leave QEMU processes, load
 generators, runtime folders, tracing instances and changed host settings. libvirtd
 itself ends the domains of a run that is no more; one that it missed is ended if its
-metadata name a vmlab that is dead, and no other domain is touched. Every
+metadata name a vmlab that is dead, and no other domain is touched. Instances of
+KubeVirt's are deleted in the cluster where the dead run had them. Every
 process that vmlab starts carries the identity of the vmlab that started it;
 only those whose vmlab is dead are ended. A host setting that somebody else has changed since is left
 alone and said; after a reboot there is nothing to restore, because nothing that
@@ -54,6 +57,10 @@ pub(crate) struct CleanArgs {
     /// may be given again.
     #[arg(long, value_name = "URI", conflicts_with = "sysfs_root")]
     libvirt: Vec<String>,
+    /// Look for instances of this machine's dead runs in the cluster of this context,
+    /// beside those whose runs' folders tell where they are; may be given again.
+    #[arg(long, value_name = "CONTEXT", conflicts_with = "sysfs_root")]
+    kubevirt: Vec<String>,
 }
 
 pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
@@ -62,6 +69,11 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
     if args.dry_run && args.sysfs_root.is_none() {
         lines.extend(owner::orphans().iter().map(|orphan| format!("would end {}", show(orphan))));
         let dirs = owner::stale_runtime_dirs();
+        for dir in &dirs {
+            let (instances, bad) = instances_of(&dir.path, false);
+            lines.extend(instances);
+            failed |= bad;
+        }
         lines.extend(dirs.iter().map(|dir| format!("would remove {}", dir.path.display())));
         lines.extend(
             dead_replicas().iter().map(|dead| format!("would remove replica {}", dead.name)),
@@ -74,12 +86,18 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
         let (domains, bad) = left_domains(&args.libvirt, false);
         lines.extend(domains);
         failed |= bad;
+        let (instances, bad) = left_instances(&args.kubevirt, false);
+        lines.extend(instances);
+        failed |= bad;
     } else if !args.dry_run && args.sysfs_root.is_none() {
         let (ended, bad) = end(|_| true);
         lines.extend(ended);
         failed |= bad;
         let (domains, bad) = left_domains(&args.libvirt, true);
         lines.extend(domains);
+        failed |= bad;
+        let (instances, bad) = left_instances(&args.kubevirt, true);
+        lines.extend(instances);
         failed |= bad;
         let (clusters, bad) = dead_clusters(true);
         lines.extend(clusters);
@@ -256,6 +274,37 @@ fn dead_clusters(_end: bool) -> (Vec<String>, bool) {
     (Vec::new(), false)
 }
 
+/// Instances in clusters that the dead run with this runtime folder left.
+#[cfg(feature = "kubernetes")]
+fn instances_of(folder: &Path, end: bool) -> (Vec<String>, bool) {
+    crate::kubevirt::in_folder(folder, end)
+}
+
+#[cfg(not(feature = "kubernetes"))]
+fn instances_of(_folder: &Path, _end: bool) -> (Vec<String>, bool) {
+    (Vec::new(), false)
+}
+
+/// Instances that dead runs left in the clusters of these contexts.
+#[cfg(feature = "kubernetes")]
+fn left_instances(contexts: &[String], end: bool) -> (Vec<String>, bool) {
+    let (mut lines, mut failed) = (Vec::new(), false);
+    for context in contexts {
+        let target =
+            ::cluster::ClusterTarget { context: Some(context.clone()), ..Default::default() };
+        let (more, bad) = crate::kubevirt::in_cluster(&target, end);
+        lines.extend(more);
+        failed |= bad;
+    }
+    (lines, failed)
+}
+
+#[cfg(not(feature = "kubernetes"))]
+fn left_instances(contexts: &[String], _end: bool) -> (Vec<String>, bool) {
+    let built = |_: &String| "This vmlab was built without Kubernetes".to_owned();
+    (contexts.iter().map(built).collect(), !contexts.is_empty())
+}
+
 /// True if dead runs left processes that would disturb a measurement.
 pub(crate) fn anything_running() -> bool {
     !owner::orphans().is_empty()
@@ -280,6 +329,13 @@ fn end(wanted: impl Fn(&str) -> bool) -> (Vec<String>, bool) {
     for dir in owner::stale_runtime_dirs() {
         let run_id = dir.owner.as_ref().map(|owner| owner.run_id.as_str()).unwrap_or_default();
         if !wanted(run_id) {
+            continue;
+        }
+        let (instances, bad) = instances_of(&dir.path, true);
+        lines.extend(instances);
+        if bad {
+            // It says where they are.
+            failed = true;
             continue;
         }
         match dir.remove() {

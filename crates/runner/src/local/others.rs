@@ -8,11 +8,8 @@ use host::scratch::Scratch;
 use record::{Failure, FailureKind};
 use workload::GuestFacts;
 
-use super::exec_target::ExecTarget;
-use super::exec_target::Threads;
-use super::failure::failure;
 use super::role_guest::RoleGuest;
-use super::{LocalLab, load_failure, placement, trial_guests};
+use super::{LocalLab, load_failure, trial_guests};
 use crate::study::{LONGEST_LIMIT_S, Load, OtherVms, StudyDisk};
 
 /// A VM that repeats a workload; ended on drop.
@@ -62,12 +59,11 @@ impl OtherVm {
         };
         let name = format!("other-{number}");
         let console_log = lab.runtime.path().join(format!("{name}.console"));
-        let mut vm = trial_guests::start_alone(lab, spec, &name, &console_log).map_err(failed)?;
-        placement::pin(Threads::of(&vm), spec).map_err(failed)?;
+        let image = vms.vm.image().to_string();
+        let (place, _) = trial_guests::in_vm(lab, spec, &image, &name, None).map_err(failed)?;
+        let mut guest = RoleGuest::new(place, facts, None);
         let boot_limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
-        let booted = vm.wait_ready(boot_limit, &lab.cancel);
-        booted.map_err(|error| failed(failure(error)))?;
-        let mut guest = RoleGuest::new(ExecTarget::Vm(Box::new(vm)), facts, None);
+        guest.wait_ready(boot_limit, &lab.cancel).map_err(failed)?;
 
         // Both roles, of workloads that have two.
         let limit_s = (entry.duration_s(&params, &facts) * 10.0 + 60.0).min(LONGEST_LIMIT_S);

@@ -27,10 +27,13 @@ impl LaunchedInstance<'_> {
             let pairs = pairs.iter();
             pairs.fold(Yaml::map(), |map, (key, value)| map.with(key, Yaml::text(value)))
         };
-        Yaml::map()
-            .with("name", Yaml::text(self.name))
-            .with("labels", map(self.labels))
-            .with("annotations", map(self.annotations))
+        let mut metadata = Yaml::map().with("name", Yaml::text(self.name));
+        for (key, pairs) in [("labels", self.labels), ("annotations", self.annotations)] {
+            if !pairs.is_empty() {
+                metadata.put(key, map(pairs));
+            }
+        }
+        metadata
     }
 
     /// The kernel of the image, where that has one.
