@@ -11,6 +11,7 @@ use guest::{AgentLine, AgentLink, Cancel, GuestFailure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api as KubeApi;
 use kube::api::{AttachParams, AttachedProcess};
+use kube::client::UpgradeConnectionError;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -122,14 +123,16 @@ impl PodAgent {
                 Failure::Forbidden(status.message.clone())
             }
             kube::Error::Api(status) if status.code == 404 => Failure::Absent,
-            _ => {
-                // What a server refuses instead of changing protocols has its status alone.
-                let said = chain(&error);
-                match said.contains("403") {
-                    true => Failure::Forbidden(said),
-                    false => Failure::Unreachable(said),
+            // What a server refuses instead of changing protocols has its status alone.
+            kube::Error::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(code)) => {
+                match code.as_u16() {
+                    403 => Failure::Forbidden(chain(&error)),
+                    // No such pod, or one that has come to its end.
+                    400 | 404 => Failure::Absent,
+                    _ => Failure::Unreachable(chain(&error)),
                 }
             }
+            _ => Failure::Unreachable(chain(&error)),
         })
     }
 
@@ -231,7 +234,10 @@ impl PodAgent {
                 GuestFailure::Died { detail: "libvirt in its pod has no such domain".to_owned() }
             }
             _ if lower.contains("not running") => GuestFailure::Died { detail },
-            _ if lower.contains("not responding") || lower.contains("not connected") => {
+            _ if ["not responding", "not connected", "timed out", "disappeared"]
+                .iter()
+                .any(|word| lower.contains(word)) =>
+            {
                 GuestFailure::Hung { command: command.to_owned(), limit: asked.elapsed() }
             }
             _ => GuestFailure::Agent { command: command.to_owned(), detail },

@@ -103,6 +103,20 @@ impl Instance {
         Ok(instance)
     }
 
+    /// An instance that another process created.
+    pub(crate) fn adopt(session: Session, namespace: &str, name: &str, uid: &str) -> Self {
+        Self {
+            session,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            created: Instant::now(),
+            agent: None,
+            pod: None,
+            is_deleted: false,
+        }
+    }
+
     fn path(&self) -> String {
         format!("{}/{}", INSTANCES.path(Some(&self.namespace)), self.name)
     }
@@ -242,6 +256,7 @@ impl Instance {
             Err(
                 failure @ (GuestFailure::Died { .. }
                 | GuestFailure::Hung { .. }
+                | GuestFailure::Agent { .. }
                 | GuestFailure::Cluster { .. }),
             ) => Err(self.check_alive(cancel).err().unwrap_or(failure)),
             other => other,
@@ -409,6 +424,23 @@ impl Instance {
         }
     }
 
+    /// Deletes the object, at once; that it is gone already is as good.
+    fn tell_to_end(&self, cancel: &Cancel) -> Result<(), GuestFailure> {
+        let path = self.path();
+        // Another one may have come by its name.
+        let uid = match self.uid.as_str() {
+            "" => String::new(),
+            uid => format!(r#","preconditions":{{"uid":"{uid}"}}"#),
+        };
+        let options =
+            format!(r#"{{"gracePeriodSeconds":0,"propagationPolicy":"Background"{uid}}}"#);
+        let call = Call::delete(&path, options.as_bytes());
+        match self.session.ask("to delete an instance", cancel, || self.session.api.call(&call))? {
+            Ok(_) | Err(Failure::Absent) => Ok(()),
+            Err(failure) => Err(refused("delete", failure, &self.namespace)),
+        }
+    }
+
     /// Deletes the instance and waits until it and its pod are gone.
     ///
     /// # Errors
@@ -427,7 +459,7 @@ impl Instance {
                 self.namespace, self.name
             )
         };
-        delete(&self.session, &self.path(), &cancel).map_err(|error| left(&error))?;
+        self.tell_to_end(&cancel).map_err(|error| left(&error))?;
         let until = Instant::now() + END_LIMIT;
         let gone = |object: Option<&Value>| {
             let other = |it: &Value| text_at(it, "/metadata/uid") != self.uid;
@@ -475,15 +507,6 @@ impl Drop for Instance {
     fn drop(&mut self) {
         // Told by whoever deletes it in order.
         drop(self.delete());
-    }
-}
-
-/// Deletes an object at once; that it is gone already is as good.
-pub(crate) fn delete(session: &Session, path: &str, cancel: &Cancel) -> Result<(), GuestFailure> {
-    let call = Call::delete(path, br#"{"gracePeriodSeconds":0,"propagationPolicy":"Background"}"#);
-    match session.ask("to delete an instance", cancel, || session.api.call(&call))? {
-        Ok(_) | Err(Failure::Absent) => Ok(()),
-        Err(failure) => Err(refused("delete", failure, "")),
     }
 }
 

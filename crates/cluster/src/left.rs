@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::api::{ClusterTarget, ListError};
 use crate::error::ClusterError;
-use crate::instance::delete;
+use crate::instance::Instance;
 use crate::resource::INSTANCES;
 use crate::session::Session;
 
@@ -26,6 +26,8 @@ pub struct MarkedInstance {
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// By which it is meant: a name may come again.
+    uid: String,
     /// Whose it is, as JSON.
     pub owner: String,
     /// The machine on which that vmlab runs, or ran.
@@ -42,6 +44,8 @@ struct Metadata {
     #[serde(default)]
     namespace: String,
     name: String,
+    #[serde(default)]
+    uid: String,
     #[serde(default)]
     labels: std::collections::BTreeMap<String, String>,
     #[serde(default)]
@@ -63,8 +67,8 @@ pub fn marked(target: &ClusterTarget) -> Result<Vec<MarkedInstance>, ClusterErro
         }
         let mut said = |name: &str| metadata.annotations.remove(name).unwrap_or_default();
         let (owner, machine) = (said(OWNER_ANNOTATION), said(MACHINE_ANNOTATION));
-        let Metadata { namespace, name, .. } = metadata;
-        Ok(Some(MarkedInstance { namespace, name, owner, machine }))
+        let Metadata { namespace, name, uid, .. } = metadata;
+        Ok(Some(MarkedInstance { namespace, name, uid, owner, machine }))
     };
     let namespace = target.namespace.as_deref();
     let until = std::time::Instant::now() + crate::session::PATIENCE;
@@ -83,13 +87,12 @@ pub fn marked(target: &ClusterTarget) -> Result<Vec<MarkedInstance>, ClusterErro
 }
 
 impl MarkedInstance {
-    /// Deletes it.
+    /// Deletes it, and waits until nothing of it is left.
     ///
     /// # Errors
     /// What the cluster said.
     pub fn delete(&self, target: &ClusterTarget) -> Result<(), String> {
         let session = Session::connect(target).map_err(|error| error.to_string())?;
-        let path = format!("{}/{}", INSTANCES.path(Some(&self.namespace)), self.name);
-        delete(&session, &path, &Cancel::new()).map_err(|failure| failure.to_string())
+        Instance::adopt(session, &self.namespace, &self.name, &self.uid).delete()
     }
 }

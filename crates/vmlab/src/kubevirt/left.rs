@@ -87,7 +87,7 @@ fn ended(
     let (mut lines, mut failed) = (Vec::new(), false);
     let here = machine_name();
     for instance in found {
-        let MarkedInstance { namespace, name, owner, machine } = &instance;
+        let MarkedInstance { namespace, name, owner, machine, .. } = &instance;
         // Whether another machine's process lives can't be seen from here.
         let Some(owner) = serde_json::from_str::<Owner>(owner).ok().filter(|_| *machine == here)
         else {
