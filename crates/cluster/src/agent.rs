@@ -24,6 +24,9 @@ const CONTAINER: &str = "compute";
 /// How long the agent may take for one answer.
 const AGENT_LIMIT: Duration = Duration::from_secs(60);
 
+/// How long an answer that did not come is waited for over a new connection.
+const SILENCE: Duration = Duration::from_secs(10);
+
 /// Linux takes no longer argument of a program than 128 KiB (`MAX_ARG_STRLEN`).
 const MOST_REQUEST_BYTES: usize = 100 << 10;
 
@@ -184,13 +187,24 @@ impl PodAgent {
         let asked = Instant::now();
         let mut until = self.answer_by.min(asked + AGENT_LIMIT);
         let mut broken: Option<Instant> = None;
+        let mut is_asked_again = false;
         let said = loop {
             let reason = match session.wait(until, cancel, self.request(session, &request))? {
                 Some(Ok(said)) => break said,
-                None if broken.is_none() => {
+                None if is_asked_again => {
                     self.open = None;
-                    let limit = until.saturating_duration_since(asked);
+                    let limit = asked.elapsed();
                     return Err(GuestFailure::Hung { command: command.to_owned(), limit });
+                }
+                None if broken.is_none() => {
+                    // The guest is silent, or the way to it: a server that does not answer
+                    // either is told as that.
+                    self.open = None;
+                    let version = || session.api.get("/version");
+                    drop(session.ask("whether it is there", cancel, version)?);
+                    is_asked_again = true;
+                    until = Instant::now() + SILENCE;
+                    continue;
                 }
                 None => "no answer".to_owned(),
                 Some(Err(Failure::Forbidden(said))) => return Err(forbidden_exec(&said)),
