@@ -283,9 +283,17 @@ impl Instance {
         if warnings.is_empty() {
             return failure;
         }
-        let more = |detail: String| match warnings.iter().all(|one| detail.contains(one)) {
-            true => detail,
-            false => format!("{detail}; events: {}", warnings.join("; ")),
+        let more = |detail: String| {
+            // Of what is said already no more.
+            let said = |one: &&String| {
+                let reason = one.split(':').next().unwrap_or_default();
+                !detail.contains(reason)
+            };
+            let new: Vec<String> = warnings.iter().filter(said).cloned().collect();
+            match new.is_empty() {
+                true => detail,
+                false => format!("{detail}; events: {}", new.join("; ")),
+            }
         };
         match failure {
             GuestFailure::Died { detail } => GuestFailure::Died { detail: more(detail) },
@@ -641,4 +649,78 @@ pub fn condition_lines(object: &Value) -> Vec<String> {
             (false, why) => format!("{kind}: False ({why})"),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn instance(phase: &str, conditions: Value) -> Value {
+        json!({
+            "metadata": { "name": "vm", "creationTimestamp": "2026-01-02T03:04:05Z" },
+            "status": {
+                "phase": phase, "conditions": conditions,
+                "phaseTransitionTimestamps": [
+                    { "phase": "Pending", "phaseTransitionTimestamp": "2026-01-02T03:04:05Z" },
+                    { "phase": "Running", "phaseTransitionTimestamp": "2026-01-02T03:04:11Z" },
+                ],
+            },
+        })
+    }
+
+    fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+        json!([{ "type": kind, "status": status, "reason": reason, "message": message }])
+    }
+
+    #[test]
+    fn an_instance_is_up_when_its_agent_is() {
+        let waits = condition("Ready", "False", "GuestNotRunning", "not yet");
+        assert!(stage(Some(&instance("Scheduling", waits))).is_none());
+        let up = instance("Running", condition("AgentConnected", "True", "", ""));
+        assert!(matches!(stage(Some(&up)), Some(Stage::Connected)));
+        assert_eq!(phases_s(&up)["Running"], 6.0);
+        assert_eq!(condition_lines(&up), ["AgentConnected: True"]);
+    }
+
+    #[test]
+    fn what_ends_an_instance_is_told() {
+        let check = |object: Option<&Value>, part: &str| {
+            let Some(Stage::Failed(failure)) = stage(object) else { panic!("{object:?}") };
+            assert!(failure.to_string().contains(part), "{part:?}: {failure}");
+        };
+        check(None, "somebody else deleted");
+        for (reason, message) in [
+            ("ImagePullBackOff", "Back-off pulling image"),
+            ("FailedCreate", "pods \"x\" is forbidden: exceeded quota: none"),
+        ] {
+            let failed = condition("Synchronized", "False", reason, message);
+            check(Some(&instance("Scheduling", failed)), message);
+        }
+        let mut leaving = instance("Running", json!([]));
+        leaving["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:05:05Z");
+        check(Some(&leaving), "a drained node");
+        let mut drained = instance("Running", json!([]));
+        drained["status"]["evacuationNodeName"] = json!("one");
+        check(Some(&drained), "evacuated");
+        let failed = condition("Ready", "False", "PodTerminating", "it ends");
+        check(Some(&instance("Failed", failed)), "Ready: PodTerminating: it ends");
+        check(Some(&instance("Succeeded", json!([]))), "shut down by itself");
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let check = |verb: &str, failure: Failure, part: &str| {
+            let said = refused(verb, failure, "lab").to_string();
+            assert!(said.contains(part), "{part:?}: {said}");
+        };
+        let forbidden = |said: &str| Failure::Forbidden(said.to_owned());
+        check("create", forbidden("exceeded quota: none"), "A quota of namespace \"lab\"");
+        check("create", forbidden("because it is being terminated"), "is being deleted");
+        check("create", forbidden("User \"x\" cannot create"), "May not create virtualmachine");
+        check("exec", forbidden("no"), "May not create pods/exec: `vmlab k8s rbac --run`");
+        check("create", Failure::Absent, "no namespace \"lab\"");
+        check("delete", Failure::Other("busy".to_owned()), "refuses to delete the instance: busy");
+    }
 }

@@ -250,3 +250,88 @@ fn others(text: &[u8], own: &str) -> Result<Vec<ExclusivePod>, String> {
     pods.sort_by(|one, other| one.started.cmp(&other.started));
     Ok(pods)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// As a virt-launcher of KubeVirt 1.7.0 prints it, of a node with four pCPUs.
+    fn printed(cpuset: &str, vcpus: [&str; 2]) -> String {
+        let cpu = |id: u32| {
+            format!("<cpu id='{id}' socket_id='0' die_id='0' core_id='{id}' siblings='{id}'/>")
+        };
+        let cpus: String = (0..4).map(cpu).collect();
+        format!(
+            "@cgroup\n4:cpuset:/\n@cpuset\n{cpuset}\n@version\nUsing library: libvirt 11.3.0\n\
+             Running hypervisor: QEMU 10.0.13\n@hypervisor\n hypervisor \n@threads\n\
+             {cpuset} qemu-system-x86\n{cpuset} IO mon_iothread\n{} CPU 1/KVM\n{} CPU 0/KVM\n\
+             @qemu\n/usr/bin/qemu-system-x86_64\n-name\nguest=lab_vm\n@domain\n\
+             <domain type='kvm'>\n</domain>\n@capabilities\n<capabilities><host><cpu>\
+             <arch>x86_64</arch></cpu><topology><cells num='1'><cell id='0'><memory \
+             unit='KiB'>8000000</memory><cpus num='4'>{cpus}</cpus></cell></cells></topology>\
+             </host></capabilities>\n",
+            vcpus[1], vcpus[0]
+        )
+    }
+
+    fn settings(policy: &str) -> KubeletSettings {
+        let config = json!({ "kubeletconfig": {
+            "cpuManagerPolicy": policy, "reservedSystemCPUs": "0",
+        } });
+        KubeletSettings::from_configz(config.to_string().as_bytes()).expect("settings")
+    }
+
+    fn vmi(own: bool) -> Value {
+        json!({
+            "metadata": { "name": "vm", "namespace": "lab" },
+            "spec": { "domain": {
+                "cpu": {
+                    "sockets": 1, "cores": 2, "threads": 1, "maxSockets": 1,
+                    "dedicatedCpuPlacement": own,
+                },
+                "memory": { "guest": "256Mi" }, "devices": {},
+            } },
+        })
+    }
+
+    #[test]
+    fn what_a_pod_tells_is_read() {
+        let placed = Placed::read(&printed("2-3", ["2", "3"]));
+        assert_eq!(placed.cpuset.to_string(), "2-3");
+        let vcpus: Vec<String> = placed.vcpus.iter().map(ToString::to_string).collect();
+        assert_eq!(vcpus, ["2", "3"]);
+        assert_eq!(placed.emulator.map(|set| set.to_string()).as_deref(), Some("2-3"));
+        assert_eq!(placed.versions["running hypervisor"], "QEMU 10.0.13");
+        assert_eq!(placed.qemu_args, ["-name", "guest=lab_vm"]);
+        assert_eq!(placed.domain_xml, "<domain type='kvm'>\n</domain>\n");
+        assert!(placed.is_virtual && placed.cgroup.contains("cpuset"));
+        assert_eq!(Placed::read("").vcpus, []);
+    }
+
+    #[test]
+    fn what_is_not_as_predicted_names_its_rule() {
+        let forecast = |placed: &Placed, policy: &str, own: bool| {
+            placed.forecast_with(&vmi(own), &settings(policy), &[], "v1.7.0").expect("a forecast")
+        };
+        let right = Placed::read(&printed("1-2", ["1", "2"]));
+        let of_static = forecast(&right, "static", true);
+        assert_eq!(
+            (of_static.cpuset.to_string().as_str(), &of_static.vcpus[..]),
+            ("1-2", &[1, 2][..])
+        );
+        assert_eq!(right.mismatches(&of_static), Vec::<String>::new());
+        let wrong = Placed::read(&printed("2-3", ["2", "3"]));
+        let found = wrong.mismatches(&of_static);
+        assert_eq!(found.len(), 3, "{found:#?}");
+        let rule = "by the kubelet's static policy (no options; topology none), then KubeVirt \
+                    1.7.0's pins: the pod has pCPUs 2-3, predicted 1-2";
+        assert!(found[0].contains(rule), "{found:#?}");
+        assert!(found[1].ends_with("vCPU 0 is on pCPUs 2, predicted 1"), "{found:#?}");
+        // What has no pCPUs of its own has those that nobody else has.
+        let shared = Placed::read(&printed("0-3", ["0-3", "0-3"]));
+        assert_eq!(shared.mismatches(&forecast(&shared, "static", false)), Vec::<String>::new());
+        assert_eq!(shared.mismatches(&forecast(&shared, "none", false)), Vec::<String>::new());
+    }
+}
