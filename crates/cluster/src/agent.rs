@@ -247,7 +247,9 @@ impl PodAgent {
             _ if lower.contains("failed to get domain") || lower.contains("domain not found") => {
                 GuestFailure::Died { detail: "libvirt in its pod has no such domain".to_owned() }
             }
-            _ if lower.contains("not running") => GuestFailure::Died { detail },
+            _ if lower.contains("not running") || lower.contains("connect to the hypervisor") => {
+                GuestFailure::Died { detail }
+            }
             _ if ["not responding", "not connected", "timed out", "disappeared"]
                 .iter()
                 .any(|word| lower.contains(word)) =>

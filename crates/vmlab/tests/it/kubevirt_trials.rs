@@ -202,9 +202,9 @@ fn a_cluster_that_can_t_be_used_is_one_clear_error() {
     let webhook = "admission webhook \"virt-api\" denied the request: not enough";
     let refusal = Answer::refusal(422, webhook);
     check(
-        &|content| drop(content.fixed.insert(format!("POST {INSTANCES}"), refusal.clone())),
-        &["--kubevirt-image", "registry.example/guest:1", "--blocks", "1"],
-        &["the cluster refuses the instance", "not enough"],
+        &|content| content.first.push((format!("POST {INSTANCES}"), [refusal.clone()].into())),
+        &image,
+        &[":14: shared: the cluster refuses the instance", "not enough"],
     );
     check(&|_| {}, &["--kubevirt-image", "no=x"], &["boots no such image", "builtin:debian-12"]);
     check(&|_| {}, &[], &["name the container image", "image export --to containerdisk"]);
