@@ -46,7 +46,8 @@ pub(crate) struct CleanArgs {
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// Restore host settings even if somebody else has changed them since, forget
-    /// those that can't be restored, and set journals aside that can't be read.
+    /// those that can't be restored, set journals aside that can't be read, and forget
+    /// instances in clusters that do not answer.
     #[arg(long)]
     force: bool,
     /// Restore the settings of the machine whose sys/ and proc/ lie in this
@@ -90,7 +91,7 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
         lines.extend(instances);
         failed |= bad;
     } else if !args.dry_run && args.sysfs_root.is_none() {
-        let (ended, bad) = end(|_| true);
+        let (ended, bad) = end(|_| true, args.force);
         lines.extend(ended);
         failed |= bad;
         let (domains, bad) = left_domains(&args.libvirt, true);
@@ -132,7 +133,7 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
 /// Ends what the dead sessions of one run left, at the libvirt of its own, too; says
 /// what it did.
 pub(crate) fn end_leftovers_of(run_id: &str, libvirt: Option<&Uri>) -> Vec<String> {
-    let mut lines = end(|run| run == run_id).0;
+    let mut lines = end(|run| run == run_id, false).0;
     if let Some(uri) = libvirt {
         lines.extend(domains(&uri.to_string(), true, |run| run == run_id).0);
     }
@@ -312,7 +313,7 @@ pub(crate) fn anything_running() -> bool {
 
 /// Ends processes and removes runtime folders of dead runs that `wanted`
 /// accepts by their id; true if something could not be ended.
-fn end(wanted: impl Fn(&str) -> bool) -> (Vec<String>, bool) {
+fn end(wanted: impl Fn(&str) -> bool, force: bool) -> (Vec<String>, bool) {
     let mut lines = Vec::new();
     let mut failed = false;
     for (orphan, result) in owner::end_orphans(|orphan| wanted(&orphan.owner.run_id), GRACE) {
@@ -333,7 +334,7 @@ fn end(wanted: impl Fn(&str) -> bool) -> (Vec<String>, bool) {
         }
         let (instances, bad) = instances_of(&dir.path, true);
         lines.extend(instances);
-        if bad {
+        if bad && !force {
             // It says where they are.
             failed = true;
             continue;

@@ -168,7 +168,11 @@ impl OnArgs {
 
     /// How it was said, to be said again.
     pub(crate) fn words(&self) -> String {
-        self.on.as_ref().map(|on| format!(" --on {on}")).unwrap_or_default()
+        let mut words = self.on.as_ref().map(|on| format!(" --on {on}")).unwrap_or_default();
+        if let Some(kubeconfig) = &self.kubeconfig {
+            words += &format!(" --kubeconfig {}", kubeconfig.display());
+        }
+        words
     }
 }
 

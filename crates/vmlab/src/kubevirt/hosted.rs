@@ -1,6 +1,6 @@
 //! The VMs of a run in a cluster, and what is seen of them.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ::cluster::{
     ClusterTarget, Forecast, Instance, MACHINE_ANNOTATION, MANAGED_BY, OWNER_ANNOTATION, Placed,
-    RUN_LABEL, condition_lines, phases_s,
+    RUN_LABEL, condition_lines, marked, phases_s,
 };
 use anyhow::Context as _;
 use guest::{Cancel, ExecOutput, GuestCommand, GuestFailure};
@@ -32,6 +32,8 @@ pub(crate) struct ClusterHosting {
     facts: KubevirtFacts,
     owner: Owner,
     started: Cell<u32>,
+    /// Names of instances that may be there, though the server did not say so.
+    unsure: RefCell<Vec<String>>,
     log: Arc<Mutex<HostingLog>>,
     /// Says to `vmlab clean` where the instances of a killed run are.
     runtime: Option<RuntimeDir>,
@@ -61,17 +63,29 @@ impl ClusterHosting {
         RunInCluster::new(target, &owner).write(runtime.path())?;
         let log = Arc::default();
         let (target, started) = (target.clone(), Cell::new(0));
-        Ok(Self { target, facts, owner, started, log, runtime: Some(runtime) })
+        let unsure = RefCell::default();
+        Ok(Self { target, facts, owner, started, unsure, log, runtime: Some(runtime) })
     }
 
     /// Deletes what could not be deleted before.
     fn delete_left(&self) -> Result<(), GuestFailure> {
+        let failed = |why: String| {
+            let detail = format!("An instance of an earlier trial may be there still: {why}");
+            GuestFailure::Cluster { detail }
+        };
+        let mut unsure = self.unsure.borrow_mut();
+        if !unsure.is_empty() {
+            let there = marked(&self.target).map_err(|error| failed(error.to_string()))?;
+            for instance in there.iter().filter(|it| unsure.contains(&it.name)) {
+                instance.delete(&self.target).map_err(failed)?;
+            }
+            unsure.clear();
+        }
         let mut log = locked(&self.log);
         while let Some(mut instance) = log.undeleted.pop() {
             if let Err(why) = instance.delete() {
                 log.undeleted.push(instance);
-                let detail = format!("An instance of an earlier trial is there still: {why}");
-                return Err(GuestFailure::Cluster { detail });
+                return Err(failed(why));
             }
         }
         Ok(())
@@ -114,7 +128,8 @@ impl VmHosting for ClusterHosting {
             LaunchedInstance { name: &full, image, labels: &labels, annotations: &annotations };
         let manifest = emit_launched(spec, &launched).text;
         let namespace = &self.facts.namespace;
-        let instance = Instance::create(&self.target, namespace, &full, &manifest, cancel)?;
+        let created = Instance::create(&self.target, namespace, &full, &manifest, cancel);
+        let instance = created.inspect_err(|_| self.unsure.borrow_mut().push(full.clone()))?;
         let seen = SeenVm {
             name: name.to_owned(),
             texts: BTreeMap::from([("vmi".to_owned(), manifest.into_bytes())]),

@@ -57,6 +57,11 @@ pub(crate) fn in_folder(folder: &Path, end: bool) -> (Vec<String>, bool) {
         // It was killed while it wrote: there is no instance yet.
         Err(_) => return (Vec::new(), false),
     };
+    if let Some(file) = run.kubeconfig.as_ref().filter(|file| !file.exists()) {
+        let (file, run) = (file.display(), &run.run_id);
+        let what = format!("the cluster of run {run} is not known any more: {file} is gone");
+        return (vec![what], false);
+    }
     let target = ClusterTarget {
         kubeconfig: run.kubeconfig,
         context: run.context,
