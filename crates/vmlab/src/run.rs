@@ -7,11 +7,9 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use guest::Cancel;
-use host::settings::AppliedSettings;
 use record::journal::Event;
 use runner::calibration::Calibration;
 use runner::execute::ExecutionEnd;
-use runner::hosting::VmHosting;
 use runner::machine::{self, Need};
 use runner::plan::Plan;
 use runner::simulated;
@@ -23,6 +21,7 @@ use topology::Host;
 use crate::on::{self, KubevirtPlace, OnArgs};
 use crate::report::Demand;
 use crate::study_file::{self, BudgetArgs, StudyText};
+use crate::trials::TrialPlace;
 use crate::watcher::{Watch, Watcher};
 use crate::{endpoint, interrupt, plan_text, report, results_folder, terminal, trials};
 
@@ -147,14 +146,14 @@ fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
         let hosting = crate::kubevirt::ClusterHosting::new(&plan, &cluster.target)?;
         let store = make(&plan, &host)?;
         let contents = Contents { plan, host, events: Vec::new(), damage: Vec::new(), prices };
-        return run_here(args, &contents, Some(&hosting), None, store, &cancel);
+        return run_here(args, &contents, TrialPlace::Hosted(&hosting), store, &cancel);
     }
     if let Some(host) = args.on.simulator() {
         let (plan, host) = study_file::prepare_simulated(&written, &args.budget, host)?;
         check_prices(prices.as_ref(), &plan, &host)?;
         let store = make(&plan, &host)?;
         let contents = Contents { plan, host, events: Vec::new(), damage: Vec::new(), prices };
-        return run_here(args, &contents, None, None, store, &cancel);
+        return run_here(args, &contents, TrialPlace::Here(Box::default()), store, &cancel);
     }
     trials::restore_leftovers();
     let libvirt = args.on.libvirt();
@@ -166,7 +165,7 @@ fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
     let settings = trials::apply_settings(&plan)?;
     let store = make(&plan, &host)?;
     let contents = Contents { plan, host, events: Vec::new(), damage: Vec::new(), prices };
-    run_here(args, &contents, None, settings, store, &cancel)
+    run_here(args, &contents, TrialPlace::Here(Box::new(settings)), store, &cancel)
 }
 
 /// The plan of a study in a cluster; nothing is given to it or created there.
@@ -218,17 +217,17 @@ fn resume(args: &RunArgs, dir: &Path, more: Option<u32>) -> anyhow::Result<ExitC
         }
         extend(&mut store, &mut contents, more, args)?;
         let hosting = crate::kubevirt::ClusterHosting::new(&contents.plan, &cluster.target)?;
-        return run_here(args, &contents, Some(&hosting), None, store, &cancel);
+        return run_here(args, &contents, TrialPlace::Hosted(&hosting), store, &cancel);
     }
     machine::check_again(&contents.plan, &contents.host)?;
     if simulated::is_simulated(&contents.plan) {
         extend(&mut store, &mut contents, more, args)?;
-        return run_here(args, &contents, None, None, store, &cancel);
+        return run_here(args, &contents, TrialPlace::Here(Box::default()), store, &cancel);
     }
     trials::end_leftovers(&contents.plan);
     extend(&mut store, &mut contents, more, args)?;
     let settings = trials::apply_settings(&contents.plan)?;
-    run_here(args, &contents, None, settings, store, &cancel)
+    run_here(args, &contents, TrialPlace::Here(Box::new(settings)), store, &cancel)
 }
 
 /// Writes down that the study has `more` blocks for each load level.
@@ -254,8 +253,7 @@ fn extend(
 fn run_here(
     args: &RunArgs,
     contents: &Contents,
-    hosting: Option<&dyn VmHosting>,
-    settings: Option<AppliedSettings>,
+    place: TrialPlace<'_>,
     mut store: Store,
     cancel: &Cancel,
 ) -> anyhow::Result<ExitCode> {
@@ -266,7 +264,7 @@ fn run_here(
     let ended = if simulated::is_simulated(plan) {
         trials::simulate(plan, host, events, &mut store, cancel, &mut observe)
     } else {
-        trials::run(plan, host, hosting, settings, events, &mut store, cancel, &mut observe)
+        trials::run(plan, host, place, events, &mut store, cancel, &mut observe)
     };
     drop(watcher);
     let ended = ended.with_context(|| format!("What was measured is safe in {}", dir.display()))?;

@@ -46,18 +46,30 @@ pub(crate) fn end_leftovers(plan: &Plan) {
     }
 }
 
-/// Runs what `plan` still asks for, its VMs elsewhere where `hosting` has them run, as `events` tell it; what happens goes to
+/// Where the VMs of a plan run.
+pub(crate) enum TrialPlace<'a> {
+    /// On this machine, with these settings of its own for the whole study.
+    Here(Box<Option<AppliedSettings>>),
+    /// Elsewhere, where somebody has them run.
+    #[cfg_attr(not(feature = "kubernetes"), expect(dead_code, reason = "nobody does"))]
+    Hosted(&'a dyn VmHosting),
+}
+
+/// Runs what `plan` still asks for, as `events` tell it; what happens goes to
 /// `sink` and is told to `observe`.
 pub(crate) fn run(
     plan: &Plan,
     host: &Host,
-    hosting: Option<&dyn VmHosting>,
-    settings: Option<AppliedSettings>,
+    place: TrialPlace<'_>,
     events: &[Event],
     sink: &mut dyn TrialSink,
     cancel: &Cancel,
     observe: &mut dyn FnMut(ExecutionEvent<'_>),
 ) -> anyhow::Result<ExecutionEnd> {
+    let (hosting, settings) = match place {
+        TrialPlace::Here(settings) => (None, *settings),
+        TrialPlace::Hosted(hosting) => (Some(hosting), None),
+    };
     if hosting.is_none() && crate::clean::anything_running() {
         terminal::note(
             "vmlab: processes of a dead run still run and will disturb this one: `vmlab clean` ends them",
