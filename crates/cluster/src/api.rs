@@ -4,7 +4,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::{Request, StatusCode};
+use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use kube::Client;
 use kube::client::Body;
@@ -42,8 +42,10 @@ pub struct ClusterTarget {
 
 /// A connection.
 pub(crate) struct Api {
-    client: Client,
+    pub(crate) client: Client,
     pub(crate) server: String,
+    /// The namespace of the kubeconfig's context.
+    pub(crate) namespace: String,
 }
 
 /// Why a request has no good answer.
@@ -58,8 +60,32 @@ pub(crate) enum Failure {
     Unreachable(String),
     /// The page is no longer there; the server may say how to go on.
     Gone(Option<String>),
+    /// There is one of that name already.
+    Exists(String),
     /// All else.
     Other(String),
+}
+
+/// What is asked of a server.
+pub(crate) struct Call<'a> {
+    method: Method,
+    path: &'a str,
+    /// Media type and bytes.
+    body: Option<(&'static str, &'a [u8])>,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn get(path: &'a str) -> Self {
+        Self { method: Method::GET, path, body: None }
+    }
+
+    pub(crate) fn create(path: &'a str, media_type: &'static str, body: &'a [u8]) -> Self {
+        Self { method: Method::POST, path, body: Some((media_type, body)) }
+    }
+
+    pub(crate) fn delete(path: &'a str, options: &'a [u8]) -> Self {
+        Self { method: Method::DELETE, path, body: Some(("application/json", options)) }
+    }
 }
 
 /// The server's word on a request that failed.
@@ -67,6 +93,8 @@ pub(crate) enum Failure {
 struct Status {
     #[serde(default)]
     message: String,
+    #[serde(default)]
+    reason: String,
     #[serde(default)]
     metadata: ListMetadata,
 }
@@ -91,17 +119,23 @@ impl Api {
         config.connect_timeout = Some(Duration::from_secs(10));
         config.read_timeout = Some(ANSWER);
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let namespace = config.default_namespace.clone();
         let client =
             Client::try_from(config).map_err(|error| ClusterError::Client(chain(&error)))?;
-        Ok(Self { client, server })
+        Ok(Self { client, server, namespace })
     }
 
     /// The body of a good answer.
     pub(crate) async fn get(&self, path: &str) -> Result<Vec<u8>, Failure> {
+        self.call(&Call::get(path)).await
+    }
+
+    /// The body of a good answer to a call, which may have been made more than once.
+    pub(crate) async fn call(&self, call: &Call<'_>) -> Result<Vec<u8>, Failure> {
         let mut tried = 0;
         loop {
             tried += 1;
-            let again = match tokio::time::timeout(ANSWER, self.once(path)).await {
+            let again = match tokio::time::timeout(ANSWER, self.once(call)).await {
                 Ok(Ok(body)) => return Ok(body),
                 Ok(Err((failure, wait))) => (failure, wait),
                 Err(_) => {
@@ -119,11 +153,18 @@ impl Api {
     }
 
     /// One try; with a failure, how long to wait before another one, if that may help.
-    async fn once(&self, path: &str) -> Result<Vec<u8>, (Failure, Option<Duration>)> {
-        let request = Request::get(path)
-            .header(http::header::ACCEPT, "application/json")
-            .body(Body::empty())
-            .map_err(|error| (Failure::Other(error.to_string()), None))?;
+    async fn once(&self, call: &Call<'_>) -> Result<Vec<u8>, (Failure, Option<Duration>)> {
+        let mut request = Request::builder()
+            .method(call.method.clone())
+            .uri(call.path)
+            .header(http::header::ACCEPT, "application/json");
+        let mut body = Body::empty();
+        if let Some((media_type, bytes)) = call.body {
+            request = request.header(http::header::CONTENT_TYPE, media_type);
+            body = Body::from(bytes.to_vec());
+        }
+        let request =
+            request.body(body).map_err(|error| (Failure::Other(error.to_string()), None))?;
         let unreachable = |error: &dyn std::error::Error| {
             (Failure::Unreachable(chain(error)), Some(Duration::ZERO))
         };
@@ -152,6 +193,9 @@ impl Api {
             StatusCode::NOT_FOUND => (Failure::Absent, None),
             StatusCode::UNAUTHORIZED => (Failure::Unauthorized(said), None),
             StatusCode::FORBIDDEN => (Failure::Forbidden(said), None),
+            StatusCode::CONFLICT if status.reason == "AlreadyExists" => {
+                (Failure::Exists(said), None)
+            }
             StatusCode::GONE => (Failure::Gone(status.metadata.next), None),
             StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
@@ -159,6 +203,42 @@ impl Api {
             | StatusCode::GATEWAY_TIMEOUT => (Failure::Other(said), wait()),
             _ => (Failure::Other(said), None),
         })
+    }
+
+    /// Lines that a watch sends until `each` makes something of one; `None` when it ends.
+    pub(crate) async fn watch<T>(
+        &self,
+        path: &str,
+        mut each: impl FnMut(&[u8]) -> Option<T>,
+    ) -> Result<Option<T>, Failure> {
+        let request = Request::get(path)
+            .header(http::header::ACCEPT, "application/json")
+            .body(Body::empty())
+            .map_err(|error| Failure::Other(error.to_string()))?;
+        let unreachable = |error: &dyn std::error::Error| Failure::Unreachable(chain(error));
+        let answer = self.client.send(request).await.map_err(|error| unreachable(&error))?;
+        if !answer.status().is_success() {
+            return Err(Failure::Other(answer.status().to_string()));
+        }
+        let mut body = answer.into_body();
+        let mut line = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| unreachable(&error))?;
+            for byte in frame.data_ref().into_iter().flat_map(|bytes| bytes.iter()) {
+                if *byte != b'\n' {
+                    line.push(*byte);
+                    continue;
+                }
+                if let Some(found) = each(&line) {
+                    return Ok(Some(found));
+                }
+                line.clear();
+            }
+            if line.len() > MAX_BODY_BYTES {
+                return Err(Failure::Other("a line of a watch has no end".to_owned()));
+            }
+        }
+        Ok(None)
     }
 
     /// Every object of a list, page by page, and what `each` makes of it. `None`: nobody
@@ -208,7 +288,9 @@ impl Api {
                     let server = self.server.clone();
                     return Err(ListError::Whole(ClusterError::Unreachable { server, reason }));
                 }
-                Err(Failure::Other(said)) => return Err(unread(false, said)),
+                Err(Failure::Other(said) | Failure::Exists(said)) => {
+                    return Err(unread(false, said));
+                }
             };
             let wrong = |error: serde_json::Error| {
                 unread(false, format!("the server's answer is no list: {error}"))
@@ -240,7 +322,7 @@ pub(crate) enum ListError {
 }
 
 /// An error with what caused it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     // Readers of YAML draw the place below their first line.
     let first = |text: String| text.lines().next().unwrap_or_default().to_owned();
     let mut said = first(error.to_string());
@@ -257,7 +339,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// A token in a query: everything but letters, digits and `-._~` as `%XX`.
-fn escaped(token: &str) -> String {
+pub(crate) fn escaped(token: &str) -> String {
     let mut out = String::with_capacity(token.len());
     for byte in token.bytes() {
         match byte {

@@ -58,6 +58,42 @@ pub enum ClusterError {
         /// Its URL.
         server: String,
     },
+    /// No node takes VMs.
+    #[error(
+        "No node of the cluster at {server} takes VMs: none is ready with the label \
+         kubevirt.io/schedulable=true"
+    )]
+    NoNode {
+        /// Its URL.
+        server: String,
+    },
+    /// There is no such namespace.
+    #[error(
+        "The cluster has no namespace {namespace:?}: name another one, kubevirt:CONTEXT/NAMESPACE"
+    )]
+    NoNamespace {
+        /// The namespace.
+        namespace: String,
+    },
+    /// It is about to be gone.
+    #[error(
+        "Namespace {namespace:?} is being deleted: name another one, kubevirt:CONTEXT/NAMESPACE"
+    )]
+    NamespaceEnds {
+        /// The namespace.
+        namespace: String,
+    },
+    /// A run would be refused.
+    #[error(
+        "May not {} in namespace {namespace:?}: `vmlab k8s rbac --run` prints the role that allows it",
+        missing.join(", ")
+    )]
+    NoRights {
+        /// The namespace.
+        namespace: String,
+        /// Verb and resource.
+        missing: Vec<String>,
+    },
     /// No runtime for the requests.
     #[error("Cannot start the client")]
     Runtime(#[source] std::io::Error),

@@ -1,26 +1,44 @@
 //! What a Kubernetes cluster with KubeVirt tells of its nodes and VMs, read through its
 //! API: node objects, the kubelets' settings, the KubeVirt object, VMs and what runs.
 //!
-//! Everything is read, nothing is written. [`READS`] is the table of what is asked for;
+//! [`read`] reads, and writes nothing. [`READS`] is the table of what it asks for;
 //! [`role`] says it as a ClusterRole. What may not be read is named in
 //! [`ClusterFacts::unread`] and the rest is read all the same, unless nothing can be said
 //! without it.
 //!
+//! [`Instance`] is a VM that vmlab itself creates there, reaches by its guest agent and
+//! deletes ([`role_of_runs`]); [`Placed`] says where it is, beside what was predicted.
+//! [`marked`] finds what dead runs left.
+//!
 //! Lists come in pages, and of each page only what is needed is kept, so that ten thousand
 //! VMs take some hundred megabytes at most.
 
+mod agent;
 mod api;
 mod error;
+mod events;
+mod instance;
+mod left;
 mod node;
 mod object;
+mod placed;
 mod pod;
 mod read;
 mod resource;
+mod session;
+mod survey;
 
 pub use api::ClusterTarget;
 pub use error::{ClusterError, Unread};
+pub use events::Happened;
+pub use instance::{Instance, condition_lines, phases_s};
+pub use left::{
+    MACHINE_ANNOTATION, MANAGED_BY, MarkedInstance, OWNER_ANNOTATION, RUN_LABEL, marked,
+};
 pub use node::ClusterNode;
 pub use object::ClusterObject;
+pub use placed::{Forecast, Placed};
 pub use pod::ExclusivePod;
 pub use read::{ClusterFacts, read};
-pub use resource::{READS, Read, RoleSubject, role};
+pub use resource::{READS, RIGHTS_OF_RUNS, Read, Right, RoleSubject, role, role_of_runs};
+pub use survey::{ClusterSurvey, survey};

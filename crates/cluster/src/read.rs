@@ -181,7 +181,9 @@ impl Reader<'_> {
                 }
                 Err(Failure::Absent) => "it has no /configz".to_owned(),
                 Err(Failure::Gone(_)) => "it is gone".to_owned(),
-                Err(Failure::Unreachable(said) | Failure::Other(said)) => said,
+                Err(Failure::Unreachable(said) | Failure::Other(said) | Failure::Exists(said)) => {
+                    said
+                }
             };
             let name = Some(nodes[index].offer.name.clone());
             unread.push(kubelet_unread(name, false, said));

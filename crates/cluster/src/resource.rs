@@ -115,6 +115,75 @@ pub const READS: [Read; 11] = {
     [NODES, KUBELETS, PODS, KUBEVIRTS, VMS, INSTANCES, a, b, c, d, PROFILES]
 };
 
+/// Something that a run does in its namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Right {
+    /// API group; empty: the core's.
+    pub group: &'static str,
+    /// Resource, with its subresource.
+    pub resource: &'static str,
+    /// What it does with it.
+    pub verbs: &'static [&'static str],
+    /// What for.
+    pub purpose: &'static str,
+}
+
+impl Right {
+    /// `virtualmachineinstances.kubevirt.io`, as kubectl says it.
+    pub(crate) fn name(&self) -> String {
+        match self.group {
+            "" => self.resource.to_owned(),
+            group => format!("{}.{group}", self.resource),
+        }
+    }
+}
+
+/// All that a run does in its namespace; which nodes there are, and which KubeVirt, it
+/// reads as well.
+pub const RIGHTS_OF_RUNS: [Right; 4] = [
+    Right {
+        group: "kubevirt.io",
+        resource: "virtualmachineinstances",
+        verbs: &["create", "get", "list", "watch", "delete"],
+        purpose: "the VMs of a study",
+    },
+    Right {
+        group: "",
+        resource: "pods",
+        verbs: &["list", "watch"],
+        purpose: "where they run, and that nothing of them is left",
+    },
+    Right {
+        group: "",
+        resource: "pods/exec",
+        verbs: &["create", "get"],
+        purpose: "the guests' agents, through libvirt in virt-launcher",
+    },
+    Right { group: "", resource: "events", verbs: &["list"], purpose: "why a VM does not start" },
+];
+
+/// What a run reads of the whole cluster.
+const READS_OF_RUNS: [Read; 4] = [NODES, KUBELETS, PODS, KUBEVIRTS];
+
+/// A ClusterRole that allows runs, as YAML, with a binding where there is somebody to bind
+/// it to. Without `kubelets` it leaves out what placements are predicted from.
+#[must_use]
+pub fn role_of_runs(name: &str, kubelets: bool, subject: Option<&RoleSubject>) -> String {
+    let mut out = head(name);
+    for Right { group, resource, verbs, purpose } in RIGHTS_OF_RUNS {
+        let verbs: Vec<String> = verbs.iter().map(|verb| format!("{verb:?}")).collect();
+        // Writing to a String can't fail.
+        let _ = write!(
+            out,
+            "# {purpose}\n- apiGroups: [\"{group}\"]\n  resources: [\"{resource}\"]\n  verbs: \
+             [{}]\n",
+            verbs.join(", ")
+        );
+    }
+    rules(&mut out, READS_OF_RUNS.iter().filter(|read| kubelets || **read != KUBELETS));
+    out + &binding(name, subject)
+}
+
 /// Whom a role is bound to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RoleSubject {
@@ -133,11 +202,20 @@ pub enum RoleSubject {
 /// bind it to. Without `kubelets` it leaves out what is more than reading.
 #[must_use]
 pub fn role(name: &str, kubelets: bool, subject: Option<&RoleSubject>) -> String {
-    let mut out = format!(
+    let mut out = head(name);
+    rules(&mut out, READS.iter().filter(|read| kubelets || **read != KUBELETS));
+    out + &binding(name, subject)
+}
+
+fn head(name: &str) -> String {
+    format!(
         "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: \
          {name}\nrules:\n"
-    );
-    for read in READS.iter().filter(|read| kubelets || **read != KUBELETS) {
+    )
+}
+
+fn rules<'a>(out: &mut String, reads: impl Iterator<Item = &'a Read>) {
+    for read in reads {
         let Read { group, resource, verb, purpose, .. } = read;
         // Writing to a String can't fail.
         let _ = write!(
@@ -146,7 +224,10 @@ pub fn role(name: &str, kubelets: bool, subject: Option<&RoleSubject>) -> String
              [\"{verb}\"]\n"
         );
     }
-    let Some(subject) = subject else { return out };
+}
+
+fn binding(name: &str, subject: Option<&RoleSubject>) -> String {
+    let Some(subject) = subject else { return String::new() };
     let subject = match subject {
         RoleSubject::User(user) => {
             format!("- apiGroup: rbac.authorization.k8s.io\n  kind: User\n  name: {user:?}\n")
@@ -155,7 +236,7 @@ pub fn role(name: &str, kubelets: bool, subject: Option<&RoleSubject>) -> String
             format!("- kind: ServiceAccount\n  namespace: {namespace}\n  name: {name}\n")
         }
     };
-    out + &format!(
+    format!(
         "---\napiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata:\n  \
          name: {name}\nroleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: ClusterRole\n  \
          name: {name}\nsubjects:\n{subject}"

@@ -24,7 +24,7 @@ mod vm;
 
 pub use cancel::{Cancel, Cancelled};
 pub use vm::{
-    AskOffersError, DEFAULT_MAX_OUTPUT_BYTES, DomainLaunch, ExecOutput, ExecStatusCode,
-    GuestCommand, GuestFailure, Launch, Monitor, MonitorError, NOTE, OwnedVm, Qmp, ask_offers,
-    read_end, thin,
+    AgentLine, AgentLink, AskOffersError, DEFAULT_MAX_OUTPUT_BYTES, DomainLaunch, ExecOutput,
+    ExecStatusCode, GuestCommand, GuestFailure, Launch, Monitor, MonitorError, NOTE, OwnedVm, Qmp,
+    ask_offers, exec_over, read_end, thin,
 };

@@ -67,6 +67,9 @@ pub enum FailureKind {
     GuestFlooded,
     /// QEMU died or was killed.
     VmDied,
+    /// The cluster in which the VM was to run did not do its part: no node took it, its
+    /// image could not be had, its server was gone.
+    ClusterFailed,
     /// The benchmark (or a program it needs) is not in the guest.
     WorkloadMissing,
     /// The benchmark ran out of its time limit.
@@ -96,6 +99,7 @@ impl fmt::Display for FailureKind {
             Self::GuestHung => "guest hung",
             Self::GuestFlooded => "guest flooded a port",
             Self::VmDied => "QEMU died",
+            Self::ClusterFailed => "cluster failed",
             Self::WorkloadMissing => "workload not in the guest",
             Self::TimeLimit => "time limit",
             Self::WorkloadFailed => "workload failed",

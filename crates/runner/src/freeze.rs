@@ -21,6 +21,7 @@ use vmconfig::{
 use workload::{CatalogueEntry, FULL_IMAGE, GuestFacts};
 
 use crate::host_settings;
+use crate::kubevirt_facts::KubevirtFacts;
 use crate::plan::{
     ImageFacts, PLAN_FORMAT_VERSION, Plan, PlanPeer, PlanVariant, PlanWorkload, QemuFacts,
 };
@@ -72,6 +73,8 @@ pub struct MachineFacts {
     pub capabilities: qemu::Capabilities,
     /// The libvirt that is to start it.
     pub libvirt: Option<LibvirtFacts>,
+    /// The cluster whose KubeVirt is to run it.
+    pub kubevirt: Option<KubevirtFacts>,
     /// KVM where a guest was seen to boot under it, else TCG.
     pub auto_accel: Accel,
     /// Why not KVM, one line.
@@ -168,6 +171,7 @@ pub fn freeze(
         environment_why: if emulated { machine.environment_why.clone() } else { None },
         qemu: machine.qemu.clone(),
         libvirt: machine.libvirt.clone(),
+        kubevirt: machine.kubevirt.clone(),
         images: machine
             .images
             .iter()
@@ -321,8 +325,11 @@ impl Freezer<'_> {
             self.problems.push(StudyProblem { line: line("accel"), message });
         }
         let mut findings = vmconfig::check_against(&spec, &self.machine.host);
-        findings.extend(qemu::check(&spec, &self.machine.capabilities));
-        findings.extend(not_in_a_run(&spec, &self.machine.capabilities));
+        // Nor does KubeVirt's QEMU take this command line.
+        if self.machine.kubevirt.is_none() {
+            findings.extend(qemu::check(&spec, &self.machine.capabilities));
+            findings.extend(not_in_a_run(&spec, &self.machine.capabilities));
+        }
         for SpecFinding { severity, field, message } in findings {
             let problem =
                 StudyProblem { line: line(&field), message: format!("{whose}: {message}") };

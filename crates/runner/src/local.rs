@@ -37,6 +37,7 @@ use vmconfig::qemu::{Capabilities, UnusableVersion};
 use crate::execute::{ExecutionEvent, Lab, TrialRecord};
 use crate::freeze::stress_load;
 use crate::host_settings::{HostSettings, with_causes};
+use crate::hosting::VmHosting;
 use crate::plan::{Plan, PlanVariant, PlanWorkload};
 use crate::study::{Load, Stress};
 
@@ -58,6 +59,8 @@ pub struct LocalLab<'a> {
     study_settings: Option<AppliedSettings>,
     /// Host settings for the block.
     block_settings: Option<AppliedSettings>,
+    /// Who has the VMs run, where they run elsewhere.
+    hosting: Option<&'a dyn VmHosting>,
     /// Where the kernel counts exits, or why it can't; made for the first
     /// trial that wants it.
     tracing: Option<Result<Tracing, String>>,
@@ -86,7 +89,11 @@ impl<'a> LocalLab<'a> {
         cancel: Cancel,
     ) -> Result<Self, LabError> {
         let runtime = owner::runtime_dir(&owner)?;
-        let capabilities = plan.qemu.capabilities()?;
+        let capabilities = match &plan.kubevirt {
+            None => plan.qemu.capabilities()?,
+            // Of no use there: somebody else's QEMU is started by somebody else.
+            Some(_) => Capabilities::current(),
+        };
         let (load, others, lingering) = (None, Vec::new(), None);
         Ok(Self {
             plan,
@@ -100,6 +107,7 @@ impl<'a> LocalLab<'a> {
             lingering,
             study_settings: None,
             block_settings: None,
+            hosting: None,
             tracing: None,
         })
     }
@@ -108,6 +116,11 @@ impl<'a> LocalLab<'a> {
     /// verified after each trial.
     pub fn hold(&mut self, settings: AppliedSettings) {
         self.study_settings = Some(settings);
+    }
+
+    /// Has the VMs run by `hosting`, elsewhere.
+    pub fn host_by(&mut self, hosting: &'a dyn VmHosting) {
+        self.hosting = Some(hosting);
     }
 
     /// Ends what runs; the host settings for the whole study, to be put back.
@@ -315,6 +328,10 @@ impl Lab for LocalLab<'_> {
         workload: &PlanWorkload,
         observe: &mut dyn FnMut(ExecutionEvent<'_>),
     ) -> TrialRecord {
+        if self.hosting.is_some() {
+            // Nothing of this machine is in it.
+            return trial::run(self, key, variant, workload, observe);
+        }
         let load = self.plan.loads.iter().find(|load| load.name == key.load);
         let settings = load.map(|load| self.plan.trial_settings(load, variant));
         match self.make(&settings.unwrap_or_default()) {
@@ -324,6 +341,9 @@ impl Lab for LocalLab<'_> {
     }
 
     fn watch(&mut self, variant: &PlanVariant) -> Option<Moment> {
+        if self.hosting.is_some() {
+            return None;
+        }
         let pinned = variant.specs().all(|spec| spec.pins.vcpus.len() == spec.vcpus() as usize);
         let all = || {
             let pins = variant.specs().flat_map(|spec| spec.pins.vcpus.values());

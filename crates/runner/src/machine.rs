@@ -196,6 +196,7 @@ pub fn discover(
         },
         capabilities: found.capabilities,
         libvirt,
+        kubevirt: None,
         auto_accel,
         environment_why,
         images,
@@ -237,6 +238,7 @@ pub fn described(study: &Study, folder: &Path, host: Host) -> Result<MachineFact
         capabilities: qemu.capabilities().expect("its version is one that vmlab takes"),
         qemu,
         libvirt: None,
+        kubevirt: None,
         auto_accel: Accel::Kvm,
         environment_why: None,
         images,
@@ -494,7 +496,7 @@ pub fn check_again(plan: &Plan, host: &Host) -> Result<(), ChangedError> {
     if plan.vmlab_version != here {
         return Err(ChangedError::Version { plan: plan.vmlab_version.clone(), here });
     }
-    if plan.environment() == Environment::Simulated {
+    if plan.environment() == Environment::Simulated || plan.kubevirt.is_some() {
         return Ok(());
     }
     // A name alone may change, as a container's does with every start.

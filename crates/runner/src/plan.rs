@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use vmconfig::{VmSpec, qemu};
 use workload::{CatalogueEntry, ParamValue, Params, UnderTest};
 
+use crate::kubevirt_facts::KubevirtFacts;
 use crate::limits::StabilityLimits;
 use crate::study::{
     Background, Load, RunsOn, StudyBudget, StudyClaim, StudyDisk, StudyNetwork, StudyPublished,
@@ -58,6 +59,9 @@ pub struct Plan {
     /// The libvirt that starts and ends it, where vmlab does not do so itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub libvirt: Option<LibvirtFacts>,
+    /// The cluster whose KubeVirt runs them, where that does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubevirt: Option<KubevirtFacts>,
     /// The guest images by name as the study says it.
     pub images: BTreeMap<String, ImageFacts>,
     /// The baseline's name.

@@ -178,7 +178,7 @@ fn ended_early(plan: &Plan, events: &[Event], state: &JournalState) -> Option<St
 
 fn show_variant(plan: &Plan, variant: &PlanVariant, trials: &[JournalTrial<'_>]) -> ReportVariant {
     let (qemu_lines, losses) = match variant.on {
-        RunsOn::Vm => command_line(plan, &variant.spec),
+        RunsOn::Vm => command_line(plan, &variant.spec, &variant.image),
         RunsOn::Host => Default::default(),
     };
     ReportVariant {
@@ -210,9 +210,9 @@ fn show_variant(plan: &Plan, variant: &PlanVariant, trials: &[JournalTrial<'_>])
 /// What sets the VMs that are measured together with a variant's first one apart from it.
 #[must_use]
 pub fn further_vms(plan: &Plan, variant: &PlanVariant) -> Vec<FurtherVm> {
-    let (first_lines, first_losses) = command_line(plan, &variant.spec);
+    let (first_lines, first_losses) = command_line(plan, &variant.spec, &variant.image);
     let further = variant.further.iter().map(|spec| {
-        let (mut qemu_lines, mut losses) = command_line(plan, spec);
+        let (mut qemu_lines, mut losses) = command_line(plan, spec, &variant.image);
         qemu_lines.retain(|line| !first_lines.contains(line));
         losses.retain(|loss| !first_losses.contains(loss));
         FurtherVm { name: spec.name.clone(), qemu_lines, losses }
@@ -220,14 +220,20 @@ pub fn further_vms(plan: &Plan, variant: &PlanVariant) -> Vec<FurtherVm> {
     further.collect()
 }
 
-/// QEMU's command line for `spec`, one option a line, or the domain where libvirt
+/// QEMU's command line for `spec`, which boots `image`, one option a line, or the domain
+/// or the instance where libvirt or KubeVirt
 /// makes that; and what it can't say. The sockets of a running VM have other paths.
 #[must_use]
-pub fn command_line(plan: &Plan, spec: &VmSpec) -> (Vec<String>, Vec<String>) {
+pub fn command_line(plan: &Plan, spec: &VmSpec, image: &str) -> (Vec<String>, Vec<String>) {
     let channels = placeholder_channels();
     // A thin guest has no rings.
     let ordered = spec.with_ordered_rings().filter(|_| !is_thin(spec));
     let spec = ordered.as_ref().unwrap_or(spec);
+    if plan.kubevirt.is_some() {
+        let shown = crate::instances::shown(plan, spec, image);
+        let losses = shown.losses.iter().map(|loss| format!("{}: {}", loss.what, loss.why));
+        return (shown.text.lines().map(str::to_owned).collect(), losses.collect());
+    }
     if let Some(libvirt) = &plan.libvirt {
         let text = crate::domains::domain(plan, libvirt, spec, "vm", &channels, "").text;
         let losses = crate::domains::losses(spec);

@@ -74,6 +74,7 @@ pub(crate) fn machine() -> MachineFacts {
         capabilities: qemu.capabilities().expect("7.2 is new enough"),
         qemu,
         libvirt: None,
+        kubevirt: None,
         auto_accel: Accel::Tcg,
         environment_why: Some("there is no /dev/kvm".into()),
         images: BTreeMap::from([(

@@ -11,6 +11,7 @@ pub mod defaults;
 mod emit;
 mod instancetype;
 mod kinds;
+mod launched;
 mod parse;
 mod quantity;
 mod tree;
@@ -18,9 +19,10 @@ mod tree;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use emit::emit;
+pub use emit::{emit, emit_launched};
 pub use instancetype::{Applied, Catalogue, Shortfall};
 pub use kinds::{is_list, template_of};
+pub use launched::LaunchedInstance;
 pub use parse::{NotKubevirt, parse, parse_documents};
 pub use quantity::{ParseQuantityError, Quantity};
 

@@ -199,6 +199,9 @@ pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
         let lists = [old, new].map(|file| Ok((file.display().to_string(), read(file)?)));
         return compare(args, &lists.into_iter().collect::<anyhow::Result<Vec<_>>>()?);
     }
+    if args.on.kubevirt()?.is_some() {
+        bail!("--on kubevirt is for studies: a calibration starts no instance");
+    }
     if let Some(uri) = args.on.libvirt() {
         bail!("--on libvirt:{uri} is for studies: a calibration starts no domain");
     }

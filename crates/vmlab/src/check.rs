@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::on::{self, OnArgs};
-use crate::study_file::{self, BudgetArgs};
+use crate::study_file::{self, BudgetArgs, StudyText};
 use crate::{plan_text, terminal};
 
 const EXAMPLES: &str = "\
@@ -35,7 +35,9 @@ pub(crate) struct CheckArgs {
 }
 
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let plan = if args.on.is_elsewhere() {
+    let plan = if let Some(place) = args.on.kubevirt()? {
+        crate::run::plan_in_cluster(&StudyText::read(&args.study)?, &args.budget, &place)?
+    } else if args.on.is_elsewhere() {
         on::plan(&args.on, &args.study, &args.budget)?
     } else {
         study_file::plan(&args.study, &args.budget, args.on.libvirt().as_ref())?

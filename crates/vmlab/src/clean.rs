@@ -25,13 +25,16 @@ const EXAMPLES: &str = "\
 Examples:
   vmlab clean --dry-run   show what dead runs left
   vmlab clean             end it
+  vmlab clean --kubevirt prod
+                          and look in a cluster, where the runs' folders are gone
   vmlab clean --force     restore host settings whatever others did to them
 
 A run that was killed (kill -9, power) may leave QEMU processes, load
 generators, runtime folders, tracing instances, disks of the kernel's and changed
 host settings. libvirtd
 itself ends the domains of a run that is no more; one that it missed is ended if its
-metadata name a vmlab that is dead, and no other domain is touched. Every
+metadata name a vmlab that is dead, and no other domain is touched. Instances of
+KubeVirt's are deleted in the cluster where the dead run had them. Every
 process that vmlab starts carries the identity of the vmlab that started it;
 only those whose vmlab is dead are ended. A host setting that somebody else has changed since is left
 alone and said; after a reboot there is nothing to restore, because nothing that
@@ -45,7 +48,8 @@ pub(crate) struct CleanArgs {
     #[arg(short = 'n', long)]
     dry_run: bool,
     /// Restore host settings even if somebody else has changed them since, forget
-    /// those that can't be restored, and set journals aside that can't be read.
+    /// those that can't be restored, set journals aside that can't be read, and forget
+    /// instances in clusters that do not answer.
     #[arg(long)]
     force: bool,
     /// Restore the settings of the machine whose sys/ and proc/ lie in this
@@ -56,6 +60,10 @@ pub(crate) struct CleanArgs {
     /// may be given again.
     #[arg(long, value_name = "URI", conflicts_with = "sysfs_root")]
     libvirt: Vec<String>,
+    /// Look for instances of this machine's dead runs in the cluster of this context,
+    /// beside those whose runs' folders tell where they are; may be given again.
+    #[arg(long, value_name = "CONTEXT", conflicts_with = "sysfs_root")]
+    kubevirt: Vec<String>,
 }
 
 pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
@@ -64,6 +72,11 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
     if args.dry_run && args.sysfs_root.is_none() {
         lines.extend(owner::orphans().iter().map(|orphan| format!("would end {}", show(orphan))));
         let dirs = owner::stale_runtime_dirs();
+        for dir in &dirs {
+            let (instances, bad) = instances_of(&dir.path, false);
+            lines.extend(instances);
+            failed |= bad;
+        }
         lines.extend(dirs.iter().map(|dir| format!("would remove {}", dir.path.display())));
         lines.extend(
             dead_replicas().iter().map(|dead| format!("would remove replica {}", dead.name)),
@@ -80,8 +93,11 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
         let (domains, bad) = left_domains(&args.libvirt, false);
         lines.extend(domains);
         failed |= bad;
+        let (instances, bad) = left_instances(&args.kubevirt, false);
+        lines.extend(instances);
+        failed |= bad;
     } else if !args.dry_run && args.sysfs_root.is_none() {
-        let (ended, bad) = end(|_| true);
+        let (ended, bad) = end(|_| true, args.force);
         lines.extend(ended);
         failed |= bad;
         // Behind the processes: a VM may have used one.
@@ -90,6 +106,9 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
         failed |= bad;
         let (domains, bad) = left_domains(&args.libvirt, true);
         lines.extend(domains);
+        failed |= bad;
+        let (instances, bad) = left_instances(&args.kubevirt, true);
+        lines.extend(instances);
         failed |= bad;
         let (clusters, bad) = dead_clusters(true);
         lines.extend(clusters);
@@ -141,7 +160,7 @@ fn left_disks() -> (Vec<String>, bool) {
 /// Ends what the dead sessions of one run left, at the libvirt of its own, too; says
 /// what it did.
 pub(crate) fn end_leftovers_of(run_id: &str, libvirt: Option<&Uri>) -> Vec<String> {
-    let mut lines = end(|run| run == run_id).0;
+    let mut lines = end(|run| run == run_id, false).0;
     if let Some(uri) = libvirt {
         lines.extend(domains(&uri.to_string(), true, |run| run == run_id).0);
     }
@@ -283,6 +302,37 @@ fn dead_clusters(_end: bool) -> (Vec<String>, bool) {
     (Vec::new(), false)
 }
 
+/// Instances in clusters that the dead run with this runtime folder left.
+#[cfg(feature = "kubernetes")]
+fn instances_of(folder: &Path, end: bool) -> (Vec<String>, bool) {
+    crate::kubevirt::in_folder(folder, end)
+}
+
+#[cfg(not(feature = "kubernetes"))]
+fn instances_of(_folder: &Path, _end: bool) -> (Vec<String>, bool) {
+    (Vec::new(), false)
+}
+
+/// Instances that dead runs left in the clusters of these contexts.
+#[cfg(feature = "kubernetes")]
+fn left_instances(contexts: &[String], end: bool) -> (Vec<String>, bool) {
+    let (mut lines, mut failed) = (Vec::new(), false);
+    for context in contexts {
+        let target =
+            ::cluster::ClusterTarget { context: Some(context.clone()), ..Default::default() };
+        let (more, bad) = crate::kubevirt::in_cluster(&target, end);
+        lines.extend(more);
+        failed |= bad;
+    }
+    (lines, failed)
+}
+
+#[cfg(not(feature = "kubernetes"))]
+fn left_instances(contexts: &[String], _end: bool) -> (Vec<String>, bool) {
+    let built = |_: &String| "This vmlab was built without Kubernetes".to_owned();
+    (contexts.iter().map(built).collect(), !contexts.is_empty())
+}
+
 /// True if dead runs left processes that would disturb a measurement.
 pub(crate) fn anything_running() -> bool {
     !owner::orphans().is_empty()
@@ -290,7 +340,7 @@ pub(crate) fn anything_running() -> bool {
 
 /// Ends processes and removes runtime folders of dead runs that `wanted`
 /// accepts by their id; true if something could not be ended.
-fn end(wanted: impl Fn(&str) -> bool) -> (Vec<String>, bool) {
+fn end(wanted: impl Fn(&str) -> bool, force: bool) -> (Vec<String>, bool) {
     let mut lines = Vec::new();
     let mut failed = false;
     for (orphan, result) in owner::end_orphans(|orphan| wanted(&orphan.owner.run_id), GRACE) {
@@ -307,6 +357,13 @@ fn end(wanted: impl Fn(&str) -> bool) -> (Vec<String>, bool) {
     for dir in owner::stale_runtime_dirs() {
         let run_id = dir.owner.as_ref().map(|owner| owner.run_id.as_str()).unwrap_or_default();
         if !wanted(run_id) {
+            continue;
+        }
+        let (instances, bad) = instances_of(&dir.path, true);
+        lines.extend(instances);
+        if bad && !force {
+            // It says where they are.
+            failed = true;
             continue;
         }
         match dir.remove() {

@@ -113,7 +113,15 @@ fn trial(
         // If it does not arrive, the next line of the journal does not either.
         drop(link.tell(&told, b""));
     };
-    trials::run(plan, host, settings, events, &mut { link }, cancel, &mut observe)
+    trials::run(
+        plan,
+        host,
+        trials::TrialPlace::Here(Box::new(settings)),
+        events,
+        &mut { link },
+        cancel,
+        &mut observe,
+    )
 }
 
 /// One session of a study at a time: a socket without a file, which is gone with

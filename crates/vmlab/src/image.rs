@@ -1,12 +1,14 @@
 //! `vmlab image build|list|show|rm`: the guest images that vmlab builds.
 
 use std::fmt::Write;
-use std::path::Path;
-use std::process::ExitCode;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
-use anyhow::bail;
-use clap::{Args, Subcommand};
-use guest::image::{self, PackageVersion};
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use guest::image::oci::OciImage;
+use guest::image::{self, GuestImage, PackageVersion, Recipe};
 use schemars::JsonSchema;
 use serde::Serialize;
 use vmconfig::Arch;
@@ -22,6 +24,9 @@ Examples:
   vmlab image build debian-12-aarch64 for arm64 guests
   vmlab image list
   vmlab image show debian-12          packages, sizes, hashes
+  vmlab image export debian-12 --to containerdisk guest.tar
+                                      for KubeVirt: `skopeo copy oci-archive:guest.tar ...`
+  vmlab image export debian-12 --to qcow2 root.qcow2
   vmlab image rm debian-12            remove all its versions
 
 Images lie in $XDG_CACHE_HOME/vmlab/images (~/.cache/vmlab/images). A study may
@@ -61,11 +66,38 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Write an image for others than vmlab; it is built if it is not there.
+    Export {
+        /// Its name, with or without `builtin:`.
+        name: String,
+        /// The file or the folder to write; it must not exist.
+        out: PathBuf,
+        /// As what.
+        #[arg(long, value_enum, value_name = "FORMAT")]
+        to: ExportFormat,
+        /// Name and tag in a container image (default: vmlab/guest:NAME-HASH).
+        #[arg(long, value_name = "NAME:TAG")]
+        tag: Option<String>,
+    },
     /// Remove images from the cache.
     Rm {
         /// A name (`debian-12`: all its versions) or a version (`debian-12-0123456789ab`).
         name: String,
     },
+}
+
+/// What an image is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ExportFormat {
+    /// An OCI archive that KubeVirt boots: kernel and initial RAM disk in /boot, root disk
+    /// in /disk.
+    Containerdisk,
+    /// The same as an OCI layout, a folder.
+    Oci,
+    /// The root disk: it boots with the kernel of `vmlab image show`.
+    Raw,
+    /// The root disk, compressed.
+    Qcow2,
 }
 
 /// A row of `list --json`.
@@ -114,6 +146,7 @@ pub(crate) fn run(args: &ImageArgs) -> anyhow::Result<ExitCode> {
         Action::Build { name, again } => build(name, *again),
         Action::List { json } => list(*json),
         Action::Show { name, json } => show(name, *json),
+        Action::Export { name, out, to, tag } => export(name, out, *to, tag.as_deref()),
         Action::Rm { name } => rm(name),
     }
 }
@@ -145,6 +178,85 @@ fn build(name: &str, again: bool) -> anyhow::Result<ExitCode> {
         built.folder.display()
     ))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn export(
+    name: &str,
+    out: &Path,
+    format: ExportFormat,
+    tag: Option<&str>,
+) -> anyhow::Result<ExitCode> {
+    if out.exists() {
+        bail!("{} is there already: name another one", out.display());
+    }
+    let recipe = image::recipe(name)?;
+    let name = name.strip_prefix("builtin:").unwrap_or(name);
+    let cancel = interrupt::cancel_on_signals()?;
+    let spinner = Spinner::start();
+    let mut say = |progress| spinner.say(&runner::machine::build_step(name, &progress));
+    let built = image::build(&recipe, &mut say, &cancel)?;
+    spinner.say(&format!("writing {}", out.display()));
+    let whole = format!("vmlab/guest:{name}-{}", &recipe.hash()[..12]);
+    let reference = tag.unwrap_or(&whole);
+    let written = write_export(&built, &recipe, out, format, reference);
+    drop(spinner);
+    if let Err(error) = written {
+        // Half of it is of no use to anybody.
+        drop(fs::remove_file(out).or_else(|_| fs::remove_dir_all(out)));
+        return Err(error.context(format!("Cannot write {}", out.display())));
+    }
+    let next = match format {
+        ExportFormat::Containerdisk => {
+            format!("skopeo copy oci-archive:{0} docker://REGISTRY/{1}", out.display(), reference)
+        }
+        ExportFormat::Oci => {
+            format!("skopeo copy oci:{} docker://REGISTRY/{reference}", out.display())
+        }
+        ExportFormat::Raw | ExportFormat::Qcow2 => String::new(),
+    };
+    terminal::print(&format!("{}\n", out.display()))?;
+    if terminal::is_terminal() && !next.is_empty() {
+        terminal::note(&format!(
+            "Next: {next}\n      vmlab run STUDY --on kubevirt --kubevirt-image REGISTRY/{reference}"
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write_export(
+    built: &GuestImage,
+    recipe: &Recipe,
+    out: &Path,
+    format: ExportFormat,
+    reference: &str,
+) -> anyhow::Result<()> {
+    let folder = match out.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let image = OciImage::container_disk(built, recipe.arch, reference);
+    match format {
+        ExportFormat::Containerdisk => {
+            Ok(image.write_archive(&mut fs::File::create_new(out)?, folder)?)
+        }
+        ExportFormat::Oci => Ok(image.write_layout(out)?),
+        ExportFormat::Raw => {
+            fs::copy(&built.root_image, out)?;
+            Ok(())
+        }
+        ExportFormat::Qcow2 => {
+            let output = Command::new("qemu-img")
+                .args(["convert", "-f", "raw", "-O", "qcow2", "-c"])
+                .arg(&built.root_image)
+                .arg(out)
+                .output()
+                .context("Cannot run qemu-img: run `apt-get install qemu-utils`")?;
+            match output.status.success() {
+                true => Ok(()),
+                false => bail!("qemu-img: {}", String::from_utf8_lossy(&output.stderr).trim()),
+            }
+        }
+    }
 }
 
 fn list(as_json: bool) -> anyhow::Result<ExitCode> {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ::cluster::{READS, RoleSubject, role};
+use ::cluster::{READS, RoleSubject, role, role_of_runs};
 use clap::{Args, Subcommand};
 
 use crate::terminal;
@@ -11,6 +11,8 @@ const EXAMPLES: &str = "\
 Examples:
   vmlab k8s rbac | kubectl apply -f -
   vmlab k8s rbac --user alice@example.com | kubectl apply -f -
+  vmlab k8s rbac --run --service-account lab/vmlab | kubectl apply -f -
+                                      for `vmlab run --on kubevirt`
   vmlab k8s rbac --service-account lab/vmlab --without-kubelets";
 
 #[derive(Debug, Args)]
@@ -22,7 +24,8 @@ pub(crate) struct K8sArgs {
 
 #[derive(Debug, Subcommand)]
 enum K8sCommand {
-    /// Print the ClusterRole that `lint --cluster` and `plan --cluster` need.
+    /// Print the ClusterRole that `lint --cluster` and `plan --cluster` need, or with
+    /// `--run` the one of `vmlab run --on kubevirt`.
     #[command(after_help = EXAMPLES)]
     Rbac(RbacArgs),
 }
@@ -38,6 +41,9 @@ struct RbacArgs {
     /// Bind it to this service account, too.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service_account)]
     service_account: Option<RoleSubject>,
+    /// For `vmlab run --on kubevirt`: it creates instances, and reaches their guests.
+    #[arg(long)]
+    run: bool,
     /// Leave out nodes/proxy: the kubelets' settings are not read then.
     #[arg(long)]
     without_kubelets: bool,
@@ -66,10 +72,14 @@ fn service_account(text: &str) -> Result<RoleSubject, String> {
 /// # Errors
 /// Output that can't be written.
 pub(crate) fn run(args: &K8sArgs) -> anyhow::Result<ExitCode> {
-    let K8sCommand::Rbac(RbacArgs { name, user, service_account, without_kubelets }) =
+    let K8sCommand::Rbac(RbacArgs { name, user, service_account, run, without_kubelets }) =
         &args.command;
     let user = user.clone().map(RoleSubject::User);
     let subject = service_account.as_ref().or(user.as_ref());
+    if *run {
+        terminal::print(&role_of_runs(name, !without_kubelets, subject))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     terminal::print(&role(name, !without_kubelets, subject))?;
     if terminal::is_terminal() {
         let count = READS.len() - usize::from(*without_kubelets);

@@ -32,6 +32,8 @@ mod interrupt;
 mod k8s;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
+#[cfg(feature = "kubernetes")]
+mod kubevirt;
 mod lint;
 mod lint_rules;
 mod manual;

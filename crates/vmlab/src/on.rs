@@ -46,12 +46,24 @@ const TYPE_LIMIT: Duration = Duration::from_secs(600);
 /// How often the far side's warnings and our interrupts are looked for.
 const TURN: Duration = Duration::from_millis(100);
 
+/// A cluster whose KubeVirt runs a study's VMs, as it was named.
+#[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "kubernetes"), expect(dead_code, reason = "nothing reaches a cluster"))]
+pub(crate) struct KubevirtPlace {
+    /// `CONTEXT` or `CONTEXT/NAMESPACE`.
+    pub(crate) cluster: Option<String>,
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Container images: `REF` or `NAME=REF`.
+    pub(crate) images: Vec<String>,
+}
+
 /// Where a study runs.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct OnArgs {
     /// Run on another machine, with the results here: ssh://USER@HOST, or an
     /// emulated host: replica, replica:NAME, replica:xeon-4208; or as domains of a
-    /// libvirt: libvirt:qemu:///system, libvirt:qemu+ssh://USER@HOST/system; or
+    /// libvirt: libvirt:qemu:///system, libvirt:qemu+ssh://USER@HOST/system; or in a
+    /// cluster with KubeVirt: kubevirt, kubevirt:CONTEXT, kubevirt:CONTEXT/NAMESPACE; or
     /// simulate it, on this machine or a described one: sim, sim:HOST.json.
     #[arg(long, value_name = "WHERE")]
     on: Option<OnTarget>,
@@ -64,6 +76,13 @@ pub(crate) struct OnArgs {
     /// The static vmlab for that machine, if it is not found by itself.
     #[arg(long, value_name = "FILE", requires = "on")]
     remote_binary: Option<PathBuf>,
+    /// The kubeconfig of the cluster, where kubectl would take another one.
+    #[arg(long, value_name = "FILE", requires = "on")]
+    kubeconfig: Option<PathBuf>,
+    /// The container image from which guests boot in the cluster, as `vmlab image export
+    /// --to containerdisk` makes it and you pushed it; NAME=REF for each of several.
+    #[arg(long, value_name = "REF", requires = "on")]
+    kubevirt_image: Vec<String>,
     /// In an emulated host with one pCPU whose clock is its count of instructions:
     /// the same study, seed and images give the same counts on any machine.
     #[arg(long, requires = "on", conflicts_with_all = ["identity", "known_hosts"])]
@@ -75,7 +94,7 @@ impl OnArgs {
     pub(crate) fn is_elsewhere(&self) -> bool {
         match &self.on {
             Some(OnTarget::Libvirt(uri)) => uri.ssh().is_some(),
-            Some(OnTarget::Simulator(_)) => false,
+            Some(OnTarget::Simulator(_) | OnTarget::Kubevirt(_)) => false,
             on => on.is_some(),
         }
     }
@@ -86,6 +105,30 @@ impl OnArgs {
             Some(OnTarget::Libvirt(uri)) => Some(uri.there()),
             _ => None,
         }
+    }
+
+    /// The cluster that runs the VMs.
+    ///
+    /// # Errors
+    /// Options of one where none is named; a vmlab without Kubernetes.
+    pub(crate) fn kubevirt(&self) -> anyhow::Result<Option<KubevirtPlace>> {
+        let Some(OnTarget::Kubevirt(cluster)) = &self.on else {
+            if self.kubeconfig.is_some() || !self.kubevirt_image.is_empty() {
+                bail!("--kubeconfig and --kubevirt-image are for --on kubevirt");
+            }
+            return Ok(None);
+        };
+        if cfg!(not(feature = "kubernetes")) {
+            bail!("This vmlab was built without Kubernetes (feature \"kubernetes\")");
+        }
+        if self.deterministic || self.identity.is_some() || self.known_hosts.is_some() {
+            bail!("--deterministic, --identity and --known-hosts are not for --on kubevirt");
+        }
+        Ok(Some(KubevirtPlace {
+            cluster: cluster.clone(),
+            kubeconfig: self.kubeconfig.clone(),
+            images: self.kubevirt_image.clone(),
+        }))
     }
 
     /// Whether the study is to be simulated, and the file that describes the host
@@ -105,6 +148,12 @@ impl OnArgs {
                 if simulated::is_simulated(plan) { "in the simulator" } else { "on a machine" }
             );
         }
+        let is_in_cluster = matches!(self.on, Some(OnTarget::Kubevirt(_)));
+        if plan.kubevirt.is_some() && !is_in_cluster {
+            bail!(
+                "The study was begun in a cluster: go on with --on kubevirt, and with the --kubeconfig that it was begun with"
+            );
+        }
         let begun = plan.libvirt.as_ref().map(|libvirt| &libvirt.uri);
         match (begun, self.libvirt()) {
             (Some(begun), Some(here)) if *begun != here => bail!(
@@ -119,7 +168,11 @@ impl OnArgs {
 
     /// How it was said, to be said again.
     pub(crate) fn words(&self) -> String {
-        self.on.as_ref().map(|on| format!(" --on {on}")).unwrap_or_default()
+        let mut words = self.on.as_ref().map(|on| format!(" --on {on}")).unwrap_or_default();
+        if let Some(kubeconfig) = &self.kubeconfig {
+            words += &format!(" --kubeconfig {}", kubeconfig.display());
+        }
+        words
     }
 }
 

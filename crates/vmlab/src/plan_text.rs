@@ -32,7 +32,14 @@ fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
     if let Some(why) = &plan.environment_why {
         writeln!(out, "             {why}")?;
     }
-    writeln!(out, "QEMU         {} ({})", plan.qemu.version, plan.qemu.path)?;
+    match &plan.kubevirt {
+        None => writeln!(out, "QEMU         {} ({})", plan.qemu.version, plan.qemu.path)?,
+        Some(cluster) => {
+            writeln!(out, "KubeVirt     {} at {}", cluster.version, cluster.server)?;
+            writeln!(out, "Namespace    {}", cluster.namespace)?;
+            writeln!(out, "Nodes        {}", cluster.nodes.join(", "))?;
+        }
+    }
     if let Some(libvirt) = &plan.libvirt {
         writeln!(out, "libvirt      {} ({}) at {}", libvirt.version, libvirt.driver, libvirt.uri)?;
     }
@@ -50,16 +57,21 @@ fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
         let role = if variant.name == plan.baseline { " (baseline)" } else { "" };
         writeln!(out, "  {}{role}: {}", variant.name, variant.summary)?;
         let (lines, losses) = match variant.on {
-            RunsOn::Vm => command_line(plan, &variant.spec),
+            RunsOn::Vm => command_line(plan, &variant.spec, &variant.image),
             RunsOn::Host => Default::default(),
         };
         for (index, line) in lines.iter().enumerate() {
-            let indent = if index == 0 { "    " } else { "      " };
-            let is_last = index + 1 == lines.len() || plan.libvirt.is_some();
+            let indent = if index == 0 || plan.kubevirt.is_some() { "    " } else { "      " };
+            let is_last =
+                index + 1 == lines.len() || plan.libvirt.is_some() || plan.kubevirt.is_some();
             let end = if is_last { "" } else { " \\" };
             writeln!(out, "{indent}{line}{end}")?;
         }
-        let where_to = if plan.libvirt.is_some() { "in the domain" } else { "on the command line" };
+        let where_to = match (&plan.libvirt, &plan.kubevirt) {
+            (Some(_), _) => "in the domain",
+            (None, Some(_)) => "in the instance",
+            (None, None) => "on the command line",
+        };
         for loss in losses {
             writeln!(out, "    not {where_to}: {loss}")?;
         }

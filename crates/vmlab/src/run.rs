@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use guest::Cancel;
-use host::settings::AppliedSettings;
 use record::journal::Event;
 use runner::calibration::Calibration;
 use runner::execute::ExecutionEnd;
@@ -19,9 +18,10 @@ use runner::store::{self, Contents, Store, TrialSink};
 use runner::summary;
 use topology::Host;
 
-use crate::on::{self, OnArgs};
+use crate::on::{self, KubevirtPlace, OnArgs};
 use crate::report::Demand;
 use crate::study_file::{self, BudgetArgs, StudyText};
+use crate::trials::TrialPlace;
 use crate::watcher::{Watch, Watcher};
 use crate::{endpoint, interrupt, plan_text, report, results_folder, terminal, trials};
 
@@ -36,6 +36,7 @@ Examples:
   vmlab run --extend results/smp --blocks 10      ten more blocks
   vmlab run studies/smp.toml --on ssh://root@server       there, results here
   vmlab run studies/smp.toml --on libvirt:qemu:///system  as domains of libvirt's
+  vmlab run studies/smp.toml --on kubevirt:prod/lab       as instances of KubeVirt's
   vmlab run studies/smp.toml --on sim:host.json   simulated, on a host that nobody here has
 
 A study ends as soon as all its comparisons are decided, at the latest when its
@@ -101,7 +102,9 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn show_plan(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
-    let plan = if let Some(host) = args.on.simulator() {
+    let plan = if let Some(place) = args.on.kubevirt()? {
+        plan_in_cluster(&StudyText::read(study)?, &args.budget, &place)?
+    } else if let Some(host) = args.on.simulator() {
         study_file::prepare_simulated(&StudyText::read(study)?, &args.budget, host)?.0
     } else if args.on.is_elsewhere() {
         on::plan(&args.on, study, &args.budget)?
@@ -135,12 +138,22 @@ fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
     // It may come from a pipe, and there is nothing yet to be ended in order.
     let written = StudyText::read(study)?;
     let cancel = interrupt::cancel_on_signals()?;
+    #[cfg(feature = "kubernetes")]
+    if let Some(place) = args.on.kubevirt()? {
+        let cluster = crate::kubevirt::reach(&place)?;
+        let (plan, host) = cluster.prepare(&written, &args.budget, Need::Run, &cancel)?;
+        check_prices(prices.as_ref(), &plan, &host)?;
+        let hosting = crate::kubevirt::ClusterHosting::new(&plan, &cluster.target)?;
+        let store = make(&plan, &host)?;
+        let contents = Contents { plan, host, events: Vec::new(), damage: Vec::new(), prices };
+        return run_here(args, &contents, TrialPlace::Hosted(&hosting), store, &cancel);
+    }
     if let Some(host) = args.on.simulator() {
         let (plan, host) = study_file::prepare_simulated(&written, &args.budget, host)?;
         check_prices(prices.as_ref(), &plan, &host)?;
         let store = make(&plan, &host)?;
         let contents = Contents { plan, host, events: Vec::new(), damage: Vec::new(), prices };
-        return run_here(args, &contents, None, store, &cancel);
+        return run_here(args, &contents, TrialPlace::Here(Box::default()), store, &cancel);
     }
     trials::restore_leftovers();
     let libvirt = args.on.libvirt();
@@ -152,7 +165,27 @@ fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
     let settings = trials::apply_settings(&plan)?;
     let store = make(&plan, &host)?;
     let contents = Contents { plan, host, events: Vec::new(), damage: Vec::new(), prices };
-    run_here(args, &contents, settings, store, &cancel)
+    run_here(args, &contents, TrialPlace::Here(Box::new(settings)), store, &cancel)
+}
+
+/// The plan of a study in a cluster; nothing is given to it or created there.
+#[cfg(feature = "kubernetes")]
+pub(crate) fn plan_in_cluster(
+    written: &StudyText,
+    budget: &BudgetArgs,
+    place: &KubevirtPlace,
+) -> anyhow::Result<Plan> {
+    let cluster = crate::kubevirt::reach(place)?;
+    Ok(cluster.prepare(written, budget, Need::Plan, &Cancel::new())?.0)
+}
+
+#[cfg(not(feature = "kubernetes"))]
+pub(crate) fn plan_in_cluster(
+    _written: &StudyText,
+    _budget: &BudgetArgs,
+    _place: &KubevirtPlace,
+) -> anyhow::Result<Plan> {
+    bail!("This vmlab was built without Kubernetes")
 }
 
 /// Goes on with the study in `dir`, by `more` blocks for each load level beyond
@@ -173,15 +206,28 @@ fn resume(args: &RunArgs, dir: &Path, more: Option<u32>) -> anyhow::Result<ExitC
         return finish(args, ended, dir);
     }
     let cancel = interrupt::cancel_on_signals()?;
+    #[cfg(feature = "kubernetes")]
+    if let Some(place) = args.on.kubevirt()? {
+        let cluster = crate::kubevirt::reach(&place)?;
+        cluster.check_same(&contents.plan)?;
+        machine::check_again(&contents.plan, &contents.host)?;
+        trials::end_leftovers(&contents.plan);
+        for left in crate::kubevirt::end_run(&cluster.target, &contents.plan.run_id()) {
+            terminal::note(&format!("vmlab: {left}"));
+        }
+        extend(&mut store, &mut contents, more, args)?;
+        let hosting = crate::kubevirt::ClusterHosting::new(&contents.plan, &cluster.target)?;
+        return run_here(args, &contents, TrialPlace::Hosted(&hosting), store, &cancel);
+    }
     machine::check_again(&contents.plan, &contents.host)?;
     if simulated::is_simulated(&contents.plan) {
         extend(&mut store, &mut contents, more, args)?;
-        return run_here(args, &contents, None, store, &cancel);
+        return run_here(args, &contents, TrialPlace::Here(Box::default()), store, &cancel);
     }
     trials::end_leftovers(&contents.plan);
     extend(&mut store, &mut contents, more, args)?;
     let settings = trials::apply_settings(&contents.plan)?;
-    run_here(args, &contents, settings, store, &cancel)
+    run_here(args, &contents, TrialPlace::Here(Box::new(settings)), store, &cancel)
 }
 
 /// Writes down that the study has `more` blocks for each load level.
@@ -207,7 +253,7 @@ fn extend(
 fn run_here(
     args: &RunArgs,
     contents: &Contents,
-    settings: Option<AppliedSettings>,
+    place: TrialPlace<'_>,
     mut store: Store,
     cancel: &Cancel,
 ) -> anyhow::Result<ExitCode> {
@@ -218,7 +264,7 @@ fn run_here(
     let ended = if simulated::is_simulated(plan) {
         trials::simulate(plan, host, events, &mut store, cancel, &mut observe)
     } else {
-        trials::run(plan, host, settings, events, &mut store, cancel, &mut observe)
+        trials::run(plan, host, place, events, &mut store, cancel, &mut observe)
     };
     drop(watcher);
     let ended = ended.with_context(|| format!("What was measured is safe in {}", dir.display()))?;

@@ -45,6 +45,12 @@ impl BudgetArgs {
         self.blocks
     }
 
+    /// The seed that the command line names.
+    #[cfg(feature = "kubernetes")]
+    pub(crate) fn seed(&self) -> Option<u64> {
+        self.seed
+    }
+
     /// Orders the trials by `seed` unless the command line names another.
     pub(crate) fn seed_if_none(&mut self, seed: u64) {
         self.seed.get_or_insert(seed);

@@ -7,6 +7,7 @@ use host::owner::Owner;
 use host::settings::{AppliedSettings, Mode, RestoreOutcome, SettingsTree};
 use record::journal::Event;
 use runner::execute::{ExecutionEnd, ExecutionEvent, execute};
+use runner::hosting::VmHosting;
 use runner::local::LocalLab;
 use runner::plan::Plan;
 use runner::simulated::SimulatedLab;
@@ -45,18 +46,31 @@ pub(crate) fn end_leftovers(plan: &Plan) {
     }
 }
 
+/// Where the VMs of a plan run.
+pub(crate) enum TrialPlace<'a> {
+    /// On this machine, with these settings of its own for the whole study.
+    Here(Box<Option<AppliedSettings>>),
+    /// Elsewhere, where somebody has them run.
+    #[cfg_attr(not(feature = "kubernetes"), expect(dead_code, reason = "nobody does"))]
+    Hosted(&'a dyn VmHosting),
+}
+
 /// Runs what `plan` still asks for, as `events` tell it; what happens goes to
 /// `sink` and is told to `observe`.
 pub(crate) fn run(
     plan: &Plan,
     host: &Host,
-    settings: Option<AppliedSettings>,
+    place: TrialPlace<'_>,
     events: &[Event],
     sink: &mut dyn TrialSink,
     cancel: &Cancel,
     observe: &mut dyn FnMut(ExecutionEvent<'_>),
 ) -> anyhow::Result<ExecutionEnd> {
-    if crate::clean::anything_running() {
+    let (hosting, settings) = match place {
+        TrialPlace::Here(settings) => (None, *settings),
+        TrialPlace::Hosted(hosting) => (Some(hosting), None),
+    };
+    if hosting.is_none() && crate::clean::anything_running() {
         terminal::note(
             "vmlab: processes of a dead run still run and will disturb this one: `vmlab clean` ends them",
         );
@@ -73,6 +87,9 @@ pub(crate) fn run(
     };
     if let Some(settings) = settings {
         lab.hold(settings);
+    }
+    if let Some(hosting) = hosting {
+        lab.host_by(hosting);
     }
     let ended = execute(plan, events, sink, &mut lab, cancel, observe);
     restore_settings(lab.release());

@@ -36,6 +36,7 @@
 mod build;
 mod cpio;
 mod modules;
+pub mod oci;
 mod own;
 mod recipe;
 mod tool;

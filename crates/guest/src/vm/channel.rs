@@ -34,7 +34,7 @@ pub(crate) struct ChannelBudget {
 
 /// One received line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ChannelLine {
+pub enum AgentLine {
     /// The line without its end.
     Text(Vec<u8>),
     /// A line longer than the budget's; its bytes were dropped.
@@ -178,7 +178,7 @@ impl Channel {
     }
 
     /// The next whole line, if there is one.
-    pub(crate) fn next_line(&mut self) -> Option<ChannelLine> {
+    pub(crate) fn next_line(&mut self) -> Option<AgentLine> {
         let end = self.received[self.searched..].iter().position(|byte| *byte == b'\n');
         let Some(end) = end.map(|end| end + self.searched) else {
             self.move_to_front();
@@ -192,7 +192,7 @@ impl Channel {
         let begin = std::mem::replace(&mut self.begin, end + 1);
         self.searched = self.begin;
         if std::mem::take(&mut self.dropping) || end - begin > self.budget.line_bytes {
-            return Some(ChannelLine::TooLong);
+            return Some(AgentLine::TooLong);
         }
         let mut line = if begin == 0 && self.begin == self.received.len() {
             // The usual case, and the only one of lines worth many MiB.
@@ -206,7 +206,7 @@ impl Channel {
         if let Some(sentinel) = line.iter().rposition(|byte| *byte == SENTINEL) {
             line.drain(..=sentinel);
         }
-        Some(ChannelLine::Text(line))
+        Some(AgentLine::Text(line))
     }
 
     /// Lets go of the lines that were taken.
@@ -243,14 +243,14 @@ mod tests {
             channel.fill();
         }
         let mut lines = Vec::new();
-        while let Some(ChannelLine::Text(line)) = channel.next_line() {
+        while let Some(AgentLine::Text(line)) = channel.next_line() {
             lines.push(String::from_utf8(line).unwrap());
         }
         assert_eq!(lines, ["one", "two", "{}"]);
         far.write_all(b"f\n").unwrap();
         drop(far);
         channel.fill();
-        assert_eq!(channel.next_line(), Some(ChannelLine::Text(b"half".to_vec())));
+        assert_eq!(channel.next_line(), Some(AgentLine::Text(b"half".to_vec())));
         assert!(channel.is_closed());
     }
 
@@ -270,7 +270,7 @@ mod tests {
             lines.extend(channel.next_line());
         }
         writer.join().unwrap();
-        assert_eq!(lines, [ChannelLine::TooLong, ChannelLine::Text(b"next".to_vec())]);
+        assert_eq!(lines, [AgentLine::TooLong, AgentLine::Text(b"next".to_vec())]);
     }
 
     #[test]
@@ -321,7 +321,7 @@ mod tests {
         channel.fill();
         let held = channel.received.len();
         for _ in 0..10_000 {
-            assert_eq!(channel.next_line(), Some(ChannelLine::Text(b"12345".to_vec())));
+            assert_eq!(channel.next_line(), Some(AgentLine::Text(b"12345".to_vec())));
         }
         assert_eq!(channel.received.len(), held);
         while channel.next_line().is_some() {}

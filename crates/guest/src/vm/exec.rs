@@ -18,8 +18,9 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::{Value, json};
 
-use super::channel::{ChannelBudget, ChannelLine};
+use super::channel::{AgentLine, ChannelBudget};
 use super::evidence::VCPUS_LIMIT;
 use super::failure::GuestFailure;
 use super::output::{ExecOutput, ExecStatusCode};
@@ -70,6 +71,12 @@ const LAUNCHER: &str = "if [ -p /run/vmlab/done ]; then exec 9>/run/vmlab/done; 
     cd /tmp\n\
     exec setsid \"$@\"";
 
+/// Where a command's stdin lies that had to come in pieces.
+const INPUT_FILE: &str = "/tmp/vmlab-input";
+
+/// What goes before [`LAUNCHER`] where the stdin lies there.
+const FROM_FILE: &str = "exec </tmp/vmlab-input\nrm -f /tmp/vmlab-input\n";
+
 /// What every command finds in its environment; its own entries come after.
 const ENVIRONMENT: [&str; 3] =
     ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C"];
@@ -116,6 +123,63 @@ enum End {
     Output(ExecOutput),
 }
 
+/// The way to a guest's agent, and what is heard of the guest meanwhile.
+pub trait AgentLink {
+    /// A command begins: the answers about it have lines of at most `line_bytes`, and are
+    /// together no more than `total_bytes`; all is said by `answer_by`.
+    fn begin(&mut self, line_bytes: usize, total_bytes: u64, answer_by: Instant);
+
+    /// One request to the agent, and the line that answers it.
+    ///
+    /// # Errors
+    /// The failures of the VM itself, and of the way to it.
+    fn ask(
+        &mut self,
+        command: &str,
+        arguments: Option<Value>,
+        cancel: &Cancel,
+    ) -> Result<AgentLine, GuestFailure>;
+
+    /// Waits until the guest says that a command ended; false after `until`.
+    ///
+    /// # Errors
+    /// The failures of the VM itself, and of the way to it.
+    fn wait_told(&mut self, until: Instant, cancel: &Cancel) -> Result<bool, GuestFailure>;
+
+    /// Whether the guest says by itself that a command ended.
+    fn tells_ends(&self) -> bool {
+        false
+    }
+
+    /// It did not, though one had.
+    fn doubt_ends(&mut self) {}
+
+    /// Longest request that goes over whole, bytes; what a command reads from stdin goes
+    /// over in pieces where it does not fit.
+    fn most_request_bytes(&self) -> usize {
+        usize::MAX
+    }
+}
+
+/// Runs a command in the guest at the other end of `link` to its end.
+///
+/// # Errors
+/// As [`OwnedVm::exec`].
+pub fn exec_over(
+    link: &mut impl AgentLink,
+    command: &GuestCommand,
+    cancel: &Cancel,
+) -> Result<ExecOutput, GuestFailure> {
+    Conversation { link, answer_by: Instant::now() }.exec(command, cancel)
+}
+
+/// The agent's part in one command.
+struct Conversation<'a, L> {
+    link: &'a mut L,
+    /// When the agent has said all that there is to say of it.
+    answer_by: Instant,
+}
+
 impl OwnedVm {
     /// Runs a command in the guest to its end.
     ///
@@ -131,33 +195,112 @@ impl OwnedVm {
         command: &GuestCommand,
         cancel: &Cancel,
     ) -> Result<ExecOutput, GuestFailure> {
+        exec_over(self, command, cancel)
+    }
+}
+
+impl AgentLink for OwnedVm {
+    fn begin(&mut self, line_bytes: usize, total_bytes: u64, answer_by: Instant) {
+        self.answers = ChannelBudget { line_bytes, total_bytes };
+        // What was told before is of another command.
+        self.told_end = false;
+        self.done.renew(ENDS_BUDGET);
+        self.answer_by = answer_by;
+    }
+
+    fn ask(
+        &mut self,
+        command: &str,
+        arguments: Option<Value>,
+        cancel: &Cancel,
+    ) -> Result<AgentLine, GuestFailure> {
+        self.ask_agent(command, arguments, cancel)
+    }
+
+    fn tells_ends(&self) -> bool {
+        self.tells_ends
+    }
+
+    fn doubt_ends(&mut self) {
+        self.tells_ends = false;
+    }
+
+    fn wait_told(&mut self, until: Instant, cancel: &Cancel) -> Result<bool, GuestFailure> {
+        loop {
+            if std::mem::take(&mut self.told_end) {
+                return Ok(true);
+            }
+            if Instant::now() >= until {
+                return Ok(false);
+            }
+            self.pump(until, cancel)?;
+        }
+    }
+}
+
+impl OwnedVm {
+    /// One request to the agent, and the line that answers it.
+    pub(super) fn ask_agent(
+        &mut self,
+        command: &str,
+        arguments: Option<Value>,
+        cancel: &Cancel,
+    ) -> Result<AgentLine, GuestFailure> {
+        self.agent.renew(self.answers);
+        self.agent.send(&protocol::request(command, arguments, None));
+        let asked = Instant::now();
+        let until = self.answer_by.min(asked + AGENT_LIMIT);
+        // To look at the vCPUs takes of the same time: the answer may still come meanwhile.
+        let looking = VCPUS_LIMIT.min(until.saturating_duration_since(asked) / 2);
+        let mut look_at = Some(until - looking);
+        loop {
+            if let Some(line) = self.agent.next_line() {
+                return Ok(line);
+            }
+            if look_at.is_some_and(|at| Instant::now() >= at) {
+                look_at = None;
+                self.note_vcpus(until, cancel);
+                continue;
+            }
+            if Instant::now() >= until {
+                let limit = until.saturating_duration_since(asked);
+                self.note_state();
+                let hung = GuestFailure::Hung { command: command.to_owned(), limit };
+                return Err(self.end_with(hung));
+            }
+            self.pump(look_at.unwrap_or(until), cancel)?;
+        }
+    }
+}
+
+impl<L: AgentLink> Conversation<'_, L> {
+    fn exec(
+        &mut self,
+        command: &GuestCommand,
+        cancel: &Cancel,
+    ) -> Result<ExecOutput, GuestFailure> {
         let started = Instant::now();
         let kept = command.max_output_bytes.min(AGENT_MAX_OUTPUT_BYTES);
         // What is longer than what is kept is dropped; more than an agent can say
         // is no answer.
-        self.answers = ChannelBudget {
-            line_bytes: answer_bytes(kept),
-            total_bytes: answer_bytes(AGENT_MAX_OUTPUT_BYTES) as u64,
-        };
-        // What was told before is of another command.
-        self.told_end = false;
-        self.done.renew(ENDS_BUDGET);
+        let most = answer_bytes(AGENT_MAX_OUTPUT_BYTES) as u64;
         let limit_at = started + command.limit;
         self.answer_by = limit_at + KILL_LIMIT;
+        self.link.begin(answer_bytes(kept), most, self.answer_by);
         let pid = self.begin(command, cancel)?;
 
-        let mut pause = if self.tells_ends { PAUSE_WITH_SIGNAL } else { PAUSE_SHORTEST };
+        let mut pause = if self.link.tells_ends() { PAUSE_WITH_SIGNAL } else { PAUSE_SHORTEST };
         loop {
-            let told = self.wait_told(limit_at.min(Instant::now() + pause), cancel)?;
+            let told = self.link.wait_told(limit_at.min(Instant::now() + pause), cancel)?;
             let told_at = Instant::now();
             match self.ask(pid, command, cancel)? {
                 End::NotYet => {}
                 End::TooLarge => return Err(too_large(command)),
                 End::Output(mut output) => {
                     let asked_in_vain = pause < PAUSE_WITH_SIGNAL;
-                    if self.tells_ends && !told && !asked_in_vain {
+                    if self.link.tells_ends() && !told && !asked_in_vain {
                         // Somebody else holds the FIFO: nobody will tell.
-                        self.tells_ends = false;
+                        self.link.doubt_ends();
                     }
                     output.wall = if told { told_at } else { Instant::now() } - started;
                     return finish(command, output);
@@ -169,7 +312,7 @@ impl OwnedVm {
             }
             pause = if told {
                 PAUSE_AFTER_SIGNAL
-            } else if self.tells_ends {
+            } else if self.link.tells_ends() {
                 (pause * 2).min(PAUSE_WITH_SIGNAL)
             } else {
                 ((now - started) / 10).clamp(PAUSE_SHORTEST, PAUSE_LONGEST)
@@ -178,15 +321,53 @@ impl OwnedVm {
     }
 
     fn begin(&mut self, command: &GuestCommand, cancel: &Cancel) -> Result<u64, GuestFailure> {
-        let mut arguments = vec!["-c".to_owned(), LAUNCHER.to_owned(), "vmlab".to_owned()];
+        let input = command.stdin.as_deref().unwrap_or_default();
+        // In base64, beside the command itself.
+        let most = self.link.most_request_bytes();
+        let in_pieces = input.len().div_ceil(3).saturating_mul(4) > most / 2;
+        let mut launcher = LAUNCHER.to_owned();
+        if in_pieces {
+            self.write_input(input, most, cancel)?;
+            launcher.insert_str(0, FROM_FILE);
+        }
+        let mut arguments = vec!["-c".to_owned(), launcher, "vmlab".to_owned()];
         arguments.extend(command.argv.iter().cloned());
         let environment: Vec<String> = ENVIRONMENT
             .iter()
             .map(|entry| (*entry).to_owned())
             .chain(command.env.iter().map(|(name, value)| format!("{name}={value}")))
             .collect();
-        let input = command.stdin.as_ref().map(|input| BASE64.encode(input));
+        let input = command.stdin.as_ref().filter(|_| !in_pieces);
+        let input = input.map(|input| BASE64.encode(input));
         self.guest_exec(&arguments, &environment, input, cancel)
+    }
+
+    /// Writes what a command is to read from stdin to [`INPUT_FILE`], piece by piece.
+    ///
+    /// Source: QEMU guest agent protocol, `guest-file-open`, `guest-file-write`.
+    fn write_input(
+        &mut self,
+        input: &[u8],
+        most_bytes: usize,
+        cancel: &Cancel,
+    ) -> Result<(), GuestFailure> {
+        let mut ask = |name: &str, arguments: Value| {
+            let line = self.link.ask(name, Some(arguments), cancel)?;
+            let AgentLine::Text(line) = line else { return Err(not_understood(name, b"")) };
+            answer::<Value>(name, &line)
+        };
+        let handle = ask("guest-file-open", json!({ "path": INPUT_FILE, "mode": "w" }))?;
+        for piece in input.chunks((most_bytes / 8 * 3).max(1)) {
+            let written =
+                json!({ "handle": handle, "buf-b64": BASE64.encode(piece), "count": piece.len() });
+            let said = ask("guest-file-write", written)?;
+            if said["count"] != piece.len() {
+                let detail = format!("of {} bytes it wrote {}", piece.len(), said["count"]);
+                let command = "guest-file-write".to_owned();
+                return Err(GuestFailure::Agent { command, detail });
+            }
+        }
+        ask("guest-file-close", json!({ "handle": handle })).map(drop)
     }
 
     fn guest_exec(
@@ -201,8 +382,8 @@ impl OwnedVm {
             pid: u64,
         }
         let arguments = protocol::exec_arguments("/bin/sh", arguments, environment, input);
-        let line = self.ask_agent("guest-exec", Some(arguments), cancel)?;
-        let ChannelLine::Text(line) = line else { return Err(not_understood("guest-exec", b"")) };
+        let line = self.link.ask("guest-exec", Some(arguments), cancel)?;
+        let AgentLine::Text(line) = line else { return Err(not_understood("guest-exec", b"")) };
         let started: Started = answer("guest-exec", &line)?;
         Ok(started.pid)
     }
@@ -215,8 +396,8 @@ impl OwnedVm {
         cancel: &Cancel,
     ) -> Result<End, GuestFailure> {
         const NAME: &str = "guest-exec-status";
-        let arguments = serde_json::json!({ "pid": pid });
-        let ChannelLine::Text(line) = self.ask_agent(NAME, Some(arguments), cancel)? else {
+        let arguments = json!({ "pid": pid });
+        let AgentLine::Text(line) = self.link.ask(NAME, Some(arguments), cancel)? else {
             return Ok(End::TooLarge);
         };
         let status: ExecStatus<'_> = answer(NAME, &line)?;
@@ -267,7 +448,7 @@ impl OwnedVm {
                 Ok(End::NotYet) => {}
             }
             let next = gone_by.min(Instant::now() + pause);
-            if let Err(failure) = self.wait_told(next, cancel) {
+            if let Err(failure) = self.link.wait_told(next, cancel) {
                 return failure;
             }
             pause *= 2;
@@ -276,52 +457,6 @@ impl OwnedVm {
             program: command.program(),
             limit: command.limit,
             output: Box::new(output),
-        }
-    }
-
-    /// Waits until the guest says that a command ended; false after `until`.
-    fn wait_told(&mut self, until: Instant, cancel: &Cancel) -> Result<bool, GuestFailure> {
-        loop {
-            if std::mem::take(&mut self.told_end) {
-                return Ok(true);
-            }
-            if Instant::now() >= until {
-                return Ok(false);
-            }
-            self.pump(until, cancel)?;
-        }
-    }
-
-    /// One request to the agent, and the line that answers it.
-    pub(super) fn ask_agent(
-        &mut self,
-        command: &str,
-        arguments: Option<serde_json::Value>,
-        cancel: &Cancel,
-    ) -> Result<ChannelLine, GuestFailure> {
-        self.agent.renew(self.answers);
-        self.agent.send(&protocol::request(command, arguments, None));
-        let asked = Instant::now();
-        let until = self.answer_by.min(asked + AGENT_LIMIT);
-        // To look at the vCPUs takes of the same time: the answer may still come meanwhile.
-        let looking = VCPUS_LIMIT.min(until.saturating_duration_since(asked) / 2);
-        let mut look_at = Some(until - looking);
-        loop {
-            if let Some(line) = self.agent.next_line() {
-                return Ok(line);
-            }
-            if look_at.is_some_and(|at| Instant::now() >= at) {
-                look_at = None;
-                self.note_vcpus(until, cancel);
-                continue;
-            }
-            if Instant::now() >= until {
-                let limit = until.saturating_duration_since(asked);
-                self.note_state();
-                let hung = GuestFailure::Hung { command: command.to_owned(), limit };
-                return Err(self.end_with(hung));
-            }
-            self.pump(look_at.unwrap_or(until), cancel)?;
         }
     }
 }

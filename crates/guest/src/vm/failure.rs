@@ -56,6 +56,12 @@ pub enum GuestFailure {
         /// Exit status or signal, and what QEMU printed last.
         detail: String,
     },
+    /// The cluster in which it was to run did not do its part.
+    #[error("{detail}")]
+    Cluster {
+        /// What it said, or did not.
+        detail: String,
+    },
     /// A command ran out of its time limit and was killed.
     #[error("{program} ran longer than {} and was killed", Seconds(*.limit))]
     TimeLimit {
@@ -104,7 +110,8 @@ impl GuestFailure {
             | Self::Shutdown { .. }
             | Self::Hung { .. }
             | Self::Flooded { .. }
-            | Self::Died { .. } => true,
+            | Self::Died { .. }
+            | Self::Cluster { .. } => true,
             Self::TimeLimit { .. }
             | Self::OutputTooLarge { .. }
             | Self::ProgramMissing { .. }

@@ -36,14 +36,15 @@ use vmconfig::qemu::Channels;
 
 use crate::Cancel;
 use crate::cancel::CANCEL_CHECK;
-use channel::{Channel, ChannelBudget, ChannelLine};
+use channel::{Channel, ChannelBudget};
 use console::{Console, Log};
 use domain::Domain;
 use process::{Ending, Process};
 use protocol::{QmpMessage, QmpRefusal};
 
+pub use channel::AgentLine;
 pub use console::{NOTE, read_end};
-pub use exec::{DEFAULT_MAX_OUTPUT_BYTES, GuestCommand};
+pub use exec::{AgentLink, DEFAULT_MAX_OUTPUT_BYTES, GuestCommand, exec_over};
 pub use failure::GuestFailure;
 pub use monitor::{Monitor, MonitorError, Qmp};
 pub use offers::{AskOffersError, ask_offers};
@@ -246,7 +247,7 @@ impl OwnedVm {
     ) -> Result<Duration, GuestFailure> {
         loop {
             while let Some(line) = self.agent.next_line() {
-                let ChannelLine::Text(line) = line else { continue };
+                let AgentLine::Text(line) = line else { continue };
                 // Behind the answer to the last question nothing more comes.
                 if protocol::returned_number(&line) == Some(self.sync_id) {
                     self.ready = true;
@@ -440,7 +441,7 @@ impl OwnedVm {
             (self.tells_ends, self.told_end) = (true, true);
         }
         while let Some(line) = self.qmp.next_line() {
-            let ChannelLine::Text(line) = line else { continue };
+            let AgentLine::Text(line) = line else { continue };
             match protocol::parse_qmp(&line) {
                 Some(QmpMessage::Answer { id, result }) => self.qmp_answer = Some((id, result)),
                 Some(QmpMessage::Event { name, data, .. }) => self.note_event(&name, &data),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::{Value, json};
 
-use super::channel::{Channel, ChannelLine};
+use super::channel::{AgentLine, Channel};
 use super::protocol::{self, QmpMessage};
 use super::{QMP_BUDGET, QMP_LIMIT};
 use crate::libvirt::VirshError;
@@ -180,7 +180,7 @@ impl Monitor {
         loop {
             self.channel.fill();
             while let Some(line) = self.channel.next_line() {
-                let ChannelLine::Text(line) = line else { continue };
+                let AgentLine::Text(line) = line else { continue };
                 let (id, result) = match protocol::parse_qmp(&line) {
                     Some(QmpMessage::Answer { id, result }) => (id, result),
                     Some(QmpMessage::Event { name, at_us, .. }) => {

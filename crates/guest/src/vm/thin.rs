@@ -19,7 +19,7 @@ use thinguest::{
 use vmconfig::Arch;
 use vmconfig::qemu::SerialChannels;
 
-use super::channel::{Channel, ChannelBudget, ChannelLine};
+use super::channel::{AgentLine, Channel, ChannelBudget};
 use super::process::Process;
 use super::protocol::{self, QmpMessage, QmpRefusal};
 use super::{QMP_BUDGET, QMP_LIMIT, QUIT_LIMIT, START_LIMIT, accept_all, listen};
@@ -495,8 +495,8 @@ impl ThinVm {
     }
 
     /// What a line means; none if it is firmware's, before the guest began.
-    fn understand(&mut self, line: &ChannelLine) -> Result<Option<ThinMessage>, ThinFailure> {
-        let ChannelLine::Text(bytes) = line else {
+    fn understand(&mut self, line: &AgentLine) -> Result<Option<ThinMessage>, ThinFailure> {
+        let AgentLine::Text(bytes) = line else {
             return Err(ThinFailure::Lie { line: String::new(), why: Lie::TooLong });
         };
         let text = String::from_utf8_lossy(bytes);
@@ -618,7 +618,7 @@ impl ThinVm {
             channel.fill();
         }
         while let Some(line) = self.qmp.next_line() {
-            let ChannelLine::Text(line) = line else { continue };
+            let AgentLine::Text(line) = line else { continue };
             match protocol::parse_qmp(&line) {
                 Some(QmpMessage::Answer { id, result }) => self.qmp_answer = Some((id, result)),
                 // KVM gave a vCPU up (KVM_EXIT_INTERNAL_ERROR and its like).

@@ -8,6 +8,7 @@ use record::{Failure, FailureKind};
 
 use super::failure::failure;
 use super::thin::ThinPlace;
+use crate::hosting::HostedVm;
 
 /// Where guests look for programs that no package brought.
 const GUEST_PROGRAMS_FOLDER: &str = "/usr/local/bin";
@@ -19,6 +20,8 @@ pub(super) enum ExecTarget {
     Vm(Box<OwnedVm>),
     /// A VM whose whole software is the thin guest.
     Thin(Box<ThinPlace>),
+    /// A VM that runs elsewhere.
+    Hosted(Box<dyn HostedVm>),
     /// The host itself.
     Host(Sandbox),
 }
@@ -49,6 +52,17 @@ pub(super) struct Stopped {
     pub(super) output: Option<ExecOutput>,
 }
 
+impl Stopped {
+    /// What of a VM's failure is kept.
+    fn of(error: GuestFailure) -> Self {
+        let output = match &error {
+            GuestFailure::TimeLimit { output, .. } => output.as_ref().clone(),
+            _ => None,
+        };
+        Self { failure: failure(error), output }
+    }
+}
+
 impl ExecTarget {
     /// Runs a command to its end.
     pub(super) fn exec(
@@ -57,13 +71,8 @@ impl ExecTarget {
         cancel: &Cancel,
     ) -> Result<ExecOutput, Stopped> {
         match self {
-            Self::Vm(vm) => vm.exec(command, cancel).map_err(|error| {
-                let output = match &error {
-                    GuestFailure::TimeLimit { output, .. } => output.as_ref().clone(),
-                    _ => None,
-                };
-                Stopped { failure: failure(error), output }
-            }),
+            Self::Vm(vm) => vm.exec(command, cancel).map_err(Stopped::of),
+            Self::Hosted(vm) => vm.exec(command, cancel).map_err(Stopped::of),
             Self::Thin(thin) => {
                 thin.exec(command, cancel).map_err(|failure| Stopped { failure, output: None })
             }
@@ -85,6 +94,7 @@ impl ExecTarget {
     pub(super) fn check_alive(&mut self, cancel: &Cancel) -> Result<(), Failure> {
         match self {
             Self::Vm(vm) => vm.query_stats(cancel).map(drop).map_err(failure),
+            Self::Hosted(vm) => vm.check_alive(cancel).map_err(failure),
             Self::Thin(thin) => thin.check_alive(cancel),
             Self::Host(sandbox) => sandbox.check_alive().map_err(|error| gone(&error)),
         }
@@ -94,16 +104,16 @@ impl ExecTarget {
     pub(super) fn vm(&self) -> Option<&OwnedVm> {
         match self {
             Self::Vm(vm) => Some(vm),
-            Self::Thin(_) | Self::Host(_) => None,
+            Self::Thin(_) | Self::Hosted(_) | Self::Host(_) => None,
         }
     }
 
-    /// The threads of the VM, if it is one.
+    /// The threads of the VM, if it is one of this machine.
     pub(super) fn threads(&self) -> Option<Threads<'_>> {
         let (pid, vcpu_tids, is_domain) = match self {
             Self::Vm(vm) => return Some(Threads::of(vm)),
             Self::Thin(thin) => (thin.pid(), thin.vcpu_tids(), false),
-            Self::Host(_) => return None,
+            Self::Hosted(_) | Self::Host(_) => return None,
         };
         Some(Threads { pid, vcpu_tids, is_domain })
     }
@@ -113,14 +123,14 @@ impl ExecTarget {
     pub(super) fn ram_addresses(&mut self, cancel: &Cancel) -> BTreeMap<String, u64> {
         match self {
             Self::Vm(vm) => vm.ram_addresses(cancel),
-            Self::Thin(_) | Self::Host(_) => BTreeMap::new(),
+            Self::Thin(_) | Self::Hosted(_) | Self::Host(_) => BTreeMap::new(),
         }
     }
 
     /// What it is called in failures, behind a program that is missing.
     pub(super) fn where_it_is(&self) -> &'static str {
         match self {
-            Self::Vm(_) | Self::Thin(_) => "in the guest",
+            Self::Vm(_) | Self::Thin(_) | Self::Hosted(_) => "in the guest",
             Self::Host(_) => "on the host",
         }
     }
@@ -128,7 +138,7 @@ impl ExecTarget {
     /// The folder for a program of vmlab's own.
     pub(super) fn programs_folder(&self) -> &'static str {
         match self {
-            Self::Vm(_) | Self::Thin(_) => GUEST_PROGRAMS_FOLDER,
+            Self::Vm(_) | Self::Thin(_) | Self::Hosted(_) => GUEST_PROGRAMS_FOLDER,
             Self::Host(_) => sandbox::PROGRAMS_FOLDER,
         }
     }
@@ -138,6 +148,7 @@ impl ExecTarget {
         match self {
             Self::Vm(vm) => vm.shutdown(),
             Self::Thin(thin) => thin.shutdown(),
+            Self::Hosted(vm) => drop(vm),
             Self::Host(sandbox) => drop(sandbox),
         }
     }

@@ -13,6 +13,7 @@ pub(super) fn failure(error: GuestFailure) -> Failure {
         GuestFailure::Hung { .. } | GuestFailure::Agent { .. } => FailureKind::GuestHung,
         GuestFailure::Flooded { .. } => FailureKind::GuestFlooded,
         GuestFailure::Died { .. } => FailureKind::VmDied,
+        GuestFailure::Cluster { .. } => FailureKind::ClusterFailed,
         GuestFailure::TimeLimit { .. } => FailureKind::TimeLimit,
         GuestFailure::OutputTooLarge { .. } => FailureKind::OutputTooLarge,
         GuestFailure::ProgramMissing { .. } => FailureKind::WorkloadMissing,

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use guest::{Cancel, GuestCommand};
+use guest::{Cancel, GuestCommand, OwnedVm};
 use host::settings::{SettingsTree, setting};
 use record::journal::RunResult;
 use record::{CpuPmDeviation, CpuPmFinding, EXITS, Failure, FailureKind};
@@ -21,7 +21,7 @@ use vmconfig::{Accel, Arch, VmSpec};
 
 use super::exec_target::ExecTarget;
 use super::failure::failure;
-use super::role_guest::{MOMENT, RoleGuest, named};
+use super::role_guest::{GuestName, MOMENT, RoleGuest, named};
 
 /// Facts by name.
 pub(super) type Facts = BTreeMap<String, String>;
@@ -71,13 +71,14 @@ impl RoleGuest {
     pub(super) fn found(&mut self, spec: &VmSpec, cancel: &Cancel) -> Result<FoundVm, Failure> {
         let mut facts = Facts::new();
         let vm = match &mut self.place {
-            ExecTarget::Vm(vm) => vm,
+            ExecTarget::Vm(vm) => Some(vm),
+            ExecTarget::Hosted(_) => None,
             ExecTarget::Thin(thin) => {
                 return Ok(FoundVm { facts: thin.facts(), cpu_pm: None });
             }
             ExecTarget::Host(_) => return Ok(FoundVm::default()),
         };
-        if spec.accel == Accel::Kvm {
+        if spec.accel == Accel::Kvm && vm.is_some() {
             let tree = SettingsTree::live();
             for id in HOST {
                 if let Some(present) = setting(id).and_then(|setting| setting.read(&tree).ok()) {
@@ -85,19 +86,9 @@ impl RoleGuest {
                 }
             }
         }
-        if spec.accel == Accel::Kvm && spec.arch == Arch::X86_64 {
-            let properties = vm.vcpu_properties(PROPERTIES, cancel);
-            let properties = properties.map_err(|error| named(self.name, failure(error)))?;
-            check_hints(spec, &properties)?;
-            let word = |on| if on { "on" } else { "off" }.to_owned();
-            facts.extend(
-                properties.into_iter().map(|(name, on)| (format!("vcpu.{name}"), word(on))),
-            );
-        }
-        let asks_cpu_pm = spec.hints.cpu_pm == Some(true);
-        let cpu_pm = asks_cpu_pm.then(|| cpu_pm_before(spec, &vm.printed())).transpose()?;
-        if let Some(finding) = &cpu_pm {
-            finding.write(&mut facts);
+        let mut cpu_pm = None;
+        if let Some(vm) = vm {
+            cpu_pm = found_by_qmp(vm, spec, self.name, &mut facts, cancel)?;
         }
         let script =
             "cd /sys; for f do read -r word <\"$f\" && echo \"$f $word\"; done 2>/dev/null; :";
@@ -109,6 +100,29 @@ impl RoleGuest {
         check_guest(spec, &facts)?;
         Ok(FoundVm { facts, cpu_pm })
     }
+}
+
+/// What QEMU tells of a VM of this machine, and what is known of its `cpu_pm`.
+fn found_by_qmp(
+    vm: &mut OwnedVm,
+    spec: &VmSpec,
+    name: Option<GuestName>,
+    facts: &mut Facts,
+    cancel: &Cancel,
+) -> Result<Option<CpuPmFinding>, Failure> {
+    if spec.accel == Accel::Kvm && spec.arch == Arch::X86_64 {
+        let properties = vm.vcpu_properties(PROPERTIES, cancel);
+        let properties = properties.map_err(|error| named(name, failure(error)))?;
+        check_hints(spec, &properties)?;
+        let word = |on| if on { "on" } else { "off" }.to_owned();
+        facts.extend(properties.into_iter().map(|(name, on)| (format!("vcpu.{name}"), word(on))));
+    }
+    let asks_cpu_pm = spec.hints.cpu_pm == Some(true);
+    let cpu_pm = asks_cpu_pm.then(|| cpu_pm_before(spec, &vm.printed())).transpose()?;
+    if let Some(finding) = &cpu_pm {
+        finding.write(facts);
+    }
+    Ok(cpu_pm)
 }
 
 /// The facts in lines `file word`.

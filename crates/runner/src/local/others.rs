@@ -7,12 +7,9 @@ use guest::Cancel;
 use record::{Failure, FailureKind};
 use workload::GuestFacts;
 
-use super::exec_target::ExecTarget;
-use super::exec_target::Threads;
-use super::failure::failure;
 use super::role_guest::RoleGuest;
 use super::scratch_disks::ScratchDisks;
-use super::{LocalLab, placement, trial_guests};
+use super::{LocalLab, trial_guests};
 use crate::study::{DiskWish, LONGEST_LIMIT_S, Load, OtherVms, StudyDisk};
 
 /// A VM that repeats a workload; ended on drop.
@@ -60,12 +57,11 @@ impl OtherVm {
         let with_disks = with_disks.map_err(failed)?;
         let spec = with_disks.as_ref().unwrap_or(spec);
         let console_log = lab.runtime.path().join(format!("{name}.console"));
-        let mut vm = trial_guests::start_alone(lab, spec, &name, &console_log).map_err(failed)?;
-        placement::pin(Threads::of(&vm), spec).map_err(failed)?;
+        let image = vms.vm.image().to_string();
+        let (place, _) = trial_guests::in_vm(lab, spec, &image, &name, None).map_err(failed)?;
+        let mut guest = RoleGuest::new(place, facts, None);
         let boot_limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
-        let booted = vm.wait_ready(boot_limit, &lab.cancel);
-        booted.map_err(|error| failed(failure(error)))?;
-        let mut guest = RoleGuest::new(ExecTarget::Vm(Box::new(vm)), facts, None);
+        guest.wait_ready(boot_limit, &lab.cancel).map_err(failed)?;
 
         // Both roles, of workloads that have two.
         let limit_s = (entry.duration_s(&params, &facts) * 10.0 + 60.0).min(LONGEST_LIMIT_S);

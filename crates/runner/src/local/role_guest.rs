@@ -122,6 +122,7 @@ impl RoleGuest {
             ExecTarget::Host(_) => return Ok(None),
             ExecTarget::Thin(thin) => thin.wait_ready(limit, cancel),
             ExecTarget::Vm(vm) => vm.wait_ready(limit, cancel).map_err(failure),
+            ExecTarget::Hosted(vm) => vm.wait_ready(limit, cancel).map_err(failure),
         };
         boot.map(Some).map_err(|failure| named(self.name, failure))
     }
@@ -355,7 +356,7 @@ impl RoleGuest {
                 all.merge(self.counted());
                 return Ok(all);
             }
-            ExecTarget::Vm(_) => {}
+            ExecTarget::Vm(_) | ExecTarget::Hosted(_) => {}
         }
         let command = GuestCommand::new(["cat", "/proc/stat", "/proc/interrupts"], MOMENT);
         let text = self.exec(&command, cancel);

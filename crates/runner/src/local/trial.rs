@@ -21,6 +21,7 @@ use super::trial_guests::{
 use super::{LocalLab, found, load_failure, placement};
 use crate::execute::{ExecutionEvent, TrialRecord};
 use crate::host_settings::with_causes;
+use crate::hosting::{SeenVm, VmHosting};
 use crate::plan::{PlanVariant, PlanWorkload};
 use crate::probe;
 use crate::unix_s;
@@ -257,6 +258,16 @@ impl<'a, 'lab> Trial<'a, 'lab> {
             drop(std::fs::remove_file(&path));
             drop(std::fs::remove_file(&console));
         }
+        let mut hosted_console = Vec::new();
+        for seen in lab.hosting.map(VmHosting::seen).unwrap_or_default() {
+            let console = keep_seen(&mut record, seen);
+            if hosted_console.is_empty() {
+                hosted_console = console;
+            }
+        }
+        if !hosted_console.is_empty() {
+            consoles[0] = hosted_console;
+        }
         let result = &mut record.result;
         result.outcome = match outcome {
             Ok(()) => Outcome::Completed,
@@ -273,6 +284,30 @@ impl<'a, 'lab> Trial<'a, 'lab> {
         record.console = consoles.swap_remove(0);
         record
     }
+}
+
+/// Writes down what was seen of a VM that ran elsewhere; its console.
+fn keep_seen(record: &mut TrialRecord, seen: SeenVm) -> Vec<u8> {
+    let is_under_test = seen.name == UNDER_TEST_VM;
+    let named = |what: String| match is_under_test {
+        true => what,
+        false => format!("{}: {what}", seen.name),
+    };
+    let result = &mut record.result;
+    result.facts.extend(seen.facts.into_iter().map(|(what, fact)| (named(what), fact)));
+    result.warnings.extend(seen.warnings.into_iter().map(named));
+    result.vcpu_affinity.extend(seen.vcpu_affinity);
+    if is_under_test {
+        result.qemu_args = seen.qemu_args;
+    }
+    if let Some(texts) = record.texts.first_mut() {
+        let named = |what: String| match is_under_test {
+            true => what,
+            false => format!("{}-{what}", seen.name),
+        };
+        texts.extend(seen.texts.into_iter().map(|(what, text)| (named(what), text)));
+    }
+    if is_under_test { seen.console } else { Vec::new() }
 }
 
 /// The last lines of a console.
@@ -483,7 +518,9 @@ impl Bench<'_> {
     /// All counters now: the guests' first and last around the run.
     fn counters(&mut self, lab: &LocalLab<'_>) -> Result<CounterSet, Failure> {
         let mut all = self.guests.counters(&self.cancel)?;
-        all.merge(counters::read_host());
+        if lab.hosting.is_none() {
+            all.merge(counters::read_host());
+        }
         if let Some(load) = &lab.load {
             all.merge(load.counters());
         }

@@ -118,7 +118,8 @@ impl TrialGuests {
             let name = (!is_alone).then_some(GuestName::Number(0));
             let fail = |failure| named(name, failure);
             let (place, args) = match trial.variant.on {
-                RunsOn::Vm => in_vm(lab, &mine_spec, UNDER_TEST_VM, None).map_err(fail)?,
+                RunsOn::Vm => in_vm(lab, &mine_spec, &trial.variant.image, UNDER_TEST_VM, None)
+                    .map_err(fail)?,
                 RunsOn::Host => (on_host(lab, trial.variant, None, scratch.as_ref())?, Vec::new()),
             };
             *qemu_args = args;
@@ -166,7 +167,8 @@ impl TrialGuests {
                     let place = on_host(lab, trial.variant, between.of_kernel.as_ref(), mine);
                     (place.map_err(fail)?, Vec::new())
                 }
-                _ => in_vm(lab, spec, name, Some(&plugs[number])).map_err(fail)?,
+                _ => in_vm(lab, spec, &trial.variant.image, name, Some(&plugs[number]))
+                    .map_err(fail)?,
             };
             all_args.push(args);
             let facts = GuestFacts { vcpus: spec.vcpus(), emulated, peer: address };
@@ -406,8 +408,8 @@ impl FurtherVm {
         let scratch = scratch.map_err(|failure| named(name, failure))?;
         let with_disk = scratch.as_ref().map(|disks| disks.attach(spec)).transpose()?;
         let spec = with_disk.as_ref().unwrap_or(spec);
-        let (place, args) =
-            in_vm(lab, spec, &files, None).map_err(|failure| named(name, failure))?;
+        let (place, args) = in_vm(lab, spec, &trial.variant.image, &files, None)
+            .map_err(|failure| named(name, failure))?;
         let left_out = trial.variant.left_out.contains(&number);
         Ok((Self { guest: RoleGuest::new(place, facts, name), scratch, left_out }, args))
     }
@@ -487,13 +489,21 @@ fn on_host(
     })
 }
 
-/// The VM of `spec`, pinned, and QEMU's arguments.
-fn in_vm(
+/// The VM of `spec`, which boots `image`, pinned, and QEMU's arguments.
+pub(super) fn in_vm(
     lab: &LocalLab<'_>,
     spec: &VmSpec,
+    image: &str,
     name: &str,
     plug: Option<&Plug>,
 ) -> Result<(ExecTarget, Vec<String>), Failure> {
+    if let Some(hosting) = lab.hosting {
+        let ordered = spec.with_ordered_rings();
+        let spec = ordered.as_ref().unwrap_or(spec);
+        let vm = hosting.start(spec, image, name, &lab.cancel).map_err(failure)?;
+        // What its QEMU is told is seen when it runs.
+        return Ok((ExecTarget::Hosted(vm), Vec::new()));
+    }
     let (place, args) = if is_thin(spec) {
         let (thin, args) = ThinPlace::start(lab, spec, name)?;
         (ExecTarget::Thin(Box::new(thin)), args)
@@ -554,14 +564,4 @@ fn start(
         vm.keep_last_state(state_file(lab, name), &lab.cancel).map_err(failure)?;
     }
     Ok((vm, args))
-}
-
-/// Starts a VM that is alone.
-pub(super) fn start_alone(
-    lab: &LocalLab<'_>,
-    spec: &VmSpec,
-    name: &str,
-    console_log: &Path,
-) -> Result<OwnedVm, Failure> {
-    start(lab, spec, name, console_log, None).map(|(vm, _)| vm)
 }

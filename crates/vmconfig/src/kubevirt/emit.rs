@@ -8,6 +8,7 @@ use crate::{
     Scheduler, VmSpec, split_cpu_model,
 };
 
+use super::launched::{LaunchedInstance, leaves_model};
 use super::tree::Yaml;
 use super::{Kind, MAX_NIC_QUEUES, assign_iothreads};
 
@@ -17,18 +18,34 @@ const ITS_OWN: &str = "KubeVirt decides it by itself";
 /// The VM as an object of KubeVirt, and what that can't say.
 #[must_use]
 pub fn emit(spec: &VmSpec, kind: Kind) -> EmittedText {
+    emit_as(spec, kind, None)
+}
+
+/// The VM as an instance that vmlab runs by itself, and what that can't say.
+#[must_use]
+pub fn emit_launched(spec: &VmSpec, launched: &LaunchedInstance<'_>) -> EmittedText {
+    emit_as(spec, Kind::Instance, Some(launched))
+}
+
+fn emit_as(spec: &VmSpec, kind: Kind, launched: Option<&LaunchedInstance<'_>>) -> EmittedText {
     let mut losses = Vec::new();
-    let name = name(spec, &mut losses);
-    let metadata = Yaml::map().with("name", Yaml::text(name));
+    let metadata = match launched {
+        Some(launched) => launched.metadata(),
+        None => Yaml::map().with("name", Yaml::text(name(spec, &mut losses))),
+    };
     let architecture = match spec.arch {
         Arch::X86_64 => "amd64",
         Arch::Aarch64 => "arm64",
     };
-    let (disks, volumes) = disks(spec, &mut losses);
+    let (disks, volumes) = disks(spec, launched, &mut losses);
     let (interfaces, networks) = nics(spec, &mut losses);
     let mut instance = Yaml::map()
         .with("architecture", Yaml::text(architecture))
-        .with("domain", domain(spec, disks, interfaces, &mut losses));
+        .with("domain", domain(spec, launched, disks, interfaces, &mut losses));
+    if launched.is_some() {
+        // What it wrote is nobody's: nothing is waited for.
+        instance.put("terminationGracePeriodSeconds", Yaml::plain(0));
+    }
     for (key, list) in [("networks", networks), ("volumes", volumes)] {
         if !list.is_empty() {
             instance.put(key, list);
@@ -52,7 +69,7 @@ pub fn emit(spec: &VmSpec, kind: Kind) -> EmittedText {
                     .with("template", Yaml::map().with("spec", instance)),
             ),
     };
-    other_losses(spec, &mut losses);
+    other_losses(spec, launched.is_some(), &mut losses);
     let mut text = String::new();
     object.write(0, &mut text);
     EmittedText { text, losses }
@@ -78,14 +95,20 @@ fn name(spec: &VmSpec, losses: &mut Vec<Loss>) -> String {
     name
 }
 
-fn domain(spec: &VmSpec, disks: Yaml, interfaces: Yaml, losses: &mut Vec<Loss>) -> Yaml {
+fn domain(
+    spec: &VmSpec,
+    launched: Option<&LaunchedInstance<'_>>,
+    disks: Yaml,
+    interfaces: Yaml,
+    losses: &mut Vec<Loss>,
+) -> Yaml {
     let dedicated = is_dedicated(spec);
     let mut domain = Yaml::map();
     let clock = clock(&spec.clock, losses);
     if !clock.is_empty() {
         domain.put("clock", clock);
     }
-    domain.put("cpu", cpu(spec, dedicated, losses));
+    domain.put("cpu", cpu(spec, dedicated, launched.is_some() && leaves_model(spec), losses));
     let mut devices = Yaml::map();
     // None of the devices that KubeVirt adds by itself.
     for key in ["autoattachGraphicsDevice", "autoattachMemBalloon"] {
@@ -112,6 +135,9 @@ fn domain(spec: &VmSpec, disks: Yaml, interfaces: Yaml, losses: &mut Vec<Loss>) 
     let features = features(spec);
     if !features.is_empty() {
         domain.put("features", features);
+    }
+    if let Some(firmware) = launched.and_then(|launched| launched.firmware(spec)) {
+        domain.put("firmware", firmware);
     }
     if let BootSource::Kernel { kernel, initrd } = &spec.boot {
         let kernel_boot = kernel_boot(spec, kernel, initrd.as_deref());
@@ -160,7 +186,7 @@ fn wants_dedicated(spec: &VmSpec) -> bool {
 /// Most threads of a core that the webhook takes with dedicated vCPUs.
 const MAX_DEDICATED_THREADS: u32 = 2;
 
-fn cpu(spec: &VmSpec, dedicated: bool, losses: &mut Vec<Loss>) -> Yaml {
+fn cpu(spec: &VmSpec, dedicated: bool, leaves_model: bool, losses: &mut Vec<Loss>) -> Yaml {
     let topology = spec.topology;
     let of_socket = topology.cores.saturating_mul(topology.threads);
     let mut sockets = topology.sockets;
@@ -196,7 +222,9 @@ fn cpu(spec: &VmSpec, dedicated: bool, losses: &mut Vec<Loss>) -> Yaml {
     let whole = ["host", "max"].contains(&model) || spec.arch == Arch::Aarch64;
     let mut again = vec![if whole { "host" } else { model }.to_owned()];
     let word = if whole { "host-passthrough" } else { model };
-    cpu.put("model", Yaml::text(word));
+    if !leaves_model {
+        cpu.put("model", Yaml::text(word));
+    }
     let mut features = Vec::new();
     for property in &properties {
         if let Some(on) = property.switch() {
@@ -212,7 +240,7 @@ fn cpu(spec: &VmSpec, dedicated: bool, losses: &mut Vec<Loss>) -> Yaml {
     if !features.is_empty() {
         cpu.put("features", Yaml::List(features));
     }
-    if again.join(",") != spec.cpu_model {
+    if again.join(",") != spec.cpu_model && !leaves_model {
         let why = format!(
             "KubeVirt takes no such model, or no such property; it is {:?}",
             again.join(",")
@@ -442,8 +470,13 @@ fn lost_queues(
     }
 }
 
-fn disks(spec: &VmSpec, losses: &mut Vec<Loss>) -> (Yaml, Yaml) {
-    let (mut disks, mut volumes) = (Vec::new(), Vec::new());
+fn disks(
+    spec: &VmSpec,
+    launched: Option<&LaunchedInstance<'_>>,
+    losses: &mut Vec<Loss>,
+) -> (Yaml, Yaml) {
+    let root = launched.map(|launched| launched.root(spec));
+    let (mut disks, mut volumes): (Vec<_>, Vec<_>) = root.into_iter().unzip();
     if let Some(fields) = lost_disks(spec) {
         let why = "KubeVirt attaches files, claims and container images; say it in its own words";
         losses.push(Loss::new("disks", fields, why).also("iothreads"));
@@ -670,8 +703,9 @@ fn takes_serial(serial: &str) -> bool {
     serial.len() <= 256 && serial.chars().all(|c| c.is_ascii_alphanumeric() || "_.+-".contains(c))
 }
 
-fn other_losses(spec: &VmSpec, losses: &mut Vec<Loss>) {
-    if spec.accel == Accel::Tcg {
+fn other_losses(spec: &VmSpec, launched: bool, losses: &mut Vec<Loss>) {
+    // Whoever launches it has asked the cluster, and has an image.
+    if spec.accel == Accel::Tcg && !launched {
         let why = "whether VMs are emulated is a setting of the whole cluster";
         losses.push(Loss::new("accel", "accel tcg", why));
     }
@@ -682,11 +716,12 @@ fn other_losses(spec: &VmSpec, losses: &mut Vec<Loss>) {
         let why = "KubeVirt takes the machine's type only";
         losses.push(Loss::new("machine", format!("machine properties {properties:?}"), why));
     }
+    let has_image = matches!(spec.boot, BootSource::Direct { .. } | BootSource::Disk { .. });
     if let BootSource::Kernel { .. } = spec.boot {
         let why = "KubeVirt takes a kernel from a container: make an image of that name with \
                    the file in /boot, and name your registry before it";
         losses.push(Loss::new("boot", "the kernel's file", why));
-    } else if spec.boot != BootSource::Firmware {
+    } else if spec.boot != BootSource::Firmware && !(launched && has_image) {
         let why = "KubeVirt boots disks and kernels from containers: add a volume";
         losses.push(Loss::new("boot", "what it boots", why).also("kernel_cmdline"));
     }

@@ -28,6 +28,8 @@ pub(crate) enum OnTarget {
     Replica(Option<String>),
     /// A libvirt, of this machine or of one that ssh reaches.
     Libvirt(Uri),
+    /// A cluster whose KubeVirt runs the VMs, by its context and namespace.
+    Kubevirt(Option<String>),
     /// No machine: the simulator, of this machine or of one that a file describes.
     Simulator(Option<PathBuf>),
 }
@@ -37,7 +39,7 @@ pub(crate) enum OnTarget {
 pub(crate) enum PlaceError {
     /// It is none of them.
     #[error(
-        "write ssh://USER@HOST, ssh://USER@HOST:PORT, replica, replica:HOST, libvirt:qemu:///system, sim or sim:HOST.json"
+        "write ssh://USER@HOST, ssh://USER@HOST:PORT, replica, replica:HOST, libvirt:qemu:///system, kubevirt, kubevirt:CONTEXT/NAMESPACE, sim or sim:HOST.json"
     )]
     Neither,
     /// It is no libvirt that runs QEMU.
@@ -55,6 +57,10 @@ impl FromStr for OnTarget {
         match text.split_once(':') {
             None if text == "replica" => Ok(Self::Replica(None)),
             Some(("replica", host)) if !host.is_empty() => Ok(Self::Replica(Some(host.to_owned()))),
+            None if text == "kubevirt" => Ok(Self::Kubevirt(None)),
+            Some(("kubevirt", cluster)) if !cluster.is_empty() => {
+                Ok(Self::Kubevirt(Some(cluster.to_owned())))
+            }
             None if text == "sim" => Ok(Self::Simulator(None)),
             Some(("sim", file)) if !file.is_empty() => Ok(Self::Simulator(Some(file.into()))),
             Some(("libvirt", uri)) => Ok(Self::Libvirt(uri.parse()?)),
@@ -69,6 +75,8 @@ impl fmt::Display for OnTarget {
         match self {
             Self::Ssh(destination) => destination.fmt(f),
             Self::Libvirt(uri) => write!(f, "libvirt:{uri}"),
+            Self::Kubevirt(None) => f.write_str("kubevirt"),
+            Self::Kubevirt(Some(cluster)) => write!(f, "kubevirt:{cluster}"),
             Self::Simulator(None) => f.write_str("sim"),
             Self::Simulator(Some(file)) => write!(f, "sim:{}", file.display()),
             Self::Replica(None) => f.write_str("replica"),
@@ -138,6 +146,9 @@ impl OnTarget {
                 let destination = format!("ssh://{ssh}").parse()?;
                 return Ok(Reached::machine(destination));
             }
+            Self::Kubevirt(_) => {
+                bail!("A cluster runs the VMs of a study (`vmlab run`), not commands")
+            }
             Self::Simulator(_) => bail!("The simulator is no machine that commands run on"),
             Self::Replica(host) => host.as_deref(),
         };
@@ -194,6 +205,10 @@ mod tests {
             "replica:./host.json",
             "libvirt:qemu:///system",
             "libvirt:qemu+ssh://root@server/system",
+            "kubevirt",
+            "kubevirt:prod",
+            "kubevirt:prod/lab",
+            "kubevirt:lab/api-prod:6443/me",
             "sim",
             "sim:./host.json",
         ] {
@@ -208,6 +223,7 @@ mod tests {
             ("ssh:server", "write ssh://"),
             ("libvirt", "write ssh://"),
             ("sim:", "write ssh://"),
+            ("kubevirt:", "write ssh://"),
             ("libvirt:", "libvirt: write qemu:///system"),
             ("libvirt:xen:///", "libvirt: write qemu:///system"),
         ] {

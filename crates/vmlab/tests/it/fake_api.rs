@@ -1,10 +1,10 @@
 //! A Kubernetes API server, as far as vmlab asks one: lists in pages, single documents,
-//! refusals. It answers from memory, on loopback, without TLS. The full tier asks a real
+//! refusals, answers to what is posted. It answers from memory, on loopback, without TLS. The full tier asks a real
 //! one the same and compares.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -41,11 +41,12 @@ impl Answer {
 pub(crate) struct Content {
     /// Lists by path; what is not here is served by nobody.
     pub(crate) lists: BTreeMap<String, Vec<Value>>,
-    /// What is answered to a path whatever else is there.
+    /// What is answered to a path whatever else is there; to other methods than GET by
+    /// method and path: `POST /api/v1/pods`.
     pub(crate) fixed: BTreeMap<String, Answer>,
     /// What is answered first to requests whose target holds this text, once each.
     pub(crate) first: Vec<(String, VecDeque<Answer>)>,
-    /// Targets of requests.
+    /// Targets of requests, behind their methods where those are not GET.
     pub(crate) asked: Vec<String>,
 }
 
@@ -91,14 +92,26 @@ fn serve(stream: TcpStream, content: &Mutex<Content>) {
             return;
         }
         let mut header = String::from("-");
+        let mut bytes = 0;
         while !header.trim_end().is_empty() {
             header.clear();
             if lines.read_line(&mut header).unwrap_or(0) == 0 {
                 return;
             }
+            let lower = header.to_lowercase();
+            if let Some(length) = lower.strip_prefix("content-length:") {
+                bytes = length.trim().parse().expect("a length");
+            }
         }
-        let target = request.split(' ').nth(1).unwrap_or_default();
-        let answer = content.lock().expect("no panic").answer(target);
+        let mut body = vec![0; bytes];
+        if lines.read_exact(&mut body).is_err() {
+            return;
+        }
+        let mut words = request.split(' ');
+        let method = words.next().unwrap_or_default();
+        let target = words.next().unwrap_or_default();
+        let asked = if method == "GET" { target.to_owned() } else { format!("{method} {target}") };
+        let answer = content.lock().expect("no panic").answer(&asked);
         let Answer { status, headers, body, cut_at } = answer;
         let head = format!(
             "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{headers}content-length: \

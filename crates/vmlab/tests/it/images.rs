@@ -12,7 +12,7 @@ use serde_json::Value;
 use suite::{Tier, needs, until};
 use vmconfig::Arch;
 
-use crate::lab::{Machine, VMLAB, vmlab};
+use crate::lab::{Machine, VMLAB, said, vmlab};
 use crate::running::{Running, Study, assert_complete, results};
 
 /// What `vmlab image show --json` says of the small image in a cache of its
@@ -42,6 +42,48 @@ fn two_builds_of_one_recipe_have_the_same_content() {
     for wanted in ["fio", "nginx-light", "qemu-guest-agent", "rt-tests"] {
         assert!(names.iter().any(|name| *name == wanted), "{wanted}");
     }
+}
+
+/// What others take of an image: a container image without a container engine, disks.
+#[test]
+fn images_are_written_for_others() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let export = |to: &str, out: &str| {
+        let out = folder.path().join(out);
+        let out = out.to_str().unwrap();
+        let tag = ["--tag", "registry.example/lab/guest:1"];
+        said(&mut vmlab([&["image", "export", "debian-12", "--to", to, out], &tag[..]].concat()))
+    };
+    export("oci", "layout").has_code(0);
+    let read = |path: &str| fs::read(folder.path().join("layout").join(path)).unwrap();
+    let json = |path: &str| serde_json::from_slice::<Value>(&read(path)).unwrap();
+    let of = |descriptor: &Value| {
+        let digest = descriptor["digest"].as_str().unwrap();
+        format!("blobs/{}", digest.replace(':', "/"))
+    };
+    let index = json("index.json");
+    let annotations = &index["manifests"][0]["annotations"];
+    assert_eq!(annotations["io.containerd.image.name"], "registry.example/lab/guest:1");
+    let layer = json(&of(&index["manifests"][0]))["layers"][0].clone();
+    let path = folder.path().join("layout").join(of(&layer));
+    assert_eq!(fs::metadata(&path).unwrap().len(), layer["size"].as_u64().unwrap());
+    let listed = Command::new("tar").arg("-tvf").arg(&path).arg("--numeric-owner").output();
+    let listed = String::from_utf8(listed.unwrap().stdout).unwrap();
+    for file in ["boot/vmlinuz", "boot/initrd.cpio", "disk/root.ext4"] {
+        let line = listed.lines().find(|line| line.ends_with(file));
+        let line = line.unwrap_or_else(|| panic!("{file}: {listed}"));
+        assert!(line.starts_with("-r--r--r-- 107/107"), "{line}");
+    }
+    export("oci", "layout").is_error(&["is there already"]);
+
+    export("raw", "root.raw").has_code(0);
+    export("qcow2", "root.qcow2").has_code(0);
+    let images = ["root.raw", "root.qcow2"].map(|name| folder.path().join(name));
+    let same = Command::new("qemu-img").arg("compare").args(&images).output().unwrap();
+    assert!(same.status.success(), "{same:?}");
+    let unknown = said(&mut vmlab(["image", "export", "nope", "--to", "raw", "/tmp/x"]));
+    unknown.is_error(&["nope"]);
 }
 
 /// What a build has unpacked so far; a folder that it names after itself.

@@ -33,14 +33,24 @@ impl User {
         Self { state: tempfile::tempdir().expect("a folder") }
     }
 
-    fn vmlab(&self, words: &[&str]) -> Command {
+    pub(crate) fn vmlab(&self, words: &[&str]) -> Command {
         let mut command = vmlab(words);
         command.env("XDG_STATE_HOME", self.state.path());
         command
     }
 
-    fn say(&self, words: &[&str]) -> Said {
+    pub(crate) fn say(&self, words: &[&str]) -> Said {
         said(&mut self.vmlab(words))
+    }
+
+    /// Settings of a kubelet that hands out pCPUs, but one, of which other pods still may
+    /// have most.
+    pub(crate) fn static_kubelet(&self) -> PathBuf {
+        let settings = self.state.path().join("static.yaml");
+        let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+                    cpuManagerPolicy: static\nsystemReserved: {cpu: 100m}\n";
+        fs::write(&settings, text).expect("a file");
+        settings
     }
 
     pub(crate) fn folder(&self) -> PathBuf {
@@ -54,7 +64,7 @@ impl User {
     }
 
     /// Asks the API server, with the certificates that are in the folder.
-    fn ask(&self, server: &str, path: &str, body: Option<&Value>) -> Value {
+    pub(crate) fn ask(&self, server: &str, path: &str, body: Option<&Value>) -> Value {
         let mut curl = Command::new("curl");
         curl.args(["-sS", "--fail-with-body", "-H", "Content-Type: application/json"]);
         for (option, file) in
@@ -188,7 +198,7 @@ pub(crate) fn up(user: &User, programs: &str, words: &[&str]) -> Option<Value> {
     Some(status)
 }
 
-fn send(pid: u64, signal: Signal) {
+pub(crate) fn send(pid: u64, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("a pid");
     kill_process(pid, signal).expect("it runs");
 }
@@ -324,11 +334,7 @@ fn a_vm_runs_where_it_was_predicted() {
     fs::create_dir(&hosts).expect("a folder");
     let host = user.say(&["host", "--json"]);
     fs::write(hosts.join("vmlab.json"), &host.stdout).expect("a file");
-    // One pCPU is not handed out, of which other pods still may have most.
-    let settings = user.state.path().join("static.yaml");
-    let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
-                cpuManagerPolicy: static\nsystemReserved: {cpu: 100m}\n";
-    fs::write(&settings, text).expect("a file");
+    let settings = user.static_kubelet();
     let words = ["--kubevirt", "--kubelet", settings.to_str().expect("a path")];
     let Some(status) = up(&user, &programs, &words) else { return };
     assert_eq!(status["kubevirt"]["phase"], "Deployed", "{status:#}");

@@ -25,6 +25,8 @@ mod formats;
 mod images;
 mod import;
 mod interrupted;
+#[cfg(feature = "kubernetes")]
+mod kubevirt_trials;
 mod kvm_counts;
 mod lab;
 mod libvirt_trials;

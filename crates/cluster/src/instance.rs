@@ -1,0 +1,726 @@
+//! A VirtualMachineInstance of vmlab's own, from its creation until nothing of it is left.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use guest::{AgentLink as _, Cancel, ExecOutput, GuestCommand, GuestFailure, exec_over};
+use serde_json::Value;
+
+use crate::agent::{AgentOver, PodAgent};
+use crate::api::{Call, ClusterTarget, Failure, escaped};
+use crate::events::{Happened, read_events};
+use crate::resource::{INSTANCES, PODS};
+use crate::session::{Session, tokio_sleep};
+
+/// How long the end of an instance is waited for.
+const END_LIMIT: Duration = Duration::from_secs(120);
+
+/// A watch is begun anew after so long, should the server have forgotten it.
+const WATCH_LIMIT: Duration = Duration::from_secs(30);
+
+/// So often what happened is looked at while an instance is on its way up.
+const LOOK_AT_EVENTS: Duration = Duration::from_secs(5);
+
+/// So often KubeVirt may fail to make a domain of an instance before that is final.
+const MOST_SYNC_FAILURES: u64 = 3;
+
+/// An instance that this process created. What is left of it is deleted when it is dropped.
+pub struct Instance {
+    session: Session,
+    namespace: String,
+    name: String,
+    uid: String,
+    created: Instant,
+    agent: Option<PodAgent>,
+    pod: Option<String>,
+    is_deleted: bool,
+}
+
+impl fmt::Debug for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Instance {}/{}", self.namespace, self.name)
+    }
+}
+
+/// Where an instance is on its way.
+enum Stage {
+    /// Its agent answers KubeVirt, on this node.
+    Connected,
+    /// It will not get there.
+    Failed(GuestFailure),
+}
+
+impl Instance {
+    /// Creates the instance of `manifest` (YAML), whose name is `name`.
+    ///
+    /// # Errors
+    /// What the cluster refuses, with what to do about it.
+    pub fn create(
+        target: &ClusterTarget,
+        namespace: &str,
+        name: &str,
+        manifest: &str,
+        cancel: &Cancel,
+    ) -> Result<Self, GuestFailure> {
+        let failed = |detail: String| GuestFailure::Cluster { detail };
+        let session = Session::connect(target).map_err(|error| failed(error.to_string()))?;
+        let path = INSTANCES.path(Some(namespace));
+        // Unknown fields would be dropped without a word.
+        let path = format!("{path}?fieldValidation=Strict");
+        let call = Call::create(&path, "application/yaml", manifest.as_bytes());
+        let created = Instant::now();
+        let mut instance = Self {
+            session,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: String::new(),
+            created,
+            agent: None,
+            pod: None,
+            is_deleted: false,
+        };
+        let answer = instance
+            .session
+            .ask("to create an instance", cancel, || instance.session.api.call(&call))?;
+        let text = match answer {
+            Ok(text) => text,
+            // The answer to an earlier try was lost: its name is nobody else's.
+            Err(Failure::Exists(_)) => {
+                let path = instance.path();
+                let answer = instance
+                    .session
+                    .ask("for an instance", cancel, || instance.session.api.get(&path))?;
+                answer.map_err(|failure| refused("get", failure, namespace))?
+            }
+            Err(failure) => {
+                instance.is_deleted = true;
+                return Err(refused("create", failure, namespace));
+            }
+        };
+        let object: Value = serde_json::from_slice(&text).unwrap_or_default();
+        instance.uid = text_at(&object, "/metadata/uid").to_owned();
+        Ok(instance)
+    }
+
+    /// An instance that another process created.
+    pub(crate) fn adopt(session: Session, namespace: &str, name: &str, uid: &str) -> Self {
+        Self {
+            session,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            created: Instant::now(),
+            agent: None,
+            pod: None,
+            is_deleted: false,
+        }
+    }
+
+    fn path(&self) -> String {
+        format!("{}/{}", INSTANCES.path(Some(&self.namespace)), self.name)
+    }
+
+    /// The instance as the server has it; `None`: it is gone.
+    fn read(&self, cancel: &Cancel) -> Result<Option<Value>, GuestFailure> {
+        let path = self.path();
+        match self.session.ask("for an instance", cancel, || self.session.api.get(&path))? {
+            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+            Err(Failure::Absent) => Ok(None),
+            Err(failure) => Err(refused("get", failure, &self.namespace)),
+        }
+    }
+
+    /// Waits until the guest's agent answers; the time since the instance was created.
+    ///
+    /// # Errors
+    /// Why it does not: no node takes it, its image can't be had, KubeVirt makes no domain
+    /// of it, somebody deleted it.
+    pub fn wait_ready(
+        &mut self,
+        limit: Duration,
+        cancel: &Cancel,
+    ) -> Result<Duration, GuestFailure> {
+        let until = self.created + limit;
+        let stage = loop {
+            let next = until.min(Instant::now() + LOOK_AT_EVENTS);
+            if let Some(stage) = self.watch(next, cancel, stage)? {
+                break stage;
+            }
+            if let Some(failure) = self.not_made(cancel) {
+                break Stage::Failed(failure);
+            }
+            if Instant::now() >= until {
+                return Err(self.too_late(limit, cancel));
+            }
+        };
+        if let Stage::Failed(failure) = stage {
+            return Err(self.explained(failure, cancel));
+        }
+        let pod = self.find_pod(cancel)?;
+        let mut agent = PodAgent::new(&self.namespace, &pod, &self.name);
+        self.pod = Some(pod);
+        let mut over = AgentOver { session: &self.session, agent: &mut agent };
+        over.begin(64 << 10, u64::MAX, until.max(Instant::now() + Duration::from_secs(10)));
+        over.ask("guest-ping", None, cancel)?;
+        self.agent = Some(agent);
+        Ok(self.created.elapsed())
+    }
+
+    /// Watches the instance until `look` makes something of it; `None` after `until`.
+    fn watch<T>(
+        &self,
+        until: Instant,
+        cancel: &Cancel,
+        look: impl Fn(Option<&Value>) -> Option<T>,
+    ) -> Result<Option<T>, GuestFailure> {
+        loop {
+            let object = self.read(cancel)?;
+            if let Some(found) = look(object.as_ref()) {
+                return Ok(Some(found));
+            }
+            let version = object.as_ref().map_or("", |it| text_at(it, "/metadata/resourceVersion"));
+            let path = format!(
+                "{}?watch=1&fieldSelector=metadata.name%3D{}&resourceVersion={version}",
+                INSTANCES.path(Some(&self.namespace)),
+                self.name
+            );
+            let mut each = |line: &[u8]| {
+                let event: Value = serde_json::from_slice(line).unwrap_or_default();
+                match event["type"].as_str() {
+                    Some("DELETED") => look(None).map(Some),
+                    Some("ADDED" | "MODIFIED") => look(Some(&event["object"])).map(Some),
+                    Some("BOOKMARK") => None,
+                    // It is too old: look again.
+                    _ => Some(None),
+                }
+            };
+            let next = until.min(Instant::now() + WATCH_LIMIT);
+            let api = &self.session.api;
+            match self.session.wait(next, cancel, api.watch(&path, &mut each))? {
+                Some(Ok(Some(Some(found)))) => return Ok(Some(found)),
+                // One that breaks is not begun again in the same moment.
+                Some(Err(_) | Ok(None)) => {
+                    self.session.wait(next, cancel, tokio_sleep(Duration::from_millis(200)))?;
+                }
+                Some(Ok(Some(None))) | None => {}
+            }
+            if Instant::now() >= until {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The pod of virt-launcher in which the VM runs.
+    fn find_pod(&self, cancel: &Cancel) -> Result<String, GuestFailure> {
+        let pods = self.pods(cancel)?;
+        let runs = |pod: &&Value| text_at(pod, "/status/phase") == "Running";
+        let pod = pods.iter().find(runs).or(pods.first());
+        pod.map(|pod| text_at(pod, "/metadata/name").to_owned()).ok_or_else(|| GuestFailure::Died {
+            detail: "its virt-launcher pod is gone".to_owned(),
+        })
+    }
+
+    fn pods(&self, cancel: &Cancel) -> Result<Vec<Value>, GuestFailure> {
+        let path = format!(
+            "{}?labelSelector={}",
+            PODS.path(Some(&self.namespace)),
+            escaped(&format!("kubevirt.io/created-by={}", self.uid))
+        );
+        match self.session.ask("for a pod", cancel, || self.session.api.get(&path))? {
+            Ok(text) => {
+                let mut list: Value = serde_json::from_slice(&text).unwrap_or_default();
+                Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
+            }
+            Err(failure) => Err(refused("list", failure, &self.namespace)),
+        }
+    }
+
+    /// Runs a command in the guest to its end.
+    ///
+    /// # Errors
+    /// As of a VM of this machine; and [`GuestFailure::Cluster`], where the way to the
+    /// guest is gone for longer than it is tried again.
+    pub fn exec(
+        &mut self,
+        command: &GuestCommand,
+        cancel: &Cancel,
+    ) -> Result<ExecOutput, GuestFailure> {
+        let Some(agent) = &mut self.agent else {
+            return Err(GuestFailure::Died { detail: "it has no agent yet".to_owned() });
+        };
+        let mut over = AgentOver { session: &self.session, agent };
+        let ended = exec_over(&mut over, command, cancel);
+        match ended {
+            // What became of the VM tells more than that nobody answers.
+            Err(
+                failure @ (GuestFailure::Died { .. }
+                | GuestFailure::Hung { .. }
+                | GuestFailure::Agent { .. }
+                | GuestFailure::Cluster { .. }),
+            ) => Err(self.check_alive(cancel).err().unwrap_or(failure)),
+            other => other,
+        }
+    }
+
+    /// Whether the instance still runs.
+    ///
+    /// # Errors
+    /// What became of it.
+    pub fn check_alive(&self, cancel: &Cancel) -> Result<(), GuestFailure> {
+        match self.read(cancel)?.as_ref() {
+            None => Err(deleted()),
+            Some(object) => match ended(object) {
+                Some(failure) => Err(self.explained(failure, cancel)),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// `failure` with the last warnings of the cluster.
+    fn explained(&self, failure: GuestFailure, cancel: &Cancel) -> GuestFailure {
+        let warnings = self.warnings(cancel);
+        if warnings.is_empty() {
+            return failure;
+        }
+        let more = |detail: String| {
+            // Of what is said already no more.
+            let said = |one: &&String| {
+                let reason = one.split(':').next().unwrap_or_default();
+                !detail.contains(reason)
+            };
+            let new: Vec<String> = warnings.iter().filter(said).cloned().collect();
+            match new.is_empty() {
+                true => detail,
+                false => format!("{detail}; events: {}", new.join("; ")),
+            }
+        };
+        match failure {
+            GuestFailure::Died { detail } => GuestFailure::Died { detail: more(detail) },
+            GuestFailure::Cluster { detail } => GuestFailure::Cluster { detail: more(detail) },
+            other => other,
+        }
+    }
+
+    /// Why KubeVirt can't make a domain of the instance, which events alone tell.
+    fn not_made(&self, cancel: &Cancel) -> Option<GuestFailure> {
+        let mut events = self.events(cancel);
+        events.retain(|event| event.reason == "SyncFailed");
+        let tried: u64 = events.iter().map(|event| event.count).sum();
+        let last = events.pop().filter(|_| tried >= MOST_SYNC_FAILURES)?;
+        Some(GuestFailure::Refused { detail: last.message })
+    }
+
+    /// The last warnings about the instance and its pod.
+    fn warnings(&self, cancel: &Cancel) -> Vec<String> {
+        let mut warnings: Vec<String> = self
+            .events(cancel)
+            .iter()
+            .filter(|event| event.is_warning && event.reason != "MissingClusterDNS")
+            .map(|event| format!("{}: {}", event.reason, event.message))
+            .collect();
+        warnings.dedup();
+        warnings.split_off(warnings.len().saturating_sub(3))
+    }
+
+    /// What happened with the instance and its pods, as far as it may be read.
+    pub fn events(&self, cancel: &Cancel) -> Vec<Happened> {
+        let mut found = Vec::new();
+        let names = [Some(&self.name), self.pod.as_ref()];
+        for name in names.into_iter().flatten() {
+            let path = format!(
+                "/api/v1/namespaces/{}/events?fieldSelector=involvedObject.name%3D{name}",
+                self.namespace
+            );
+            let asked = self.session.ask("for events", cancel, || self.session.api.get(&path));
+            if let Ok(Ok(text)) = asked {
+                found.extend(read_events(&text));
+            }
+        }
+        found.sort_by(|one, other| one.at.cmp(&other.at));
+        found
+    }
+
+    /// Why it was not up in time.
+    fn too_late(&self, limit: Duration, cancel: &Cancel) -> GuestFailure {
+        let object = match self.read(cancel) {
+            Ok(object) => object.unwrap_or_default(),
+            Err(failure) => return failure,
+        };
+        let phase = text_at(&object, "/status/phase");
+        let warnings = self.warnings(cancel);
+        if phase == "Running" {
+            return GuestFailure::NeverAnswered { limit };
+        }
+        let mut detail =
+            format!("the instance was {phase:?} and not running after {} s", limit.as_secs());
+        for (kind, _, why) in conditions(&object).filter(|(_, holds, _)| !holds) {
+            if !why.is_empty() {
+                detail += &format!("; {kind}: {why}");
+            }
+        }
+        if !warnings.is_empty() {
+            detail += &format!("; events: {}", warnings.join("; "));
+        }
+        GuestFailure::Cluster { detail }
+    }
+
+    /// The instance as it is now, for whoever records it.
+    ///
+    /// # Errors
+    /// The server does not tell.
+    pub fn object(&self, cancel: &Cancel) -> Result<Value, GuestFailure> {
+        Ok(self.read(cancel)?.unwrap_or_default())
+    }
+
+    /// The pod in which it runs, as the server has it.
+    ///
+    /// # Errors
+    /// The server does not tell.
+    pub fn pod(&self, cancel: &Cancel) -> Result<Option<Value>, GuestFailure> {
+        let mut pods = self.pods(cancel)?;
+        pods.retain(|pod| Some(text_at(pod, "/metadata/name")) == self.pod.as_deref());
+        Ok(pods.pop())
+    }
+
+    /// What the server answers at `path`; why it does not, in a line.
+    pub(crate) fn text(&self, path: &str, cancel: &Cancel) -> Result<Vec<u8>, String> {
+        let answer = self.session.ask("for an object", cancel, || self.session.api.get(path));
+        answer.map_err(|failure| failure.to_string())?.map_err(|failure| match failure {
+            Failure::Forbidden(said) => format!("may not read {path}: {said}"),
+            Failure::Absent => format!("there is no {path}"),
+            Failure::Unauthorized(said)
+            | Failure::Unreachable(said)
+            | Failure::Exists(said)
+            | Failure::Other(said) => said,
+            Failure::Gone(_) => "it is gone".to_owned(),
+        })
+    }
+
+    /// What a script in virt-launcher's container prints: `$V` is virsh there, `$1` the
+    /// domain.
+    ///
+    /// # Errors
+    /// The way there is gone.
+    pub fn print(&self, script: &str, cancel: &Cancel) -> Result<String, GuestFailure> {
+        let Some(agent) = &self.agent else {
+            return Err(GuestFailure::Died { detail: "it has no pod yet".to_owned() });
+        };
+        let answer = self
+            .session
+            .ask("to run a command in a pod", cancel, || agent.print(&self.session, script))?;
+        answer.map_err(|failure| refused("exec", failure, &self.namespace))
+    }
+
+    /// The end of what the guest printed on its serial console, where KubeVirt keeps it.
+    pub fn console(&self, cancel: &Cancel) -> Vec<u8> {
+        let pods = match &self.pod {
+            Some(pod) => vec![pod.clone()],
+            None => {
+                let pods = self.pods(cancel).unwrap_or_default();
+                pods.iter().map(|pod| text_at(pod, "/metadata/name").to_owned()).collect()
+            }
+        };
+        let Some(pod) = pods.first() else { return Vec::new() };
+        let path = format!(
+            "{}/{pod}/log?container=guest-console-log&limitBytes=1048576",
+            PODS.path(Some(&self.namespace))
+        );
+        match self.session.ask("for a log", cancel, || self.session.api.get(&path)) {
+            Ok(Ok(text)) => text,
+            _ => Vec::new(),
+        }
+    }
+
+    /// Deletes the object, at once; that it is gone already is as good.
+    fn tell_to_end(&self, cancel: &Cancel) -> Result<(), GuestFailure> {
+        let path = self.path();
+        // Another one may have come by its name.
+        let uid = match self.uid.as_str() {
+            "" => String::new(),
+            uid => format!(r#","preconditions":{{"uid":"{uid}"}}"#),
+        };
+        let options =
+            format!(r#"{{"gracePeriodSeconds":0,"propagationPolicy":"Background"{uid}}}"#);
+        let call = Call::delete(&path, options.as_bytes());
+        match self.session.ask("to delete an instance", cancel, || self.session.api.call(&call))? {
+            Ok(_) | Err(Failure::Absent) => Ok(()),
+            Err(failure) => Err(refused("delete", failure, &self.namespace)),
+        }
+    }
+
+    /// Deletes the instance and waits until it and its pod are gone.
+    ///
+    /// # Errors
+    /// Why something of it may be left.
+    pub fn delete(&mut self) -> Result<(), String> {
+        if self.is_deleted {
+            return Ok(());
+        }
+        // Also of one that was interrupted.
+        let cancel = Cancel::new();
+        self.agent = None;
+        let left = |error: &dyn fmt::Display| {
+            format!(
+                "VirtualMachineInstance {}/{} may be left in the cluster ({error}); `vmlab clean` \
+                 deletes it",
+                self.namespace, self.name
+            )
+        };
+        self.tell_to_end(&cancel).map_err(|error| left(&error))?;
+        let until = Instant::now() + END_LIMIT;
+        let gone = |object: Option<&Value>| {
+            let other = |it: &Value| text_at(it, "/metadata/uid") != self.uid;
+            object.is_none_or(other).then_some(())
+        };
+        match self.watch(until, &cancel, gone) {
+            Ok(Some(())) => {}
+            Ok(None) => return Err(left(&format!("not gone after {} s", END_LIMIT.as_secs()))),
+            Err(failure) => return Err(left(&failure)),
+        }
+        // Its pCPUs are free when the pod is gone.
+        loop {
+            match self.pods(&cancel) {
+                Ok(pods) if pods.is_empty() => break,
+                Ok(_) if Instant::now() >= until => {
+                    return Err(left(&format!("its pod is there after {} s", END_LIMIT.as_secs())));
+                }
+                Ok(_) => {
+                    let next = Instant::now() + WATCH_LIMIT;
+                    let path = format!(
+                        "{}?watch=1&labelSelector={}",
+                        PODS.path(Some(&self.namespace)),
+                        escaped(&format!("kubevirt.io/created-by={}", self.uid))
+                    );
+                    let each = |line: &[u8]| {
+                        let event: Value = serde_json::from_slice(line).unwrap_or_default();
+                        (event["type"] == "DELETED").then_some(())
+                    };
+                    let api = &self.session.api;
+                    let watched = self.session.wait(next, &cancel, api.watch(&path, each));
+                    if !matches!(watched, Ok(Some(Ok(Some(()))))) {
+                        let pause = tokio_sleep(Duration::from_millis(200));
+                        drop(self.session.wait(next, &cancel, pause));
+                    }
+                }
+                Err(failure) => return Err(left(&failure)),
+            }
+        }
+        self.is_deleted = true;
+        Ok(())
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // Told by whoever deletes it in order.
+        drop(self.delete());
+    }
+}
+
+/// What a server's refusal means.
+pub(crate) fn refused(verb: &str, failure: Failure, namespace: &str) -> GuestFailure {
+    let (resource, right) = match verb {
+        "exec" => ("pods/exec", "create"),
+        "list" => ("pods", "list"),
+        verb => ("virtualmachineinstances.kubevirt.io", verb),
+    };
+    let detail = match failure {
+        Failure::Forbidden(said) if said.contains("exceeded quota") => {
+            format!("A quota of namespace {namespace:?} is reached: {said}")
+        }
+        Failure::Forbidden(said) if said.contains("being terminated") => {
+            format!("Namespace {namespace:?} is being deleted: {said}")
+        }
+        Failure::Forbidden(said) => format!(
+            "May not {right} {resource}: `vmlab k8s rbac --run` prints the role that allows it \
+             ({said})"
+        ),
+        Failure::Absent if verb == "create" => {
+            format!("There is no namespace {namespace:?}, or no KubeVirt")
+        }
+        Failure::Absent => "it is gone".to_owned(),
+        Failure::Unauthorized(said) => {
+            format!("The API server does not accept the credentials any more ({said})")
+        }
+        Failure::Unreachable(said) | Failure::Other(said) | Failure::Exists(said) => {
+            format!("The cluster refuses to {verb} the instance: {said}")
+        }
+        Failure::Gone(_) => "the server has forgotten it".to_owned(),
+    };
+    GuestFailure::Cluster { detail }
+}
+
+fn text_at<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Conditions: type, whether it holds, reason and message.
+fn conditions(object: &Value) -> impl Iterator<Item = (&str, bool, String)> {
+    let all = object.pointer("/status/conditions").and_then(Value::as_array);
+    all.into_iter().flatten().map(|one| {
+        let (reason, message) = (text_at(one, "/reason"), text_at(one, "/message"));
+        let why = match (reason, message) {
+            ("", why) | (why, "") => why.to_owned(),
+            (reason, message) => format!("{reason}: {message}"),
+        };
+        (text_at(one, "/type"), one["status"] == "True", why)
+    })
+}
+
+fn deleted() -> GuestFailure {
+    let detail = "somebody else deleted the instance: an eviction, a drained node, or its \
+                  namespace is being deleted";
+    GuestFailure::Cluster { detail: detail.to_owned() }
+}
+
+/// The failure of an instance that is at its end.
+fn ended(object: &Value) -> Option<GuestFailure> {
+    let phase = text_at(object, "/status/phase");
+    if object.pointer("/metadata/deletionTimestamp").is_some() {
+        return Some(deleted());
+    }
+    if object.pointer("/status/evacuationNodeName").is_some() {
+        let detail = "the instance is being evacuated from its node".to_owned();
+        return Some(GuestFailure::Cluster { detail });
+    }
+    match phase {
+        "Succeeded" => Some(GuestFailure::Shutdown { detail: "phase Succeeded".to_owned() }),
+        "Failed" => {
+            let why: Vec<String> = conditions(object)
+                .filter(|(_, holds, why)| !holds && !why.is_empty())
+                .map(|(kind, _, why)| format!("{kind}: {why}"))
+                .collect();
+            let detail = format!("KubeVirt says that the instance failed ({})", why.join("; "));
+            Some(GuestFailure::Died { detail })
+        }
+        _ => None,
+    }
+}
+
+/// What an instance's object says of its way up.
+fn stage(object: Option<&Value>) -> Option<Stage> {
+    let Some(object) = object else { return Some(Stage::Failed(deleted())) };
+    if let Some(failure) = ended(object) {
+        return Some(Stage::Failed(failure));
+    }
+    for (kind, holds, why) in conditions(object) {
+        if kind == "AgentConnected" && holds {
+            return Some(Stage::Connected);
+        }
+        if kind == "Synchronized" && !holds {
+            let final_words = [
+                "ImagePullBackOff",
+                "ErrImageNeverPull",
+                "InvalidImageName",
+                "exceeded quota",
+                "being terminated",
+                "unsupported configuration",
+            ];
+            if final_words.iter().any(|word| why.contains(word)) {
+                return Some(Stage::Failed(GuestFailure::Cluster { detail: why }));
+            }
+        }
+    }
+    None
+}
+
+/// Phases of an instance and when it came to each, s after its creation.
+#[must_use]
+pub fn phases_s(object: &Value) -> BTreeMap<String, f64> {
+    let seconds = |text: &str| text.parse::<k8s_openapi::jiff::Timestamp>().ok();
+    let created = seconds(text_at(object, "/metadata/creationTimestamp"));
+    let all = object.pointer("/status/phaseTransitionTimestamps").and_then(Value::as_array);
+    let of = |one: &Value| {
+        let at = seconds(text_at(one, "/phaseTransitionTimestamp"))?;
+        let since = at.duration_since(created?).as_secs_f64();
+        Some((text_at(one, "/phase").to_owned(), since))
+    };
+    all.into_iter().flatten().filter_map(of).collect()
+}
+
+/// The instance's conditions, a line each: `Ready: True`, `Ready: False (why)`.
+#[must_use]
+pub fn condition_lines(object: &Value) -> Vec<String> {
+    conditions(object)
+        .map(|(kind, holds, why)| match (holds, why.as_str()) {
+            (true, _) => format!("{kind}: True"),
+            (false, "") => format!("{kind}: False"),
+            (false, why) => format!("{kind}: False ({why})"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn instance(phase: &str, conditions: Value) -> Value {
+        json!({
+            "metadata": { "name": "vm", "creationTimestamp": "2026-01-02T03:04:05Z" },
+            "status": {
+                "phase": phase, "conditions": conditions,
+                "phaseTransitionTimestamps": [
+                    { "phase": "Pending", "phaseTransitionTimestamp": "2026-01-02T03:04:05Z" },
+                    { "phase": "Running", "phaseTransitionTimestamp": "2026-01-02T03:04:11Z" },
+                ],
+            },
+        })
+    }
+
+    fn condition(kind: &str, status: &str, reason: &str, message: &str) -> Value {
+        json!([{ "type": kind, "status": status, "reason": reason, "message": message }])
+    }
+
+    #[test]
+    fn an_instance_is_up_when_its_agent_is() {
+        let waits = condition("Ready", "False", "GuestNotRunning", "not yet");
+        assert!(stage(Some(&instance("Scheduling", waits))).is_none());
+        let up = instance("Running", condition("AgentConnected", "True", "", ""));
+        assert!(matches!(stage(Some(&up)), Some(Stage::Connected)));
+        assert_eq!(phases_s(&up)["Running"], 6.0);
+        assert_eq!(condition_lines(&up), ["AgentConnected: True"]);
+    }
+
+    #[test]
+    fn what_ends_an_instance_is_told() {
+        let check = |object: Option<&Value>, part: &str| {
+            let Some(Stage::Failed(failure)) = stage(object) else { panic!("{object:?}") };
+            assert!(failure.to_string().contains(part), "{part:?}: {failure}");
+        };
+        check(None, "somebody else deleted");
+        for (reason, message) in [
+            ("ImagePullBackOff", "Back-off pulling image"),
+            ("FailedCreate", "pods \"x\" is forbidden: exceeded quota: none"),
+        ] {
+            let failed = condition("Synchronized", "False", reason, message);
+            check(Some(&instance("Scheduling", failed)), message);
+        }
+        let mut leaving = instance("Running", json!([]));
+        leaving["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:05:05Z");
+        check(Some(&leaving), "a drained node");
+        let mut drained = instance("Running", json!([]));
+        drained["status"]["evacuationNodeName"] = json!("one");
+        check(Some(&drained), "evacuated");
+        let failed = condition("Ready", "False", "PodTerminating", "it ends");
+        check(Some(&instance("Failed", failed)), "Ready: PodTerminating: it ends");
+        check(Some(&instance("Succeeded", json!([]))), "shut down by itself");
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let check = |verb: &str, failure: Failure, part: &str| {
+            let said = refused(verb, failure, "lab").to_string();
+            assert!(said.contains(part), "{part:?}: {said}");
+        };
+        let forbidden = |said: &str| Failure::Forbidden(said.to_owned());
+        check("create", forbidden("exceeded quota: none"), "A quota of namespace \"lab\"");
+        check("create", forbidden("because it is being terminated"), "is being deleted");
+        check("create", forbidden("User \"x\" cannot create"), "May not create virtualmachine");
+        check("exec", forbidden("no"), "May not create pods/exec: `vmlab k8s rbac --run`");
+        check("create", Failure::Absent, "no namespace \"lab\"");
+        check("delete", Failure::Other("busy".to_owned()), "refuses to delete the instance: busy");
+    }
+}
