@@ -16,6 +16,7 @@ use compare::Data;
 use compare::analyse::{self, DataWarning, analyse};
 use guest::Cancel;
 use guest::qemu::{Qemu, find_qemu};
+use record::LogValue;
 use runner::calibration::{
     Agreement, Ask, CalibrateError, Calibration, Count, Progress, calibrate,
 };
@@ -302,7 +303,7 @@ fn each(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    for (name, list) in &lists {
+    for (name, list) in lists {
         if let Some(folder) = &args.out {
             write(&file(folder, name), &list.to_json())?;
         }
@@ -320,7 +321,7 @@ fn each(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
         terminal::print(&(serde_json::to_string_pretty(&all)? + "\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    for (name, list) in &lists {
+    for (name, list) in lists {
         terminal::print(&format!("{name}\n{}\n", text::prices(list)))?;
     }
     let code = if lists.len() > 1 { compare(args, &lists)? } else { ExitCode::SUCCESS };
@@ -567,7 +568,10 @@ fn compare(args: &CalibrateArgs, lists: &[(String, Calibration)]) -> anyhow::Res
         return Ok(if args.gate && worse { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS });
     }
     let mut data = Data::default();
-    lists.iter().for_each(|(name, list)| data.add_imported(name, &list.values()));
+    for (name, list) in lists {
+        let values: Vec<LogValue> = list.values().into_iter().map(LogValue::from).collect();
+        data.add_imported(name, &values);
+    }
     let asked = analyse::CompareOptions {
         variant: None,
         block: None,

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use rayon::prelude::*;
-use record::{Imported, Labels, Name};
+use record::{Imported, LogValue, Name};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::Value;
@@ -250,18 +250,18 @@ struct Shown {
 }
 
 fn shown(source: &LogSource, args: &ImportArgs, mut log: Log) -> anyhow::Result<Shown> {
-    for (key, label) in source.labels.iter().chain(&args.labels) {
-        let (key, label) = (Name::from(key.as_str()), Name::from(label.as_str()));
-        // Neighbours share labels, before and after.
-        let mut last: Option<(Labels, Labels)> = None;
-        for value in &mut log.values {
-            let with = match &last {
-                Some((from, to)) if from.address() == value.labels.address() => to.clone(),
-                _ => value.labels.with(key.clone(), label.clone()),
-            };
-            let from = std::mem::replace(&mut value.labels, with.clone());
-            last = Some((from, with));
-        }
+    let given: Vec<(Name, Name)> = source
+        .labels
+        .iter()
+        .chain(&args.labels)
+        .map(|(key, label)| (Name::from(key.as_str()), Name::from(label.as_str())))
+        .collect();
+    if !given.is_empty() {
+        LogValue::relabel(&mut log.values, |labels| {
+            given
+                .iter()
+                .fold(labels.clone(), |with, (key, label)| with.with(key.clone(), label.clone()))
+        });
     }
     let mut text = String::new();
     if args.json {

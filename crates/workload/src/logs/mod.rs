@@ -103,7 +103,7 @@ pub(crate) mod will_it_scale;
 mod tests;
 
 use rayon::prelude::*;
-use record::{Better, Imported, Labels, MetricKind};
+use record::{Better, Labels, LogValue, MetricKind, Name, Series};
 
 use failure::Failure;
 pub(crate) use names::NameText;
@@ -174,7 +174,7 @@ pub struct Log {
     /// Its version, if it says so.
     pub version: Option<String>,
     /// What could be read.
-    pub values: Vec<Imported>,
+    pub values: Vec<LogValue>,
     /// What looked like a result and could not be read.
     pub unread: Vec<Unread>,
     /// The lines that say that the run failed: what it has for values proves
@@ -291,29 +291,39 @@ impl Log {
         kind: MetricKind,
         at: impl LogPosition,
     ) -> NotedValue<'_> {
-        let metric = metric.named();
+        metric.with_name(|metric| {
+            unit.with_name(|unit| {
+                self.push_named(metric, value, (unit, better, kind), at.line_number())
+            })
+        })
+    }
+
+    /// As [`Log::push`], of what has its names.
+    fn push_named(
+        &mut self,
+        metric: &Name,
+        value: f64,
+        (unit, better, kind): (&Name, Option<Better>, MetricKind),
+        line: usize,
+    ) -> NotedValue<'_> {
         if !value.is_finite() || metric.is_empty() {
             return NotedValue(None);
         }
         if value < 0.0 && kind != MetricKind::Count {
-            self.unread_at(at.line_number(), &format!("{metric} = {value}"), "below zero");
+            self.unread_at(line, &format!("{metric} = {value}"), "below zero");
             return NotedValue(None);
         }
         if self.values.len() >= self.room {
-            self.leave_out(&metric, at.line_number());
+            self.leave_out(metric, line);
             return NotedValue(None);
         }
         if self.values.len() == self.values.capacity() {
             self.make_room(1);
         }
-        self.values.push(Imported {
-            metric,
+        self.values.push(LogValue {
+            series: names::series(metric, unit, better, kind, &self.labels),
             value: number::tidy(value),
-            unit: unit.named(),
-            better,
-            kind,
-            labels: self.labels.clone(),
-            line: at.line_number(),
+            line,
         });
         NotedValue(self.values.last_mut())
     }
@@ -399,7 +409,7 @@ fn left_out(metric: &str, line: usize) -> Box<Unread> {
 }
 
 /// A value that was just noted, to be described further.
-pub(crate) struct NotedValue<'a>(Option<&'a mut Imported>);
+pub(crate) struct NotedValue<'a>(Option<&'a mut LogValue>);
 
 impl NotedValue<'_> {
     /// Adds a label, unless it says nothing.
@@ -408,7 +418,7 @@ impl NotedValue<'_> {
         if let Some(imported) = &mut self.0
             && !value.is_empty()
         {
-            imported.labels = names::labelled(&imported.labels, key, value);
+            imported.series = names::labelled_series(&imported.series, key, value);
         }
         self
     }
@@ -416,7 +426,8 @@ impl NotedValue<'_> {
     /// Gives it another unit than its kind has.
     pub(crate) fn unit(mut self, unit: impl NameText) -> Self {
         if let Some(imported) = &mut self.0 {
-            imported.unit = unit.named();
+            let Series { metric, better, kind, labels, .. } = &*imported.series;
+            imported.series = names::series(metric, &unit.named(), *better, *kind, labels);
         }
         self
     }
@@ -424,7 +435,8 @@ impl NotedValue<'_> {
     /// Says which direction is better.
     pub(crate) fn better(mut self, better: Option<Better>) -> Self {
         if let Some(imported) = &mut self.0 {
-            imported.better = better;
+            let Series { metric, unit, kind, labels, .. } = &*imported.series;
+            imported.series = names::series(metric, unit, better, *kind, labels);
         }
         self
     }

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use expect_test::expect_file;
 use proptest::prelude::*;
-use record::Imported;
+use record::LogValue;
 
 use super::pieces::tests::whole_and_in_pieces;
 use super::{Log, TOOLS, Tool, read, recognise, tool};
@@ -49,7 +49,7 @@ fn show(logs: &[Log]) -> String {
     text
 }
 
-fn show_value(value: &Imported) -> String {
+fn show_value(value: &LogValue) -> String {
     let mut text = format!("  {}: {} = {:?} {}", value.line, value.metric, value.value, value.unit);
     if let Some(better) = value.better {
         let _ = write!(text, ", {better}");
@@ -67,7 +67,7 @@ fn named(path: &Path) -> Option<&'static Tool> {
     stem.rsplit_once(".as-").map(|(_, name)| tool(name).expect("the name of a tool"))
 }
 
-fn values(path: &Path, text: &str) -> Vec<Imported> {
+fn values(path: &Path, text: &str) -> Vec<LogValue> {
     read(text, named(path)).into_iter().flat_map(|log| log.values).collect()
 }
 
@@ -106,7 +106,7 @@ fn outputs_are_read_right() {
 }
 
 /// What holds for every value: a base unit, and a number of its line.
-fn check_value(value: &Imported, text: &str, path: &Path) {
+fn check_value(value: &LogValue, text: &str, path: &Path) {
     let shown = || format!("{}: {}", path.display(), show_value(value));
     assert!(value.value.is_finite(), "{}", shown());
     let units = ["s", "B", "1/s", "B/s", "count", "%", "1", "Hz", "W", "J", "K", "flop/s", "°C"];
@@ -479,7 +479,7 @@ fn pieces_of_a_run_are_what_it_is_whole() {
 // ---- Mutilated outputs ----
 
 /// Every number of `text`, in all units.
-fn stands_in(text: &str, value: &Imported) -> bool {
+fn stands_in(text: &str, value: &LogValue) -> bool {
     text.lines().nth(value.line - 1).is_some_and(|line| says(line, value.value))
 }
 
