@@ -57,6 +57,7 @@ mod json;
 mod margin;
 mod names;
 mod number;
+mod parts;
 mod pieces;
 mod prefix;
 mod scan;
@@ -107,6 +108,7 @@ use record::{Better, Labels, LogValue, MetricKind, Name, Series};
 
 use failure::Failure;
 pub(crate) use names::NameText;
+pub use parts::visit_parts;
 use section::Section;
 use sections::Sections;
 use sign::Sign;
@@ -533,32 +535,50 @@ pub fn visit<T: Send, E>(
     mut take: impl FnMut(T) -> Result<(), E>,
 ) -> Result<(), E> {
     let text = text::as_shown(text);
-    let mut sections = Sections::new(&text, tool);
-    let read = |section: &Section<'_>| section.read().map(&shape);
+    let is_short = text.len() <= BATCH_BYTES;
+    read_sections(&mut Sections::new(&text, tool), is_short, &shape, &mut take)
+}
+
+/// Gives `take` what `shape` makes of all sections, which are read in this thread if
+/// they are so short.
+fn read_sections<T: Send, E>(
+    sections: &mut Sections<'_>,
+    is_short: bool,
+    shape: &(impl Fn(Log) -> T + Sync),
+    take: &mut impl FnMut(T) -> Result<(), E>,
+) -> Result<(), E> {
+    let read = |section: Section<'_>| section.read().map(shape);
     let mut batch = sections.next_batch(BATCH_BYTES);
     while !batch.is_empty() {
-        if text.len() <= BATCH_BYTES {
-            batch.iter().filter_map(read).try_for_each(&mut take)?;
+        if is_short {
+            batch.into_iter().filter_map(read).try_for_each(&mut *take)?;
             batch = sections.next_batch(BATCH_BYTES);
         } else {
             let (shaped, next) = rayon::join(
-                || batch.par_iter().filter_map(read).collect::<Vec<T>>(),
+                || batch.into_par_iter().filter_map(read).collect::<Vec<T>>(),
                 || sections.next_batch(BATCH_BYTES),
             );
-            shaped.into_iter().try_for_each(&mut take)?;
+            shaped.into_iter().try_for_each(&mut *take)?;
             batch = next;
         }
     }
     Ok(())
 }
 
+impl Log {
+    /// Reads further lines of its run.
+    fn read(&mut self, tool: &'static Tool, text: Text<'_>) {
+        pieces::read(tool, text, self);
+        failure::find(tool, text, self);
+    }
+}
+
 impl Section<'_> {
     /// What its run printed, if anything of it is a result.
-    fn read(&self) -> Option<Log> {
-        let mut log = Log::new(self.tool.name);
-        pieces::read(self.tool, self.text, &mut log);
+    fn read(self) -> Option<Log> {
+        let mut log = self.begun.map_or_else(|| Log::new(self.tool.name), |begun| *begun);
+        log.read(self.tool, self.text);
         log.unread.extend(log.left_out.take().map(|unread| *unread));
-        failure::find(self.tool, self.text, &mut log);
         // Without a sign of its own, only what was read proves the tool.
         let proven = self.score >= sign::STRONG || !log.values.is_empty();
         let says_nothing = log.values.is_empty() && log.unread.is_empty() && log.failed.is_empty();
