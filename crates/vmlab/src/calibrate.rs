@@ -303,7 +303,7 @@ fn each(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    for (name, list) in lists {
+    for (name, list) in &lists {
         if let Some(folder) = &args.out {
             write(&file(folder, name), &list.to_json())?;
         }
@@ -321,7 +321,7 @@ fn each(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
         terminal::print(&(serde_json::to_string_pretty(&all)? + "\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    for (name, list) in lists {
+    for (name, list) in &lists {
         terminal::print(&format!("{name}\n{}\n", text::prices(list)))?;
     }
     let code = if lists.len() > 1 { compare(args, &lists)? } else { ExitCode::SUCCESS };
