@@ -5,13 +5,14 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Better, MetricKind};
@@ -39,6 +40,86 @@ pub struct Imported {
     pub line: usize,
 }
 
+/// An [`Imported`] as it is kept where there may be millions: all but the number
+/// and its line is its [`Series`], whose fields are its own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogValue {
+    /// What is measured.
+    pub series: Arc<Series>,
+    /// The value, in base units.
+    pub value: f64,
+    /// The line that it stands in, from 1.
+    pub line: usize,
+}
+
+/// What values of one metric with the same labels share: each is a number, a
+/// line and a reference to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Series {
+    /// The metric's name inside its tool.
+    pub metric: Name,
+    /// The base unit: `s`, `B`, `1/s`, `B/s`, `count`, ...
+    pub unit: Name,
+    /// Which direction is better, where the log's format decides that.
+    pub better: Option<Better>,
+    /// What sort of quantity it is.
+    pub kind: MetricKind,
+    /// What tells it from other series of the same metric.
+    pub labels: Labels,
+}
+
+impl Deref for LogValue {
+    type Target = Series;
+
+    #[inline]
+    fn deref(&self) -> &Series {
+        &self.series
+    }
+}
+
+impl LogValue {
+    /// Gives each of `values` the labels that `with` makes of its own. Values
+    /// that share a series share one afterwards.
+    pub fn relabel(values: &mut [Self], with: impl Fn(&Labels) -> Labels) {
+        // A series of which values are left lies where no other can.
+        let mut known: HashMap<*const Series, Arc<Series>> = HashMap::new();
+        let mut last: Option<(Labels, Labels)> = None;
+        for value in values {
+            let series = known.entry(Arc::as_ptr(&value.series)).or_insert_with(|| {
+                let labels = match &last {
+                    Some((from, to)) if from.address() == value.labels.address() => to.clone(),
+                    _ => with(&value.labels),
+                };
+                last = Some((value.labels.clone(), labels.clone()));
+                Arc::new(Series { labels, ..Series::clone(&value.series) })
+            });
+            value.series = Arc::clone(series);
+        }
+    }
+}
+
+impl From<Imported> for LogValue {
+    fn from(row: Imported) -> Self {
+        let Imported { metric, value, unit, better, kind, labels, line } = row;
+        Self { series: Arc::new(Series { metric, unit, better, kind, labels }), value, line }
+    }
+}
+
+/// The row of an [`Imported`].
+impl Serialize for LogValue {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut row = serializer.serialize_struct("Imported", 7)?;
+        row.serialize_field("metric", &self.metric)?;
+        row.serialize_field("value", &self.value)?;
+        row.serialize_field("unit", &self.unit)?;
+        row.serialize_field("better", &self.better)?;
+        row.serialize_field("kind", &self.kind)?;
+        row.serialize_field("labels", &self.labels)?;
+        row.serialize_field("line", &self.line)?;
+        row.end()
+    }
+}
+
 /// A short text that many values share.
 #[derive(Clone)]
 pub struct Name(Kept);
@@ -53,6 +134,7 @@ enum Kept {
 impl Name {
     /// A name that the program knows.
     #[must_use]
+    #[inline]
     pub const fn known(text: &'static str) -> Self {
         Self(Kept::Static(text))
     }
@@ -61,6 +143,7 @@ impl Name {
 impl Deref for Name {
     type Target = str;
 
+    #[inline]
     fn deref(&self) -> &str {
         match &self.0 {
             Kept::Static(text) => text,
@@ -82,6 +165,7 @@ impl From<String> for Name {
 }
 
 impl PartialEq for Name {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         // Most that are equal are one.
         std::ptr::eq(&**self, &**other) || **self == **other
@@ -109,6 +193,7 @@ impl Hash for Name {
 }
 
 impl PartialEq<str> for Name {
+    #[inline]
     fn eq(&self, text: &str) -> bool {
         **self == *text
     }
@@ -159,17 +244,19 @@ impl<'de> Deserialize<'de> for Name {
 }
 
 /// Keys with a value each, in the order of the keys. A copy shares them.
-#[derive(Clone, Default, PartialEq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Labels(Option<Arc<[(Name, Name)]>>);
 
 impl Labels {
     /// The value of `key`.
     #[must_use]
+    #[inline]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.iter().find(|(found, _)| *found == key).map(|(_, value)| value)
     }
 
     /// Keys and values, in the order of the keys.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs().iter().map(|(key, value)| (&**key, &**value))
     }
@@ -182,6 +269,7 @@ impl Labels {
 
     /// Where they lie, which labels that share them have in common.
     #[must_use]
+    #[inline]
     pub fn address(&self) -> usize {
         self.0.as_ref().map_or(0, |pairs| pairs.as_ptr().addr())
     }
@@ -203,6 +291,7 @@ impl Labels {
         self.pairs().iter().filter(|(found, _)| *found != key).cloned().collect()
     }
 
+    #[inline]
     fn pairs(&self) -> &[(Name, Name)] {
         self.0.as_deref().unwrap_or_default()
     }
@@ -251,6 +340,39 @@ impl<'de> Deserialize<'de> for Labels {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn value(labels: &Labels, value: f64) -> LogValue {
+        let series = Series {
+            metric: "lat".into(),
+            unit: "s".into(),
+            better: None,
+            kind: MetricKind::Quantile,
+            labels: labels.clone(),
+        };
+        LogValue { series: Arc::new(series), value, line: 7 }
+    }
+
+    #[test]
+    fn a_value_is_three_words_and_one_row() {
+        assert_eq!(size_of::<LogValue>(), 24);
+        let value = value(&Labels::from_iter([("op", "read")]), 2.0);
+        let json = serde_json::to_string(&value).unwrap();
+        assert_eq!(
+            json,
+            r#"{"metric":"lat","value":2.0,"unit":"s","better":null,"kind":"quantile","labels":{"op":"read"},"line":7}"#
+        );
+        assert_eq!(LogValue::from(serde_json::from_str::<Imported>(&json).unwrap()), value);
+    }
+
+    #[test]
+    fn values_of_a_series_share_one_when_they_are_labelled() {
+        let read = value(&Labels::from_iter([("op", "read")]), 1.0);
+        let mut values = vec![read.clone(), value(&Labels::default(), 2.0), read];
+        LogValue::relabel(&mut values, |labels| labels.with("boot", "1"));
+        assert!(Arc::ptr_eq(&values[0].series, &values[2].series));
+        assert_eq!(values[0].labels, Labels::from_iter([("boot", "1"), ("op", "read")]));
+        assert_eq!(values[1].labels, Labels::from_iter([("boot", "1")]));
+    }
 
     #[test]
     fn labels_are_a_sorted_map() {

@@ -30,7 +30,7 @@ pub use cpu_pm::{CpuPmDeviation, CpuPmFinding};
 pub use environment::Environment;
 pub use ground::Ground;
 pub use histogram::Histogram;
-pub use imported::{Imported, Labels, Name};
+pub use imported::{Imported, Labels, LogValue, Name, Series};
 pub use metric::{Better, Metric, MetricKind, Unit, show_value};
 pub use outcome::{Failure, FailureKind, Outcome};
 pub use profile::{Folded, ProfileSide, SideProfile, TrialProfile};

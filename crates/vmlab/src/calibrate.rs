@@ -16,6 +16,7 @@ use compare::Data;
 use compare::analyse::{self, DataWarning, analyse};
 use guest::Cancel;
 use guest::qemu::{Qemu, find_qemu};
+use record::LogValue;
 use runner::calibration::{
     Agreement, Ask, CalibrateError, Calibration, Count, Progress, calibrate,
 };
@@ -570,7 +571,10 @@ fn compare(args: &CalibrateArgs, lists: &[(String, Calibration)]) -> anyhow::Res
         return Ok(if args.gate && worse { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS });
     }
     let mut data = Data::default();
-    lists.iter().for_each(|(name, list)| data.add_imported(name, &list.values()));
+    for (name, list) in lists {
+        let values: Vec<LogValue> = list.values().into_iter().map(LogValue::from).collect();
+        data.add_imported(name, &values);
+    }
     let asked = analyse::CompareOptions {
         variant: None,
         block: None,

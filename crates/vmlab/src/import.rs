@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use rayon::prelude::*;
-use record::{Imported, Labels, Name};
+use record::{Imported, LogValue, Name};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::Value;
@@ -200,37 +200,43 @@ fn read(
     seen: &mut ImportTotals,
     full: impl Fn(&mut ImportTotals) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let text = match source.text(args.tool.is_some())? {
-        Text::Log(text) => text,
-        Text::Binary if source.named => {
-            bail!("{} is no text; with --as TOOL it is read all the same", source.name)
-        }
-        Text::Binary => {
-            seen.foreign += 1;
-            return Ok(());
-        }
-    };
+    let tool = args.tool.as_ref().map(|tool| tool.0);
     let mut found = false;
-    logs::visit(
-        &text,
-        args.tool.as_ref().map(|tool| tool.0),
-        |log| shown(source, args, log),
-        |shown| {
-            let shown = shown?;
-            found = true;
-            seen.values += shown.values;
-            seen.unread += shown.unread;
-            seen.failed += usize::from(shown.failed);
-            seen.output.push_str(&shown.text);
-            // A log may hold a million runs.
-            if seen.output.len() < PRINTED_AT_ONCE { Ok(()) } else { full(seen) }
+    let shape = |log| shown(source, args, log);
+    let take = |shown: anyhow::Result<Shown>| {
+        let shown = shown?;
+        found = true;
+        seen.values += shown.values;
+        seen.unread += shown.unread;
+        seen.failed += usize::from(shown.failed);
+        seen.output.push_str(&shown.text);
+        // A log may hold a million runs.
+        if seen.output.len() < PRINTED_AT_ONCE { Ok(()) } else { full(seen) }
+    };
+    let mut whole = None;
+    match source.parts(tool.is_some())? {
+        Some(mut parts) => logs::visit_parts(|text| parts.more(text), tool, shape, take)?,
+        None => match source.text(tool.is_some())? {
+            Text::Log(text) => {
+                logs::visit(&text, tool, shape, take)?;
+                whole = Some(text);
+            }
+            Text::Binary if source.named => {
+                bail!("{} is no text; with --as TOOL it is read all the same", source.name)
+            }
+            Text::Binary => {
+                seen.foreign += 1;
+                return Ok(());
+            }
         },
-    )?;
+    }
     if !found && source.named {
         seen.unread += 1;
-        let known = args.tool.as_ref().map(|tool| tool.0);
-        let sure = || logs::recognise(&text).into_iter().find(|(_, score)| *score >= logs::SURE);
-        seen.notes.push(match known.or_else(|| sure().map(|(tool, _)| tool)) {
+        let known = match tool {
+            None => sure_tool(source, whole)?,
+            known => known,
+        };
+        seen.notes.push(match known {
             Some(tool) => format!("{}: no result in the output of {}", source.name, tool.name),
             None => format!("{}: no tool is recognised; --as TOOL names it", source.name),
         });
@@ -238,6 +244,16 @@ fn read(
         seen.foreign += 1;
     }
     full(seen)
+}
+
+/// The tool that surely wrote a log of which nothing could be read.
+fn sure_tool(source: &LogSource, whole: Option<String>) -> anyhow::Result<Option<&'static Tool>> {
+    let text = match whole.map_or_else(|| source.text(true), |text| Ok(Text::Log(text)))? {
+        Text::Log(text) => text,
+        Text::Binary => return Ok(None),
+    };
+    let sure = logs::recognise(&text).into_iter().find(|(_, score)| *score >= logs::SURE);
+    Ok(sure.map(|(tool, _)| tool))
 }
 
 /// A run as it is printed.
@@ -250,18 +266,18 @@ struct Shown {
 }
 
 fn shown(source: &LogSource, args: &ImportArgs, mut log: Log) -> anyhow::Result<Shown> {
-    for (key, label) in source.labels.iter().chain(&args.labels) {
-        let (key, label) = (Name::from(key.as_str()), Name::from(label.as_str()));
-        // Neighbours share labels, before and after.
-        let mut last: Option<(Labels, Labels)> = None;
-        for value in &mut log.values {
-            let with = match &last {
-                Some((from, to)) if from.address() == value.labels.address() => to.clone(),
-                _ => value.labels.with(key.clone(), label.clone()),
-            };
-            let from = std::mem::replace(&mut value.labels, with.clone());
-            last = Some((from, with));
-        }
+    let given: Vec<(Name, Name)> = source
+        .labels
+        .iter()
+        .chain(&args.labels)
+        .map(|(key, label)| (Name::from(key.as_str()), Name::from(label.as_str())))
+        .collect();
+    if !given.is_empty() {
+        LogValue::relabel(&mut log.values, |labels| {
+            given
+                .iter()
+                .fold(labels.clone(), |with, (key, label)| with.with(key.clone(), label.clone()))
+        });
     }
     let mut text = String::new();
     if args.json {

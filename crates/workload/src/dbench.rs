@@ -139,7 +139,7 @@ fn parse(
     let mut parsed = take(output, &log, PICKS)?;
     // The operations have their own; this one is of all.
     let same_line =
-        |value: &&record::Imported| value.metric == "latency-max" && value.line == result.line;
+        |value: &&record::LogValue| value.metric == "latency-max" && value.line == result.line;
     let latency = log.values.iter().find(same_line);
     let latency = latency.ok_or_else(|| output.ended("max_latency"))?;
     parsed.push("latency-max", latency.value);

@@ -119,7 +119,7 @@ fn parse(
     const JITTER: Pick = pick("jitter", "jitter").without(&["end", "stream", "direction"]);
     const LOST: Pick = pick("lost", "lost-datagrams").without(&["end", "stream", "direction"]);
     let log = one_log(output, "iperf3")?;
-    let nothing = |value: &&record::Imported| THROUGHPUT.fits(value) && value.value <= 0.0;
+    let nothing = |value: &&record::LogValue| THROUGHPUT.fits(value) && value.value <= 0.0;
     if let Some(value) = log.values.iter().find(nothing) {
         return Err(line_of(output, value).expected("a byte that arrived"));
     }

@@ -149,12 +149,12 @@ fn parse(
     let log = one_log(output, "pgbench")?;
     above_zero(output, &log, "transactions-per-s")?;
     let failed =
-        |value: &&record::Imported| value.metric == "failed-transactions" && value.value > 0.0;
+        |value: &&record::LogValue| value.metric == "failed-transactions" && value.value > 0.0;
     if let Some(value) = log.values.iter().find(failed) {
         return Err(line_of(output, value).expected("0 failed transactions"));
     }
     let clients = params.int("clients").to_string();
-    let others = |value: &&record::Imported| {
+    let others = |value: &&record::LogValue| {
         value.labels.get("clients").is_some_and(|found| *found != clients)
     };
     if let Some(value) = log.values.iter().find(others) {

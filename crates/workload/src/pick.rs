@@ -1,7 +1,7 @@
 //! Takes a benchmark's metrics out of what the readers of logs find: strict
 //! where those are liberal, since the output is known to be one run's.
 
-use record::Imported;
+use record::LogValue;
 
 use crate::logs::{self, Log};
 use crate::parse::{CommandOutput, OutputLine, ParseError, ParsedOutput};
@@ -38,7 +38,7 @@ impl Pick {
     }
 
     /// True if `value` is what is picked.
-    pub(crate) fn fits(&self, value: &Imported) -> bool {
+    pub(crate) fn fits(&self, value: &LogValue) -> bool {
         let labelled = |(key, wanted): (&str, &str)| {
             value.labels.get(key).is_some_and(|found| found == wanted)
         };
@@ -83,7 +83,7 @@ pub(crate) fn one_log(output: CommandOutput<'_>, tool: &str) -> Result<Log, Pars
 }
 
 /// The line of a value that a log has.
-pub(crate) fn line_of<'a>(output: CommandOutput<'a>, value: &Imported) -> OutputLine<'a> {
+pub(crate) fn line_of<'a>(output: CommandOutput<'a>, value: &LogValue) -> OutputLine<'a> {
     output.stdout_lines().nth(value.line.max(1) - 1).unwrap_or_else(|| output.first_line())
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
-use record::{Better, Imported, MetricKind, RECORD_FORMAT_VERSION, Record};
+use record::{Better, LogValue, MetricKind, RECORD_FORMAT_VERSION, Record};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -320,7 +320,7 @@ impl Rows<'_> {
         self.add(&said, record.value, labels.into_iter().filter(|(_, value)| !value.is_empty()));
     }
 
-    fn imported(&mut self, value: &Imported) {
+    fn imported(&mut self, value: &LogValue) {
         let said = RowMetric {
             metric: &value.metric,
             unit: &value.unit,
@@ -376,7 +376,7 @@ impl Data {
     }
 
     /// Adds values of other tools' logs as the input `name`.
-    pub fn add_imported(&mut self, name: &str, values: &[Imported]) {
+    pub fn add_imported(&mut self, name: &str, values: &[LogValue]) {
         let mut rows = Rows::begin(self, name);
         values.iter().for_each(|value| rows.imported(value));
     }

@@ -136,7 +136,7 @@ fn lines_of_json_are_objects_with_a_value() {
     "#]]
     .assert_eq(&shown(&read(&text)));
     let mut data = Data::default();
-    data.add_imported("in", &[value]);
+    data.add_imported("in", &[value.into()]);
     assert_eq!(shown(&data.finish()), "[op=read] lat s lower Quantile: [2.0]\n");
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use compare::analyse::DataWarning;
 use compare::{Columns, Data, Dataset, TableError};
+use record::LogValue;
 use runner::state::JournalState;
 use runner::{results, store};
 use workload::logs;
@@ -136,12 +137,12 @@ fn read_file(data: &mut Data, name: &str, path: &Path, columns: &Columns) -> any
             failed_runs += 1;
             continue;
         }
-        for mut value in log.values {
-            if value.labels.get("tool").is_none() {
-                value.labels = value.labels.with("tool", log.tool);
-            }
-            values.push(value);
-        }
+        let mut found = log.values;
+        LogValue::relabel(&mut found, |labels| match labels.get("tool") {
+            None => labels.with("tool", log.tool),
+            Some(_) => labels.clone(),
+        });
+        values.append(&mut found);
     }
     if values.is_empty() && failed_runs > 0 {
         bail!("{}: every run in it failed", path.display());

@@ -35,6 +35,54 @@ pub(super) enum Text {
     Binary,
 }
 
+/// A large file is read in parts of so many bytes: enough to tell what stands before all
+/// of its lines, and little beside what its values need.
+const PART_BYTES: usize = 1 << 22;
+
+/// The lines of a large log, part by part.
+pub(super) struct LogParts {
+    name: String,
+    reader: Box<dyn io::Read>,
+    /// What was read and not yet given.
+    bytes: Vec<u8>,
+    /// So many of them have no newline.
+    searched: usize,
+}
+
+impl LogParts {
+    /// Appends the next whole lines to `text`, and at the end the last one; false at
+    /// the end.
+    pub(super) fn more(&mut self, text: &mut String) -> anyhow::Result<bool> {
+        loop {
+            let is_last = !self.fill()?;
+            let newline = self.bytes[self.searched..].iter().rposition(|byte| *byte == b'\n');
+            let whole = match newline {
+                _ if is_last => self.bytes.len(),
+                Some(newline) => self.searched + newline + 1,
+                // A line without end is read on.
+                None => {
+                    self.searched = self.bytes.len();
+                    continue;
+                }
+            };
+            // No character goes over the end of a line.
+            text.push_str(&String::from_utf8_lossy(&self.bytes[..whole]));
+            self.bytes.drain(..whole);
+            self.searched = self.bytes.len();
+            return Ok(!is_last);
+        }
+    }
+
+    /// Reads a part; false at the end.
+    fn fill(&mut self) -> anyhow::Result<bool> {
+        let read = (&mut self.reader)
+            .take(PART_BYTES as u64)
+            .read_to_end(&mut self.bytes)
+            .with_context(|| format!("Cannot read {}", self.name))?;
+        Ok(read == PART_BYTES)
+    }
+}
+
 /// Small files are read together until they have so many bytes.
 const GROUP_BYTES: u64 = 1 << 22;
 
@@ -132,6 +180,22 @@ impl LogSource {
         fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len())
     }
 
+    /// Its lines part by part, if it is a file so large that it pays, in UTF-8;
+    /// `surely` if it is known to be a log.
+    pub(super) fn parts(&self, surely: bool) -> anyhow::Result<Option<LogParts>> {
+        let Some(path) = &self.path else { return Ok(None) };
+        if self.bytes().is_none_or(|bytes| bytes <= 2 * PART_BYTES as u64) {
+            return Ok(None);
+        }
+        let reader = input::open(path, input::MAX_DATA_BYTES)
+            .with_context(|| format!("Cannot read {}", self.name))?;
+        let bytes = Vec::with_capacity(2 * PART_BYTES);
+        let mut parts = LogParts { name: self.name.clone(), reader, bytes, searched: 0 };
+        parts.fill()?;
+        let is_utf16 = matches!(parts.bytes.get(..2), Some([0xff, 0xfe] | [0xfe, 0xff]));
+        Ok((!is_utf16 && (surely || !is_binary(&parts.bytes))).then_some(parts))
+    }
+
     /// Reads, decompresses and decodes it; `surely` if it is known to be a log.
     pub(super) fn text(&self, surely: bool) -> anyhow::Result<Text> {
         let Some(path) = &self.path else {
@@ -206,14 +270,19 @@ fn decode(bytes: Vec<u8>, surely: bool) -> Text {
         Some([0xfe, 0xff]) => return utf16(u16::from_be_bytes),
         _ => {}
     }
-    let probed = &bytes[..bytes.len().min(PROBED_BYTES)];
-    if !surely && probed.contains(&0) && probed.iter().any(is_of_no_text) {
+    if !surely && is_binary(&bytes) {
         return Text::Binary;
     }
     Text::Log(match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
     })
+}
+
+/// Whether bytes that begin like these are no text.
+fn is_binary(bytes: &[u8]) -> bool {
+    let probed = &bytes[..bytes.len().min(PROBED_BYTES)];
+    probed.contains(&0) && probed.iter().any(is_of_no_text)
 }
 
 /// Whether neither a tool nor a terminal prints a byte, but for zero.
@@ -278,6 +347,28 @@ mod tests {
         assert_eq!(super::decode(b"\x7fELF\0".to_vec(), true), Text::Log("\x7fELF\0".to_owned()));
         assert_eq!(decode(b"Time: 1.2\0\0\n"), Text::Log("Time: 1.2\0\0\n".to_owned()));
         assert_eq!(decode(b""), Text::Log(String::new()));
+    }
+
+    #[test]
+    fn large_files_are_read_in_parts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        // Lines that no part ends with, a long one, bytes that are no text, and no end.
+        let mut bytes = "é 1.250\n".repeat(PART_BYTES / 4).into_bytes();
+        bytes.extend("a".repeat(3 * PART_BYTES).bytes());
+        bytes.extend(b"\nb\xffc\nlast");
+        fs::write(&path, &bytes).unwrap();
+        let source = LogSource::at(path.clone(), true);
+        let mut parts = source.parts(false).unwrap().unwrap();
+        let (mut text, mut count) = (String::new(), 1);
+        while parts.more(&mut text).unwrap() {
+            assert!(text.ends_with('\n'));
+            count += 1;
+        }
+        assert!(count > 2);
+        assert_eq!(source.text(false).unwrap(), Text::Log(text));
+        fs::write(&path, "\u{7f}\0".repeat(2 * PART_BYTES)).unwrap();
+        assert!(source.parts(false).unwrap().is_none() && source.parts(true).unwrap().is_some());
     }
 
     #[test]

@@ -24,5 +24,5 @@ pub(super) fn bare(text: &str) -> Option<Section<'_>> {
         }
     }
     let tool = tool(found?)?;
-    Some(Section { tool, text: whole, score: STRONG })
+    Some(Section { tool, text: whole, begun: None, score: STRONG })
 }

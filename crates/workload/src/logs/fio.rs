@@ -8,10 +8,12 @@ mod document;
 mod normal;
 mod terse;
 
+use record::Name;
+
 use super::failure::failed;
 use super::json;
 use super::sign::{json as in_json, opens, part};
-use super::{Cut, Log, LogPosition, Text, Tool};
+use super::{Cut, Log, LogPosition, NameText as _, Text, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fio",
@@ -74,10 +76,25 @@ fn latency(log: &mut Log, kind: &str, statistic: &str, seconds: f64, at: impl Lo
         "stddev" | "stdev" | "dev" => ("stddev", false),
         _ => return,
     };
+    let metric = match (kind, statistic) {
+        ("slat", "min") => Name::known("slat-min"),
+        ("slat", "max") => Name::known("slat-max"),
+        ("slat", "mean") => Name::known("slat-mean"),
+        ("slat", _) => Name::known("slat-stddev"),
+        ("clat", "min") => Name::known("clat-min"),
+        ("clat", "max") => Name::known("clat-max"),
+        ("clat", "mean") => Name::known("clat-mean"),
+        ("clat", _) => Name::known("clat-stddev"),
+        ("lat", "min") => Name::known("lat-min"),
+        ("lat", "max") => Name::known("lat-max"),
+        ("lat", "mean") => Name::known("lat-mean"),
+        ("lat", _) => Name::known("lat-stddev"),
+        _ => format_args!("{kind}-{statistic}").named(),
+    };
     if is_extreme {
-        log.quantile(format_args!("{kind}-{statistic}"), seconds, at);
+        log.quantile(&metric, seconds, at);
     } else {
-        log.time(format_args!("{kind}-{statistic}"), seconds, at);
+        log.time(&metric, seconds, at);
     }
 }
 

@@ -57,6 +57,7 @@ mod json;
 mod margin;
 mod names;
 mod number;
+mod parts;
 mod pieces;
 mod prefix;
 mod scan;
@@ -103,10 +104,11 @@ pub(crate) mod will_it_scale;
 mod tests;
 
 use rayon::prelude::*;
-use record::{Better, Imported, Labels, MetricKind};
+use record::{Better, Labels, LogValue, MetricKind, Name, Series};
 
 use failure::Failure;
 pub(crate) use names::NameText;
+pub use parts::visit_parts;
 use section::Section;
 use sections::Sections;
 use sign::Sign;
@@ -174,7 +176,7 @@ pub struct Log {
     /// Its version, if it says so.
     pub version: Option<String>,
     /// What could be read.
-    pub values: Vec<Imported>,
+    pub values: Vec<LogValue>,
     /// What looked like a result and could not be read.
     pub unread: Vec<Unread>,
     /// The lines that say that the run failed: what it has for values proves
@@ -291,29 +293,39 @@ impl Log {
         kind: MetricKind,
         at: impl LogPosition,
     ) -> NotedValue<'_> {
-        let metric = metric.named();
+        metric.with_name(|metric| {
+            unit.with_name(|unit| {
+                self.push_named(metric, value, (unit, better, kind), at.line_number())
+            })
+        })
+    }
+
+    /// As [`Log::push`], of what has its names.
+    fn push_named(
+        &mut self,
+        metric: &Name,
+        value: f64,
+        (unit, better, kind): (&Name, Option<Better>, MetricKind),
+        line: usize,
+    ) -> NotedValue<'_> {
         if !value.is_finite() || metric.is_empty() {
             return NotedValue(None);
         }
         if value < 0.0 && kind != MetricKind::Count {
-            self.unread_at(at.line_number(), &format!("{metric} = {value}"), "below zero");
+            self.unread_at(line, &format!("{metric} = {value}"), "below zero");
             return NotedValue(None);
         }
         if self.values.len() >= self.room {
-            self.leave_out(&metric, at.line_number());
+            self.leave_out(metric, line);
             return NotedValue(None);
         }
         if self.values.len() == self.values.capacity() {
             self.make_room(1);
         }
-        self.values.push(Imported {
-            metric,
+        self.values.push(LogValue {
+            series: names::series(metric, unit, better, kind, &self.labels),
             value: number::tidy(value),
-            unit: unit.named(),
-            better,
-            kind,
-            labels: self.labels.clone(),
-            line: at.line_number(),
+            line,
         });
         NotedValue(self.values.last_mut())
     }
@@ -399,7 +411,7 @@ fn left_out(metric: &str, line: usize) -> Box<Unread> {
 }
 
 /// A value that was just noted, to be described further.
-pub(crate) struct NotedValue<'a>(Option<&'a mut Imported>);
+pub(crate) struct NotedValue<'a>(Option<&'a mut LogValue>);
 
 impl NotedValue<'_> {
     /// Adds a label, unless it says nothing.
@@ -408,7 +420,7 @@ impl NotedValue<'_> {
         if let Some(imported) = &mut self.0
             && !value.is_empty()
         {
-            imported.labels = names::labelled(&imported.labels, key, value);
+            imported.series = names::labelled_series(&imported.series, key, value);
         }
         self
     }
@@ -416,7 +428,8 @@ impl NotedValue<'_> {
     /// Gives it another unit than its kind has.
     pub(crate) fn unit(mut self, unit: impl NameText) -> Self {
         if let Some(imported) = &mut self.0 {
-            imported.unit = unit.named();
+            let Series { metric, better, kind, labels, .. } = &*imported.series;
+            imported.series = names::series(metric, &unit.named(), *better, *kind, labels);
         }
         self
     }
@@ -424,7 +437,8 @@ impl NotedValue<'_> {
     /// Says which direction is better.
     pub(crate) fn better(mut self, better: Option<Better>) -> Self {
         if let Some(imported) = &mut self.0 {
-            imported.better = better;
+            let Series { metric, unit, kind, labels, .. } = &*imported.series;
+            imported.series = names::series(metric, unit, better, *kind, labels);
         }
         self
     }
@@ -521,32 +535,50 @@ pub fn visit<T: Send, E>(
     mut take: impl FnMut(T) -> Result<(), E>,
 ) -> Result<(), E> {
     let text = text::as_shown(text);
-    let mut sections = Sections::new(&text, tool);
-    let read = |section: &Section<'_>| section.read().map(&shape);
+    let is_short = text.len() <= BATCH_BYTES;
+    read_sections(&mut Sections::new(&text, tool), is_short, &shape, &mut take)
+}
+
+/// Gives `take` what `shape` makes of all sections, which are read in this thread if
+/// they are so short.
+fn read_sections<T: Send, E>(
+    sections: &mut Sections<'_>,
+    is_short: bool,
+    shape: &(impl Fn(Log) -> T + Sync),
+    take: &mut impl FnMut(T) -> Result<(), E>,
+) -> Result<(), E> {
+    let read = |section: Section<'_>| section.read().map(shape);
     let mut batch = sections.next_batch(BATCH_BYTES);
     while !batch.is_empty() {
-        if text.len() <= BATCH_BYTES {
-            batch.iter().filter_map(read).try_for_each(&mut take)?;
+        if is_short {
+            batch.into_iter().filter_map(read).try_for_each(&mut *take)?;
             batch = sections.next_batch(BATCH_BYTES);
         } else {
             let (shaped, next) = rayon::join(
-                || batch.par_iter().filter_map(read).collect::<Vec<T>>(),
+                || batch.into_par_iter().filter_map(read).collect::<Vec<T>>(),
                 || sections.next_batch(BATCH_BYTES),
             );
-            shaped.into_iter().try_for_each(&mut take)?;
+            shaped.into_iter().try_for_each(&mut *take)?;
             batch = next;
         }
     }
     Ok(())
 }
 
+impl Log {
+    /// Reads further lines of its run.
+    fn read(&mut self, tool: &'static Tool, text: Text<'_>) {
+        pieces::read(tool, text, self);
+        failure::find(tool, text, self);
+    }
+}
+
 impl Section<'_> {
     /// What its run printed, if anything of it is a result.
-    fn read(&self) -> Option<Log> {
-        let mut log = Log::new(self.tool.name);
-        pieces::read(self.tool, self.text, &mut log);
+    fn read(self) -> Option<Log> {
+        let mut log = self.begun.map_or_else(|| Log::new(self.tool.name), |begun| *begun);
+        log.read(self.tool, self.text);
         log.unread.extend(log.left_out.take().map(|unread| *unread));
-        failure::find(self.tool, self.text, &mut log);
         // Without a sign of its own, only what was read proves the tool.
         let proven = self.score >= sign::STRONG || !log.values.is_empty();
         let says_nothing = log.values.is_empty() && log.unread.is_empty() && log.failed.is_empty();

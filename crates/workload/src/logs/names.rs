@@ -6,8 +6,9 @@
 
 use std::cell::RefCell;
 use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
-use record::{Labels, Name};
+use record::{Better, Labels, MetricKind, Name, Series};
 
 /// Slots of each table: more than the names of any tool, and than the labels of
 /// most tables.
@@ -21,8 +22,19 @@ struct Derived {
     to: Labels,
 }
 
+/// A series that came of another by setting a label.
+struct DerivedSeries {
+    from: Arc<Series>,
+    key: Name,
+    value: Name,
+    to: Arc<Series>,
+}
+
 thread_local! {
     static NAMES: RefCell<Vec<Option<Name>>> = RefCell::new(vec![None; SLOTS]);
+    static SERIES: RefCell<Vec<Option<Arc<Series>>>> = RefCell::new(vec![None; SLOTS]);
+    static DERIVED_SERIES: RefCell<Vec<Option<DerivedSeries>>> =
+        RefCell::new(std::iter::repeat_with(|| None).take(SLOTS).collect());
     static LABELS: RefCell<Vec<Option<Derived>>> =
         RefCell::new(std::iter::repeat_with(|| None).take(SLOTS).collect());
 }
@@ -31,9 +43,20 @@ thread_local! {
 pub(crate) trait NameText {
     /// The name.
     fn named(self) -> Name;
+
+    /// What `then` makes of the name. To own one that others share would count it
+    /// twice, which takes as long as to look it up.
+    #[inline]
+    fn with_name<T>(self, then: impl FnOnce(&Name) -> T) -> T
+    where
+        Self: Sized,
+    {
+        then(&self.named())
+    }
 }
 
 impl NameText for &'static str {
+    #[inline]
     fn named(self) -> Name {
         Name::known(self)
     }
@@ -84,6 +107,11 @@ impl NameText for &Name {
     fn named(self) -> Name {
         self.clone()
     }
+
+    #[inline]
+    fn with_name<T>(self, then: impl FnOnce(&Name) -> T) -> T {
+        then(self)
+    }
 }
 
 /// `text`, shared with the last that said it.
@@ -125,6 +153,66 @@ pub(super) fn labelled(labels: &Labels, key: impl NameText, value: &str) -> Labe
                 let value = name(value);
                 let to = labels.with(key.clone(), value.clone());
                 *slot = Some(Derived { from: labels.clone(), key, value, to: to.clone() });
+                to
+            }
+        }
+    })
+}
+
+/// The series of a metric with `labels`, shared with the last values of it.
+pub(super) fn series(
+    metric: &Name,
+    unit: &Name,
+    better: Option<Better>,
+    kind: MetricKind,
+    labels: &Labels,
+) -> Arc<Series> {
+    SERIES.with_borrow_mut(|known| {
+        // Names that are said again lie where they lay.
+        let said = metric.as_ptr().addr() ^ unit.as_ptr().addr().rotate_left(23);
+        let mixed = said.wrapping_mul(MIX).rotate_left(29) ^ labels.address();
+        let slot = &mut known[(mixed.wrapping_mul(MIX) >> 40) % SLOTS];
+        match slot {
+            Some(series)
+                if series.labels.address() == labels.address()
+                    && series.metric == *metric
+                    && series.unit == *unit
+                    && series.better == better
+                    && series.kind == kind =>
+            {
+                Arc::clone(series)
+            }
+            _ => {
+                let (metric, unit, labels) = (metric.clone(), unit.clone(), labels.clone());
+                Arc::clone(slot.insert(Arc::new(Series { metric, unit, better, kind, labels })))
+            }
+        }
+    })
+}
+
+/// `series` with the label `key` set to `value`, which is not empty.
+pub(super) fn labelled_series(
+    series: &Arc<Series>,
+    key: impl NameText,
+    value: &str,
+) -> Arc<Series> {
+    let key = key.named();
+    DERIVED_SERIES.with_borrow_mut(|derived| {
+        let place = key.as_ptr().addr().rotate_left(17) ^ Arc::as_ptr(series).addr();
+        let mixed = place.wrapping_mul(MIX).rotate_left(29) ^ hash(value);
+        let slot = &mut derived[(mixed.wrapping_mul(MIX) >> 40) % SLOTS];
+        match slot {
+            Some(known)
+                if Arc::ptr_eq(&known.from, series) && known.key == key && known.value == value =>
+            {
+                Arc::clone(&known.to)
+            }
+            _ => {
+                let labels = labelled(&series.labels, key.clone(), value);
+                let to =
+                    self::series(&series.metric, &series.unit, series.better, series.kind, &labels);
+                let from = Arc::clone(series);
+                *slot = Some(DerivedSeries { from, key, value: name(value), to: Arc::clone(&to) });
                 to
             }
         }

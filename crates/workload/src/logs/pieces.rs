@@ -63,6 +63,22 @@ fn in_pieces(tool: &Tool, anew: &[&Sign], piece_bytes: usize, text: Text<'_>, lo
     }
 }
 
+/// Where the last line begins, behind `from`, at which the reader of `tool` knows nothing
+/// of the lines before; 0 if there is none.
+pub(super) fn last_begin(tool: &Tool, text: &str, from: usize) -> usize {
+    let anew = anew(tool);
+    let mut end = if anew.is_empty() { from } else { text.len() };
+    while end > from {
+        let start = memchr::memrchr(b'\n', &text.as_bytes()[..end - 1]).map_or(0, |at| at + 1);
+        let line = bare_line(text[start..end].trim_end_matches('\n')).trim_end();
+        if anew.iter().any(|sign| sign.is_in(line)) {
+            return start;
+        }
+        end = start;
+    }
+    0
+}
+
 fn lines(text: &str) -> usize {
     memchr::memchr_iter(b'\n', text.as_bytes()).count()
 }

@@ -127,15 +127,21 @@ fn after_address(line: &str) -> Option<&str> {
 
 /// Docker Compose's `bench-1  | `.
 fn after_container(line: &str) -> Option<&str> {
-    let bar = memchr::memchr(b'|', &line.as_bytes()[..line.len().min(48)])?;
-    let name = line[..bar].trim_end_matches(' ');
-    let (service, number) = name.rsplit_once(['-', '_'])?;
+    // Most lines begin with a word that no bar follows: they end the search soon.
+    let head = &line.as_bytes()[..line.len().min(48)];
+    let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let end = head.iter().position(|byte| !in_name(byte))?;
+    let gap = head[end..].iter().position(|byte| *byte != b' ').filter(|gap| *gap > 0)?;
+    let bar = end + gap;
+    if head[bar] != b'|' {
+        return None;
+    }
+    let (service, number) = line[..end].rsplit_once(['-', '_'])?;
     let is_name = !service.is_empty()
-        && service.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
         && !number.is_empty()
         && number.bytes().all(|byte| byte.is_ascii_digit());
     let rest = &line[bar + 1..];
-    (is_name && name.len() < bar && (rest.is_empty() || rest.starts_with(' ')))
+    (is_name && (rest.is_empty() || rest.starts_with(' ')))
         .then(|| rest.strip_prefix(' ').unwrap_or(rest))
 }
 

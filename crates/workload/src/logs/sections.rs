@@ -14,7 +14,7 @@ use super::scan::{Hit, Scanned, bare_line, scan, sign};
 use super::section::Section;
 use super::sign::{STRONG, SignPosition};
 use super::text::Text;
-use super::{TOOLS, Tool};
+use super::{Log, TOOLS, Tool, pieces};
 
 /// A section while it grows.
 struct Open {
@@ -25,6 +25,8 @@ struct Open {
     last_sign: usize,
     last_line_start: usize,
     score: u32,
+    /// What was read of its lines before `start`.
+    begun: Option<Box<Log>>,
 }
 
 impl Open {
@@ -32,33 +34,33 @@ impl Open {
         Section {
             tool: &TOOLS[self.tool],
             text: Text::at(&text[self.start..end], self.start_line),
+            begun: self.begun,
             score: self.score,
         }
     }
 }
 
-/// The sections of a text, in its order.
-pub(super) struct Sections<'a> {
-    text: &'a str,
+/// A search for sections: what must be known of the text before.
+pub(super) struct Search {
     /// The only tool looked for; then all of the text belongs to it.
     only: Option<usize>,
     open: Option<Open>,
     /// Whether there was any sign.
     found: bool,
-    /// What was searched ahead, up to `scanned_to`.
-    scanned: VecDeque<Scanned>,
+    /// Up to here the text was searched.
     scanned_to: usize,
-    /// How many hits of the first part are dealt with, and the lines before it.
-    hits_done: usize,
     lines_before: usize,
     /// Documents are searched backwards for their begin: altogether not more
     /// often than a few times all of the text. So many bytes are left.
     backwards: usize,
 }
 
-impl<'a> Sections<'a> {
-    /// Those of `text`, or the one of the tool `only`.
-    pub(super) fn new(text: &'a str, only: Option<&Tool>) -> Self {
+/// The place of a line that is no more in the text.
+const GONE: usize = usize::MAX - 1;
+
+impl Search {
+    /// One for all tools, or for `only` one.
+    pub(super) fn begin(only: Option<&Tool>) -> Self {
         let only = only.and_then(|only| TOOLS.iter().position(|tool| tool.name == only.name));
         let open = only.map(|tool| Open {
             tool,
@@ -67,18 +69,72 @@ impl<'a> Sections<'a> {
             last_sign: 0,
             last_line_start: usize::MAX,
             score: STRONG,
+            begun: None,
         });
-        Self {
-            text,
-            only,
-            found: open.is_some(),
-            open,
-            scanned: VecDeque::new(),
-            scanned_to: 0,
-            hits_done: 0,
-            lines_before: 0,
-            backwards: 4 * text.len(),
+        Self { only, found: open.is_some(), open, scanned_to: 0, lines_before: 0, backwards: 0 }
+    }
+
+    /// Reads what can be read of a long open run though it goes on in lines to come:
+    /// up to the last line at which its reader knows nothing of those before. Returns how
+    /// much of `text` is read, of which the last `added` bytes are new.
+    pub(super) fn read_ahead(&mut self, text: &str, added: usize) -> usize {
+        let Some(open) = self.open.as_mut().filter(|open| open.score >= STRONG) else { return 0 };
+        let tool = &TOOLS[open.tool];
+        let end = pieces::last_begin(tool, text, text.len().saturating_sub(added));
+        if end > 0 {
+            let read = Text::at(&text[..end], open.start_line);
+            let log = open.begun.get_or_insert_with(|| Box::new(Log::new(tool.name)));
+            log.read(tool, read);
+            log.clear_labels();
+            open.start_line += memchr::memchr_iter(b'\n', &text.as_bytes()[..end]).count();
+            self.forget(end);
         }
+        end
+    }
+
+    /// The text now begins so much later.
+    fn forget(&mut self, bytes: usize) {
+        self.scanned_to -= bytes;
+        if let Some(open) = &mut self.open {
+            open.start = open.start.saturating_sub(bytes);
+            if open.last_line_start < GONE {
+                open.last_line_start = open.last_line_start.checked_sub(bytes).unwrap_or(GONE);
+            }
+        }
+    }
+}
+
+/// The sections of a text, in its order.
+pub(super) struct Sections<'a> {
+    text: &'a str,
+    /// Whether the text ends where it ends, or goes on.
+    is_last: bool,
+    search: Search,
+    /// What was searched ahead.
+    scanned: VecDeque<Scanned>,
+    /// How many hits of the first part are dealt with.
+    hits_done: usize,
+}
+
+impl<'a> Sections<'a> {
+    /// Those of `text`, or the one of the tool `only`.
+    pub(super) fn new(text: &'a str, only: Option<&Tool>) -> Self {
+        Self::resumed(text, Search::begin(only), true)
+    }
+
+    /// Those of a text of which a beginning was searched; if it is not the last, all of
+    /// its lines are whole, and the section that it ends in is not given.
+    pub(super) fn resumed(text: &'a str, mut search: Search, is_last: bool) -> Self {
+        search.backwards += 4 * (text.len() - search.scanned_to);
+        Self { text, is_last, search, scanned: VecDeque::new(), hits_done: 0 }
+    }
+
+    /// How much of the text is needed no more once all its sections were given, and the
+    /// search that goes on behind that.
+    pub(super) fn interrupted(mut self) -> (usize, Search) {
+        let needless = self.search.open.as_ref().map_or(0, |open| open.start);
+        self.search.forget(needless);
+        (needless, self.search)
     }
 
     /// The next ones, which altogether have at least so many bytes, or all that
@@ -87,10 +143,13 @@ impl<'a> Sections<'a> {
         let mut batch = Batch { sections: Vec::new(), bytes: 0 };
         while batch.bytes < bytes {
             let Some(hits) = self.next_line() else {
-                if let Some(open) = self.open.take() {
+                if !self.is_last {
+                    break;
+                }
+                if let Some(open) = self.search.open.take() {
                     batch.push(open.closed(self.text, self.text.len()));
                 }
-                if !std::mem::replace(&mut self.found, true) {
+                if !std::mem::replace(&mut self.search.found, true) {
                     batch.sections.extend(bare(self.text));
                 }
                 break;
@@ -112,13 +171,13 @@ impl<'a> Sections<'a> {
                     self.hits_done += left.iter().take_while(same).count();
                     return Some(begin..self.hits_done);
                 }
-                self.lines_before += scanned.lines;
+                self.search.lines_before += scanned.lines;
                 self.hits_done = 0;
                 self.scanned.pop_front();
-            } else if self.scanned_to < self.text.len() {
-                let (scanned, end) = scan(self.text, self.scanned_to);
+            } else if self.search.scanned_to < self.text.len() {
+                let (scanned, end) = scan(self.text, self.search.scanned_to);
                 self.scanned.extend(scanned);
-                self.scanned_to = end;
+                self.search.scanned_to = end;
             } else {
                 return None;
             }
@@ -132,10 +191,10 @@ impl<'a> Sections<'a> {
             let Hit { owner, line_start, line, .. } = self.scanned[0].hits[at];
             let (tool, index) = owner;
             let sign = sign(owner);
-            if self.only.is_some_and(|only| only != tool) {
+            if self.search.only.is_some_and(|only| only != tool) {
                 continue;
             }
-            if let Some(open) = &self.open {
+            if let Some(open) = &self.search.open {
                 let same = open.tool == tool;
                 // What was seen before says nothing new, and others' weak signs
                 // count nothing inside a section.
@@ -148,15 +207,15 @@ impl<'a> Sections<'a> {
             if !sign.check.is_none_or(|check| check(line_at(text, line_start))) {
                 continue;
             }
-            self.found = true;
-            let continues = self.open.as_ref().is_some_and(|open| {
+            self.search.found = true;
+            let continues = self.search.open.as_ref().is_some_and(|open| {
                 open.tool == tool
                     && (!sign.opens
                         || index > open.last_sign
                         || open.last_line_start == usize::MAX
                         || line_start == open.last_line_start)
             });
-            match &mut self.open {
+            match &mut self.search.open {
                 Some(open) if continues => {
                     open.last_sign = open.last_sign.max(index);
                     open.last_line_start = line_start;
@@ -166,22 +225,23 @@ impl<'a> Sections<'a> {
                 Some(open) if open.last_line_start == line_start && open.score >= STRONG => {}
                 _ => {
                     let start = if sign.place == SignPosition::Json {
-                        let floor = self.open.as_ref().map_or(0, |open| open.start);
-                        document_start(text, floor, line_start, &mut self.backwards)
+                        let floor = self.search.open.as_ref().map_or(0, |open| open.start);
+                        document_start(text, floor, line_start, &mut self.search.backwards)
                     } else {
                         line_start
                     };
                     let above = memchr::memchr_iter(b'\n', &bytes[start..line_start]).count();
-                    if let Some(open) = self.open.take() {
+                    if let Some(open) = self.search.open.take() {
                         batch.push(open.closed(text, start));
                     }
-                    self.open = Some(Open {
+                    self.search.open = Some(Open {
                         tool,
                         start,
-                        start_line: self.lines_before + line - above,
+                        start_line: self.search.lines_before + line - above,
                         last_sign: index,
                         last_line_start: line_start,
                         score: sign.weight,
+                        begun: None,
                     });
                 }
             }

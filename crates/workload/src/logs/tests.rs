@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use expect_test::expect_file;
 use proptest::prelude::*;
-use record::Imported;
+use record::LogValue;
 
 use super::pieces::tests::whole_and_in_pieces;
 use super::{Log, TOOLS, Tool, read, recognise, tool};
@@ -49,7 +49,7 @@ fn show(logs: &[Log]) -> String {
     text
 }
 
-fn show_value(value: &Imported) -> String {
+fn show_value(value: &LogValue) -> String {
     let mut text = format!("  {}: {} = {:?} {}", value.line, value.metric, value.value, value.unit);
     if let Some(better) = value.better {
         let _ = write!(text, ", {better}");
@@ -67,7 +67,7 @@ fn named(path: &Path) -> Option<&'static Tool> {
     stem.rsplit_once(".as-").map(|(_, name)| tool(name).expect("the name of a tool"))
 }
 
-fn values(path: &Path, text: &str) -> Vec<Imported> {
+fn values(path: &Path, text: &str) -> Vec<LogValue> {
     read(text, named(path)).into_iter().flat_map(|log| log.values).collect()
 }
 
@@ -106,7 +106,7 @@ fn outputs_are_read_right() {
 }
 
 /// What holds for every value: a base unit, and a number of its line.
-fn check_value(value: &Imported, text: &str, path: &Path) {
+fn check_value(value: &LogValue, text: &str, path: &Path) {
     let shown = || format!("{}: {}", path.display(), show_value(value));
     assert!(value.value.is_finite(), "{}", shown());
     let units = ["s", "B", "1/s", "B/s", "count", "%", "1", "Hz", "W", "J", "K", "flop/s", "°C"];
@@ -417,7 +417,7 @@ fn perf_bench_may_have_lost_its_first_line() {
 
 #[test]
 fn threads_change_nothing() {
-    let all: String = GOLDENS.iter().map(|(_, text)| format!("{text}\n")).collect();
+    let all: String = of_lines().map(|text| format!("{text}\n")).collect();
     // A colour: what is read is then a copy of what was given.
     let all = format!("\u{1b}[0m{all}");
     let long = all.repeat(3 * super::BATCH_BYTES / all.len() + 1);
@@ -476,10 +476,54 @@ fn pieces_of_a_run_are_what_it_is_whole() {
     assert!(lines.into_iter().eq((1..=1 << 17).step_by(2)));
 }
 
+/// What is read of `text`, of which so many lines are given at a time.
+fn read_in_parts(text: &str, lines: usize, tool: Option<&Tool>) -> Vec<Log> {
+    let mut all = text.split_inclusive('\n').peekable();
+    let mut logs = Vec::new();
+    let Ok(()) = super::visit_parts(
+        |part| {
+            part.extend(all.by_ref().take(lines));
+            Ok::<bool, std::convert::Infallible>(all.peek().is_some())
+        },
+        tool,
+        |log| log,
+        |log| {
+            logs.push(log);
+            Ok(())
+        },
+    );
+    logs
+}
+
+/// Tells only the first line that differs: there are thousands.
+fn check_same(found: &[Log], expected: &[Log], of: &str) {
+    let (found, expected) = (show(found), show(expected));
+    for (line, (found, expected)) in found.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(found, expected, "{of}: line {line}");
+    }
+    assert_eq!(found.len(), expected.len(), "{of}");
+}
+
+#[test]
+fn parts_of_a_log_are_what_it_is_whole() {
+    // Runs end where others begin, in any part.
+    let all: String = of_lines().map(|text| format!("{text}\n")).collect();
+    for lines in [100, 1000] {
+        check_same(&read_in_parts(&all, lines, None), &read(&all, None), &format!("{lines} lines"));
+    }
+    for (path, text) in GOLDENS.iter() {
+        for times in [1, 40] {
+            let text = text.repeat(times);
+            let parts = read_in_parts(&text, 50, named(path));
+            check_same(&parts, &read(&text, named(path)), &path.display().to_string());
+        }
+    }
+}
+
 // ---- Mutilated outputs ----
 
 /// Every number of `text`, in all units.
-fn stands_in(text: &str, value: &Imported) -> bool {
+fn stands_in(text: &str, value: &LogValue) -> bool {
     text.lines().nth(value.line - 1).is_some_and(|line| says(line, value.value))
 }
 

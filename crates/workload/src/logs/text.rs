@@ -265,7 +265,7 @@ impl Cut for str {
 /// carriage return overwrote, and what stands before every line alike. Lines
 /// keep their numbers.
 pub(super) fn as_shown(text: &str) -> Cow<'_, str> {
-    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
+    let text = without_byte_order_mark(text);
     if ends_lines_with_returns(text) {
         return match as_shown(&text.replace('\r', "\n")) {
             Cow::Owned(shown) => Cow::Owned(shown),
@@ -287,6 +287,29 @@ pub(super) fn as_shown(text: &str) -> Cow<'_, str> {
         };
     }
     shown
+}
+
+/// The log behind the mark that it may begin with.
+pub(super) fn without_byte_order_mark(text: &str) -> &str {
+    text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)
+}
+
+/// Whether [`lines_as_shown`] says of each line of a log what [`as_shown`] says of
+/// it, as its first lines tell: nothing stands before all of them.
+pub(super) fn is_shown_by_lines(text: &str) -> bool {
+    let text = without_byte_order_mark(text);
+    let has_none = |text: &str| matches!(margin::without(text), Cow::Borrowed(_));
+    memchr::memchr(b'\n', text.as_bytes()).is_some()
+        && has_none(text)
+        && has_none(&of_terminal(text))
+}
+
+/// Lines of a log without margin as a terminal would show them.
+pub(super) fn lines_as_shown(text: &str) -> Cow<'_, str> {
+    match of_terminal(text) {
+        Cow::Borrowed(text) => of_table(text),
+        Cow::Owned(text) => Cow::Owned(of_table(&text).into_owned()),
+    }
 }
 
 /// Whether carriage returns end the lines, since nothing else does, instead of

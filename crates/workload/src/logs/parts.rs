@@ -1,0 +1,49 @@
+//! A log in parts, of which only what is still needed is in memory: the run that
+//! the last part ends in, and of a long one that can be read in pieces
+//! ([`Sign::anew`](super::sign::Sign::anew)) only its last piece.
+
+use super::sections::{Search, Sections};
+use super::{Log, Tool, read_sections, text, visit};
+
+/// As [`visit`], of a log that is read bit by bit. `more` appends its next lines to
+/// a text, and says whether there may be still more; a line that was begun is whole,
+/// but for the last of all. What is told of the whole log by its beginning, such as
+/// that a clock stands before every line, is told by the first part: it should have
+/// some MiB.
+///
+/// # Errors
+/// The first of `more` and `take`, which ends the reading.
+pub fn visit_parts<T: Send, E>(
+    mut more: impl FnMut(&mut String) -> Result<bool, E>,
+    tool: Option<&Tool>,
+    shape: impl Fn(Log) -> T + Sync,
+    mut take: impl FnMut(T) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut raw = String::new();
+    let mut ended = !more(&mut raw)?;
+    if ended || !text::is_shown_by_lines(&raw) {
+        while !ended {
+            ended = !more(&mut raw)?;
+        }
+        return visit(&raw, tool, shape, take);
+    }
+    let mut search = Search::begin(tool);
+    let mut shown = String::new();
+    let mut added = text::without_byte_order_mark(&raw);
+    loop {
+        shown.push_str(&text::lines_as_shown(added));
+        let mut sections = Sections::resumed(&shown, search, ended);
+        read_sections(&mut sections, false, &shape, &mut take)?;
+        if ended {
+            return Ok(());
+        }
+        let needed;
+        (needed, search) = sections.interrupted();
+        shown.drain(..needed);
+        let read = search.read_ahead(&shown, raw.len());
+        shown.drain(..read);
+        raw.clear();
+        ended = !more(&mut raw)?;
+        added = &raw;
+    }
+}
