@@ -347,7 +347,13 @@ pub struct ThinVm {
 }
 
 impl ThinVm {
-    /// Starts QEMU and waits for its monitor.
+    /// Starts QEMU, waits for its monitor and learns which threads the vCPUs are; then
+    /// the guest begins.
+    ///
+    /// It is held until then (`-S`): where a guest ends while its monitor is asked, QEMU
+    /// 7.2 sleeps in `monitor_cleanup()` for good, as what takes the request was woken in
+    /// a place that this function looks at no more. A thin guest may end in its first
+    /// milliseconds.
     ///
     /// # Errors
     /// [`GuestFailure::Refused`] with what QEMU printed, or
@@ -358,7 +364,8 @@ impl ThinVm {
         let [qmp, serial] = paths.map(|path| listen(path).map_err(refused));
         let listeners = [qmp?, serial?];
         let started = Instant::now();
-        let mut process = Process::spawn(&launch.qemu, &launch.args, &launch.env)
+        let args = [launch.args.as_slice(), &["-S".to_owned()]].concat();
+        let mut process = Process::spawn(&launch.qemu, &args, &launch.env)
             .map_err(|error| refused(format!("cannot run {:?}: {error}", launch.qemu)))?;
         let sockets = accept_all(&listeners, &mut process, cancel);
         for path in paths {
@@ -384,28 +391,22 @@ impl ThinVm {
             internal_error: false,
         };
         let until = Instant::now() + START_LIMIT;
-        match vm.ask("qmp_capabilities", None, until, cancel)? {
-            Some(Ok(_)) => Ok(vm),
-            Some(Err(refusal)) => Err(refused(refusal.desc)),
-            None => Err(vm.how_it_ended()),
+        for command in ["qmp_capabilities", "query-cpus-fast", "cont"] {
+            let said = match vm.ask(command, None, until, cancel)? {
+                Some(Ok(said)) => said,
+                Some(Err(refusal)) => return Err(refused(refusal.desc)),
+                None => return Err(vm.how_it_ended()),
+            };
+            if command == "query-cpus-fast" {
+                vm.vcpu_tids = protocol::vcpu_threads(said).ok_or_else(|| {
+                    refused("its monitor does not tell the vCPUs' threads".to_owned())
+                })?;
+            }
         }
+        Ok(vm)
     }
 
-    /// Learns which threads the vCPUs are.
-    ///
-    /// # Errors
-    /// [`GuestFailure::Refused`] if the monitor does not tell them.
-    pub fn find_vcpus(&mut self, cancel: &Cancel) -> Result<(), GuestFailure> {
-        let until = Instant::now() + QMP_LIMIT;
-        let answer = self.ask("query-cpus-fast", None, until, cancel)?;
-        let found = answer.and_then(Result::ok).and_then(protocol::vcpu_threads);
-        self.vcpu_tids = found.ok_or_else(|| GuestFailure::Refused {
-            detail: "its monitor does not tell the vCPUs' threads".to_owned(),
-        })?;
-        Ok(())
-    }
-
-    /// The vCPUs' threads, by vCPU index, once they were found.
+    /// The vCPUs' threads, by vCPU index.
     #[must_use]
     pub fn vcpu_tids(&self) -> &[u32] {
         &self.vcpu_tids

@@ -53,8 +53,7 @@ impl ThinPlace {
             env: lab.owner.env().to_vec(),
             items: Vec::new(),
         };
-        let mut vm = ThinVm::start(&launch, &lab.cancel).map_err(failure)?;
-        vm.find_vcpus(&lab.cancel).map_err(failure)?;
+        let vm = ThinVm::start(&launch, &lab.cancel).map_err(failure)?;
         Ok((Self { vm, hello: None, kvm: BTreeMap::new(), ipis: 0 }, args))
     }
 

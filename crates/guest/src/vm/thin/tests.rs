@@ -44,16 +44,23 @@ fn fake_qemu(
     let (to_qmp, to_serial) = (connect(&channels.qmp_socket), connect(&channels.serial_socket));
     std::thread::spawn(move || {
         let mut qmp = to_qmp();
-        let begin = format!("{{\"QMP\": {{}}}}\n{{\"return\": {{}}, \"id\": 1}}\n{event}");
-        qmp.write_all(begin.as_bytes()).unwrap();
-        // Whatever else is asked: registers.
+        qmp.write_all(b"{\"QMP\": {}}\n").unwrap();
         let mut buffer = [0; 4096];
         for id in 1.. {
-            if qmp.read(&mut buffer).is_ok_and(|length| length > 0) && id > 1 {
-                let answer = format!("{{\"return\": \"RIP=1234\", \"id\": {id}}}\n");
-                if qmp.write_all(answer.as_bytes()).is_err() {
-                    return;
-                }
+            if !qmp.read(&mut buffer).is_ok_and(|length| length > 0) {
+                return;
+            }
+            let (value, behind) = match id {
+                1 => ("{}", ""),
+                2 => ("[{\"cpu-index\": 0, \"thread-id\": 1}]", ""),
+                // It goes on.
+                3 => ("{}", event),
+                // Whatever else is asked: registers.
+                _ => ("\"RIP=1234\"", ""),
+            };
+            let answer = format!("{{\"return\": {value}, \"id\": {id}}}\n{behind}");
+            if qmp.write_all(answer.as_bytes()).is_err() {
+                return;
             }
         }
     });
