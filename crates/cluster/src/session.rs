@@ -83,19 +83,19 @@ impl Session {
             };
             if Instant::now() + PAUSE >= until {
                 self.is_gone.set(true);
-                return Err(self.gone(what, &reason));
+                return Err(self.gone(what, patience, &reason));
             }
             self.wait(until, cancel, tokio_sleep(PAUSE))?;
         }
     }
 
     /// The server does not answer any more.
-    fn gone(&self, what: &str, reason: &str) -> GuestFailure {
+    fn gone(&self, what: &str, patience: Duration, reason: &str) -> GuestFailure {
         GuestFailure::Cluster {
             detail: format!(
                 "the API server {} was asked {what} for {} s and did not answer: {reason}",
                 self.api.server,
-                PATIENCE.as_secs()
+                patience.as_secs()
             ),
         }
     }

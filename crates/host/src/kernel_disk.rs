@@ -14,7 +14,7 @@
 //! `drivers/block/brd.c`, `drivers/vhost/scsi.c`, `drivers/target/target_core_file.c`.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::network::find;
+use crate::network::{find, first_line};
 use crate::owner::{Owner, stop_group, wait_exit};
 use crate::proc;
 
@@ -104,7 +104,7 @@ const TARGET: Kind = Kind {
 };
 
 /// What all holders do. `$1` is the object's name. Steps of `undo` that were done
-/// already do nothing.
+/// already, or not yet, do nothing.
 const HOLD: &str = r#"config=/sys/kernel/config
 mine=
 load() {
@@ -112,6 +112,7 @@ load() {
     modprobe "$@"
     mine="$1 $mine"
 }
+undo() { :; }
 finish() {
     set +e
     until undo 2>/dev/null; do sleep 0.1; done
@@ -119,15 +120,18 @@ finish() {
 }
 trap finish EXIT
 trap : TERM INT HUP
-load configfs
-grep -qs " $config configfs " /proc/self/mounts || mount -t configfs configfs "$config"
+need_configfs() {
+    [ -d "$config" ] || load configfs
+    grep -qs " $config configfs " /proc/self/mounts || mount -t configfs configfs "$config"
+}
 "#;
 
 /// Until the pipe ends; a signal to end ends it, too.
 const WAIT: &str = "exec 3<&0\ncat <&3 >/dev/null &\nwait $! || :\n";
 
 /// `$2` is the size, MiB.
-const MAKE_NULL_BLK: &str = r#"load null_blk nr_devices=0
+const MAKE_NULL_BLK: &str = r#"need_configfs
+load null_blk nr_devices=0
 disk=$config/nullb/$1
 undo() {
     [ ! -d "$disk" ] || { echo 0 >"$disk/power"; rmdir "$disk"; }
@@ -167,6 +171,7 @@ adapter=$config/target/core/$2_$5
 store=$adapter/$1
 fabric=$config/target/vhost/$6
 group=$fabric/tpgt_1
+need_configfs
 load target_core_mod
 case $2 in iblock) load target_core_iblock ;; *) load target_core_file ;; esac
 load vhost_scsi
@@ -255,13 +260,10 @@ impl KernelDisk {
             .stderr(Stdio::piped());
         owner.apply(&mut command);
         let mut holder = command.spawn().map_err(start)?;
-        let mut line = String::new();
-        if let Some(stdout) = holder.stdout.take() {
-            BufReader::new(stdout).read_line(&mut line).map_err(start)?;
-        }
+        let line = first_line(&mut holder).map_err(start)?;
         // From here on it is ended on drop.
-        let made = line.trim().strip_prefix(MADE).map(str::to_owned);
-        let mut disk = Self { holder, made: made.clone().unwrap_or_default() };
+        let made = line.strip_prefix(MADE);
+        let mut disk = Self { holder, made: made.unwrap_or_default().to_owned() };
         if made.is_some() {
             return Ok(disk);
         }
@@ -474,6 +476,46 @@ mod tests {
             let target = target_name(&largest, number);
             assert_eq!(target.len(), "naa.".len() + 16, "{target}");
             assert!(!target.ends_with('0'), "{target}");
+        }
+    }
+
+    #[test]
+    fn a_step_that_fails_is_told_and_ends_the_holder() {
+        let kind = Kind { what: "a test", modules: &[], instead: "" };
+        let owner = owner();
+        for (make, wanted) in [
+            // Before and after there is something to undo.
+            ("echo no such thing >&2; exit 3\n", "no such thing"),
+            ("undo() { echo undone >&2; }\necho it broke >&2; false\n", "it broke"),
+        ] {
+            match KernelDisk::made(kind, make, &[], &owner) {
+                Err(KernelDiskError::Refused { said, .. }) => assert_eq!(said, wanted),
+                Err(KernelDiskError::NotRoot { .. }) => suite::skip("a holder needs root"),
+                other => panic!("{make}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_made_is_undone_when_the_pipe_ends() {
+        let folder = tempfile::tempdir().expect("temp folder");
+        let made = folder.path().join("made");
+        let kind = Kind { what: "a test", modules: &[], instead: "" };
+        // It can't be undone at once, as a disk that is in use.
+        let make =
+            "undo() { [ -e \"$1.tried\" ] || { : >\"$1.tried\"; return 1; }; rm -f \"$path\"; }\n\
+                    path=$1; : >\"$1\"; echo made \"$1\"\n"
+                .replace("\"$1.tried\"", "\"$path.tried\"");
+        let words = [made.display().to_string()];
+        match KernelDisk::made(kind, &make, &words, &owner()) {
+            Ok(disk) => {
+                assert_eq!(Path::new(disk.name()), made);
+                assert!(made.exists());
+                drop(disk);
+                assert!(!made.exists());
+            }
+            Err(KernelDiskError::NotRoot { .. }) => suite::skip("a holder needs root"),
+            Err(other) => panic!("{other}"),
         }
     }
 

@@ -225,11 +225,16 @@ fn name(port: usize) -> String {
 
 /// False if the holder ended before everything was made.
 pub(crate) fn wait_made(holder: &mut Child) -> io::Result<bool> {
+    Ok(first_line(holder)? == MADE)
+}
+
+/// The first line that a holder prints; empty if it ends without one.
+pub(crate) fn first_line(holder: &mut Child) -> io::Result<String> {
     let mut line = String::new();
     if let Some(stdout) = holder.stdout.take() {
         BufReader::new(stdout).read_line(&mut line)?;
     }
-    Ok(line.trim() == MADE)
+    Ok(line.trim().to_owned())
 }
 
 /// What the holder does: `$1` is the folder for device nodes.

@@ -104,6 +104,14 @@ impl ScratchDisks {
         SeenDisks { serials: self.study.serials(count), raw: self.raw > 0 }
     }
 
+    /// Whether their daemons still serve, if they have some.
+    pub(super) fn check_alive(&mut self) -> Result<(), Failure> {
+        self.disks.iter_mut().try_for_each(|disk| match &mut disk.server {
+            Server::Daemon(daemon) => daemon.check_alive(),
+            Server::Qemu | Server::Target(_) => Ok(()),
+        })
+    }
+
     /// What their daemons used, if they have some.
     pub(super) fn counters(&self) -> CounterSet {
         let mut counters = CounterSet::default();

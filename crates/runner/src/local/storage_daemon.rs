@@ -31,6 +31,7 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(super) struct StorageDaemon {
     child: Child,
     socket: PathBuf,
+    log: PathBuf,
 }
 
 impl StorageDaemon {
@@ -73,14 +74,13 @@ impl StorageDaemon {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         lab.owner.apply(&mut command);
         let child = command.spawn().map_err(|error| refused(load_failure(&error).detail))?;
-        let mut daemon = Self { child, socket };
+        let mut daemon = Self { child, socket, log };
         // It writes that file once all is there.
         let until = Instant::now() + START_LIMIT;
         while fs::metadata(&pidfile).map_or(0, |file| file.len()) == 0 {
             let ended = daemon.child.try_wait().is_ok_and(|status| status.is_some());
             if ended || Instant::now() >= until {
-                let text = fs::read_to_string(&log).unwrap_or_default();
-                return Err(refused(format!("it does not serve; it said: {}", last_words(&text))));
+                return Err(refused(format!("it does not serve; it said: {}", daemon.said())));
             }
             lab.cancel.check().map_err(|cancelled| super::failure::failure(cancelled.into()))?;
             std::thread::sleep(LOOK);
@@ -93,6 +93,25 @@ impl StorageDaemon {
     /// Where it serves.
     pub(super) fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    fn said(&self) -> String {
+        last_words(&fs::read_to_string(&self.log).unwrap_or_default())
+    }
+
+    /// Whether it still serves.
+    pub(super) fn check_alive(&mut self) -> Result<(), Failure> {
+        let failed = |detail: String| Failure {
+            kind: FailureKind::WorkloadFailed,
+            detail: format!("{STORAGE_DAEMON}, which served a disk: {detail}"),
+        };
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => {
+                Err(failed(format!("it ended with {status}; it said: {}", self.said())))
+            }
+            Err(error) => Err(failed(error.to_string())),
+        }
     }
 
     /// pCPU time that it has used, s; absent once it is gone.

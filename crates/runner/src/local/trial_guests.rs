@@ -360,11 +360,16 @@ impl TrialGuests {
         self.other.is_some() || self.under_test.place.threads().is_some()
     }
 
-    /// Whether the VM that does not run the command still answers, and the switch: a
+    /// Whether the VM that does not run the command still answers, the switch, and who
+    /// serves the disks: a
     /// benchmark that fails is often but the other side's end.
     pub(super) fn check_other(&mut self, cancel: &Cancel) -> Result<(), Failure> {
         if let Some(switch) = &self.between.switch {
             switch.counters()?;
+        }
+        let further = self.further.iter_mut().map(|vm| &mut vm.scratch);
+        for disks in further.chain([&mut self.scratch]).flatten() {
+            disks.check_alive()?;
         }
         let measures = self.roles.measures();
         let Some(other) = &mut self.other else { return Ok(()) };

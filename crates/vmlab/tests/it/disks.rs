@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use record::journal::TrialResult;
-use suite::{Tier, needs};
+use record::{FailureKind, Outcome};
+use suite::{Tier, needs, until};
 
 use crate::lab::{events, said, vmlab};
-use crate::running::{Study, assert_complete, owned_by, results};
+use crate::running::{Owned, Study, assert_complete, owned_by, results};
 
 /// Results by variant, all completed.
 fn by_variant(study: &Study) -> BTreeMap<String, TrialResult> {
@@ -61,6 +62,39 @@ fn disks_are_served_by_whom_a_variant_says() {
         assert_eq!(args("daemon", "vhost-user-blk-pci"), 2);
     }
     assert!(owned_by(owner).is_empty(), "daemons end with their VMs");
+}
+
+#[test]
+fn a_daemon_that_dies_is_the_recorded_reason() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    if host::network::find("qemu-storage-daemon").is_none() {
+        suite::skip("qemu-storage-daemon is not installed");
+        return;
+    }
+    let study = Study::new(
+        1,
+        "memory = { shared = true, source = \"memfd\" }\n\n\
+         [disk]\nbus = \"vhost-user-blk\"\n\n\
+         [[variant]]\nname = \"daemon\"\n\n\
+         [[workload]]\nrun = \"fio\"\n\
+         params = { disks = 1, size_mib = 8, time_s = 600, ramp_s = 0 }\n",
+    );
+    let mut running = study.start_told();
+    let owner = running.pid();
+    running.until_benchmark();
+    let is_daemon = |owned: &Owned| owned.command_line.starts_with("qemu-storage-daemon");
+    let daemon = owned_by(owner).into_iter().find(is_daemon).expect("the daemon");
+    daemon.kill();
+    until("the end of the daemon", || (!daemon.is_alive()).then_some(()));
+    // The guest waits for its disk; what is recorded is what was found first.
+    let vm = owned_by(owner).into_iter().find(|owned| owned.is_vm("trial"));
+    vm.expect("the VM").kill();
+    let said = running.wait();
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    let all = results(&events(&study.dir()));
+    let Outcome::Failed(failure) = &all[0].outcome else { panic!("{:#?}", all[0]) };
+    assert_eq!(failure.kind, FailureKind::WorkloadFailed, "{failure:?}");
+    assert!(failure.detail.starts_with("qemu-storage-daemon"), "{failure:?}");
 }
 
 #[test]
