@@ -133,7 +133,7 @@ fn behind_prefix(unit: &str) -> &str {
 /// reads kiloseconds), counts and bytes none below one.
 fn prefix(unit: &str, value: f64) -> (f64, &'static str) {
     let (largest, smallest) = match unit {
-        "1" | "%" => (1.0, 1.0),
+        "1" | "ratio" | "%" => (1.0, 1.0),
         "s" => (1.0, 1e-9),
         "count" | "B" => (1e12, 1.0),
         _ => (1e12, 1e-9),

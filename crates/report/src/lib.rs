@@ -44,5 +44,6 @@ pub use model::{
     TABLE_SHARES, TrialFailure, VariantDisturbance, VariantJudgement, Verdict,
 };
 pub use profile::{Frame, FunctionChange, ProfileComparison, ProfileOverhead, ProfiledSide};
+pub use quantity::sample_kind;
 pub use terminal::{Style, terminal};
 pub use verdict::{EQUAL, Label, Terms, class_sgr, direction, label, percent, steadiness};

@@ -1,8 +1,22 @@
 //! Numbers as people read them: values with their unit, ratios, intervals.
 
-use record::Unit;
+use record::{MetricKind, Unit};
+use stats::SampleKind;
 
 use crate::{PublishedValue, ResultGroup, ShownEstimate, Span};
+
+/// How the samples of a metric become one number of a boot: counts in the unit
+/// `ratio` are parts of a whole. `stats` knows no records; its words are theirs.
+#[must_use]
+pub fn sample_kind(kind: MetricKind, unit: &str) -> SampleKind {
+    match kind {
+        MetricKind::Time => SampleKind::Time,
+        MetricKind::Rate => SampleKind::Rate,
+        MetricKind::Quantile => SampleKind::Quantile,
+        MetricKind::Count if unit == "ratio" => SampleKind::Part,
+        MetricKind::Count => SampleKind::Count,
+    }
+}
 
 /// One divisor and one unit name for all values of a group, so that they can
 /// be compared by eye.

@@ -19,7 +19,7 @@ use stats::{
 
 use crate::plan::{Plan, PlanWorkload};
 use crate::study::DEFAULT_MARGIN_PERCENT;
-use crate::trials::{self, JournalTrial};
+use crate::trials::JournalTrial;
 
 /// Blocks of each load level that teach.
 const BLOCKS: u32 = 4;
@@ -88,7 +88,7 @@ fn cells(
 ) -> BTreeMap<(String, String), Vec<Vec<f64>>> {
     let mut cells: BTreeMap<_, Vec<Vec<f64>>> = BTreeMap::new();
     let Some(metric) = workload.metrics.first() else { return cells };
-    let kind: SampleKind = trials::kind(metric.kind);
+    let kind: SampleKind = report::sample_kind(metric.kind, &metric.unit.0);
     for result in results {
         let invocation = |run: &record::journal::RunResult| {
             let samples = run.samples.iter().filter(|sample| sample.metric == metric.name);

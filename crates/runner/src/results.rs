@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use record::journal::{RunResult, TrialResult};
 use record::{Metric, Record, RecordSource};
+use report::sample_kind;
 use stats::{
     BootStatistic, Comparison, Controlled, Distribution, Disturbance, Engine, FixedBlocks,
     NoQuantile, PairedBlocks, Sequential, Sign, boot_statistic,
@@ -16,7 +17,7 @@ use topology::PcpuSet;
 use crate::plan::{Plan, PlanVariant, PlanWorkload};
 use crate::state::JournalState;
 use crate::study::{DEFAULT_MARGIN_PERCENT, Load, Until};
-pub use crate::trials::{JournalTrial, kind, trials};
+pub use crate::trials::{JournalTrial, trials};
 use crate::{pilot, stability};
 
 /// The rate of false claims that verdicts are made at.
@@ -135,7 +136,8 @@ fn group<'a>(
 
 /// The boot's number from values of `metric`.
 fn number(metric: &Metric, values: &[f64]) -> Result<BootStatistic, String> {
-    boot_statistic(kind(metric.kind), values).map_err(|error| error.to_string())
+    boot_statistic(sample_kind(metric.kind, &metric.unit.0), values)
+        .map_err(|error| error.to_string())
 }
 
 /// What the runs of a boot counted into the histogram `name`, all of them

@@ -334,7 +334,7 @@ fn show_group(
 ) -> report::ResultGroup {
     let engine = results::engine(plan, state);
     let baseline = results::baseline_index(plan);
-    let kind = results::kind(group.metric.kind);
+    let kind = report::sample_kind(group.metric.kind, &group.metric.unit.0);
     let steady = pilot::repeats(plan, trials, group.workload).is_steady;
     let cell = |(index, variant): (usize, &PlanVariant)| {
         let boots = &group.boots[index];

@@ -1,8 +1,6 @@
 //! The trials that a journal holds.
 
-use record::MetricKind;
 use record::journal::{Event, TrialResult};
-use stats::SampleKind;
 
 use crate::state::JournalState;
 
@@ -27,15 +25,4 @@ pub fn trials<'a>(events: &'a [Event], state: &JournalState) -> Vec<JournalTrial
         _ => None,
     };
     events.iter().filter_map(trial).collect()
-}
-
-/// `stats` knows no records; its words are ours.
-#[must_use]
-pub fn kind(kind: MetricKind) -> SampleKind {
-    match kind {
-        MetricKind::Time => SampleKind::Time,
-        MetricKind::Rate => SampleKind::Rate,
-        MetricKind::Quantile => SampleKind::Quantile,
-        MetricKind::Count => SampleKind::Count,
-    }
 }

@@ -17,14 +17,53 @@ pub enum SampleKind {
     Quantile,
     /// Events or bytes, zero allowed: the median of `ln(x + 1)`.
     Count,
+    /// Parts of a whole, zero allowed: the median of `ln(100 x + 1)`. That they
+    /// lie near 1 would make the logarithm of a count a difference, not a ratio;
+    /// of hundredths it is one, but for the very small.
+    Part,
 }
+
+impl SampleKind {
+    /// The smallest sample that has a place in a ratio. A subnormal number has
+    /// too few digits left for one.
+    #[must_use]
+    pub fn least(self) -> f64 {
+        match self {
+            Self::Count | Self::Part => 0.0,
+            Self::Time | Self::Rate | Self::Quantile => f64::MIN_POSITIVE,
+        }
+    }
+
+    /// What is compared of a sample that is not below [`SampleKind::least`].
+    #[must_use]
+    pub fn log(self, value: f64) -> f64 {
+        match self {
+            Self::Count => value.ln_1p(),
+            Self::Part => (value * PARTS).ln_1p(),
+            Self::Time | Self::Rate | Self::Quantile => value.ln(),
+        }
+    }
+
+    /// The inverse of [`SampleKind::log`].
+    #[must_use]
+    pub fn value(self, log: f64) -> f64 {
+        match self {
+            Self::Count => log.exp_m1(),
+            Self::Part => log.exp_m1() / PARTS,
+            Self::Time | Self::Rate | Self::Quantile => log.exp(),
+        }
+    }
+}
+
+/// Parts are counted in hundredths.
+const PARTS: f64 = 100.0;
 
 /// One boot's number, as it is shown and as it is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BootStatistic {
     /// In the metric's unit.
     pub value: f64,
-    /// Its natural logarithm; of `value + 1` for [`SampleKind::Count`].
+    /// What is compared, [`SampleKind::log`] of it.
     pub log: f64,
 }
 
@@ -42,7 +81,7 @@ pub enum UnusableSamples {
         /// The sample.
         value: f64,
     },
-    /// A sample has no logarithm. For [`SampleKind::Count`] zero is fine.
+    /// A sample is below [`SampleKind::least`].
     #[error("Sample {index} is {value}: too small for a ratio")]
     NotPositive {
         /// Its place, from 0.
@@ -65,23 +104,16 @@ pub fn boot_statistic(kind: SampleKind, samples: &[f64]) -> Result<BootStatistic
         if !value.is_finite() {
             return Err(UnusableSamples::NotFinite { index, value });
         }
-        // A subnormal number has too few digits left for a ratio.
-        let usable = match kind {
-            SampleKind::Count => value >= 0.0,
-            SampleKind::Time | SampleKind::Rate | SampleKind::Quantile => {
-                value >= f64::MIN_POSITIVE
-            }
-        };
-        if !usable {
+        if value < kind.least() {
             return Err(UnusableSamples::NotPositive { index, value });
         }
     }
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     Ok(match kind {
-        SampleKind::Time | SampleKind::Quantile => {
-            let log = median_of_sorted(&sorted, f64::ln);
-            BootStatistic { value: log.exp(), log }
+        SampleKind::Time | SampleKind::Quantile | SampleKind::Count | SampleKind::Part => {
+            let log = median_of_sorted(&sorted, |value| kind.log(value));
+            BootStatistic { value: kind.value(log), log }
         }
         SampleKind::Rate => {
             // Relative to the smallest rate, so that no sum overflows.
@@ -89,10 +121,6 @@ pub fn boot_statistic(kind: SampleKind, samples: &[f64]) -> Result<BootStatistic
             let mean = sorted.iter().map(|rate| smallest / rate).sum::<f64>() / sorted.len() as f64;
             let log = smallest.ln() - mean.ln();
             BootStatistic { value: log.exp(), log }
-        }
-        SampleKind::Count => {
-            let log = median_of_sorted(&sorted, f64::ln_1p);
-            BootStatistic { value: log.exp_m1(), log }
         }
     })
 }
@@ -106,7 +134,7 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 
 /// The median of `transform` over values that are sorted and not empty;
 /// `transform` is increasing.
-fn median_of_sorted(sorted: &[f64], transform: fn(f64) -> f64) -> f64 {
+fn median_of_sorted(sorted: &[f64], transform: impl Fn(f64) -> f64) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 {
         transform(sorted[middle])
@@ -133,6 +161,28 @@ mod tests {
         check(SampleKind::Count, &[0.0, 0.0, 7.0], 0.0);
         check(SampleKind::Count, &[7.0, 9.0, 8.0], 8.0);
         check(SampleKind::Rate, &[f64::MAX, f64::MAX], f64::MAX);
+        check(SampleKind::Part, &[0.25, 1.0, 0.0], 0.25);
+        check(SampleKind::Part, &[0.0], 0.0);
+    }
+
+    #[test]
+    fn a_third_of_the_hits_is_a_third() {
+        // As a count, 1.00 against 0.31 would be x0.66.
+        let log = |kind: SampleKind, value| kind.log(value);
+        let ratio = |kind| (log(kind, 0.31) - log(kind, 1.0)).exp();
+        assert!((ratio(SampleKind::Part) - 0.317).abs() < 1e-3);
+        assert!((ratio(SampleKind::Count) - 0.655).abs() < 1e-3);
+    }
+
+    #[test]
+    fn what_is_compared_goes_back() {
+        use SampleKind::{Count, Part, Quantile, Rate, Time};
+        for kind in [Time, Rate, Quantile, Count, Part] {
+            for value in [kind.least(), 1e-3, 0.5, 1.0, 7e9] {
+                let back = kind.value(kind.log(value));
+                assert!((back - value).abs() <= 1e-9 * value, "{kind:?} {value}: {back}");
+            }
+        }
     }
 
     #[test]
@@ -144,6 +194,7 @@ mod tests {
         check(SampleKind::Time, &[1.0, 0.0], "Sample 1 is 0: too small for a ratio");
         check(SampleKind::Rate, &[-1.0], "Sample 0 is -1: too small for a ratio");
         check(SampleKind::Count, &[-1.0], "Sample 0 is -1: too small for a ratio");
+        check(SampleKind::Part, &[0.0, -0.1], "Sample 1 is -0.1: too small for a ratio");
         check(SampleKind::Count, &[f64::NAN], "Sample 0 is NaN: not a finite number");
         check(SampleKind::Quantile, &[1.0, f64::INFINITY], "Sample 1 is inf: not a finite number");
     }

@@ -13,7 +13,8 @@ use crate::{BootStatistic, Interval, SampleKind, t_test};
 pub struct Estimate {
     /// Number of boots.
     pub boots: u32,
-    /// Geometric mean of the boots' values; for counts that of `x + 1`, less 1.
+    /// Geometric mean of the boots' values; for counts that of `x + 1`, less 1
+    /// ([`SampleKind::log`]).
     pub centre: f64,
     /// Student's t interval of the centre, computed on the logarithms; absent
     /// with a single boot.
@@ -31,10 +32,7 @@ pub fn describe(kind: SampleKind, boots: &[BootStatistic], level: f64) -> Option
     if logs.is_empty() || logs.iter().any(|log| !log.is_finite()) {
         return None;
     }
-    let back = |log: f64| match kind {
-        SampleKind::Count => log.exp_m1(),
-        SampleKind::Time | SampleKind::Rate | SampleKind::Quantile => log.exp(),
-    };
+    let back = |log: f64| kind.value(log);
     let boots = logs.len() as u32;
     Some(match t_test(&logs, level) {
         Some(test) => {

@@ -6,7 +6,7 @@ use record::{Better, MetricKind};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use stats::{
     BootStatistic, Engine, FixedBlocks, Interval, Invalidity, Judgement, LEAST_BOOTS, LogRatio,
-    PairedBlocks, SampleKind, SpreadVerdict, Verdict,
+    PairedBlocks, SpreadVerdict, Verdict,
 };
 
 use super::group::{Grouped, Member};
@@ -191,7 +191,7 @@ impl<'a> Judge<'a> {
 
     /// Reads the values of one variant in one row.
     fn fill(&mut self, boots: &mut Boots, info: &MetricInfo, members: &[Member]) {
-        let kind = kind(info.kind);
+        let kind = report::sample_kind(info.kind, &info.unit);
         let (roles, data) = (self.roles, self.set.data());
         if roles.block.is_none() && roles.boot.is_none() {
             for member in members {
@@ -199,11 +199,9 @@ impl<'a> Judge<'a> {
             }
             boots.values = boots.raw.len();
             boots.raw.sort_unstable_by(f64::total_cmp);
-            let least = if kind == SampleKind::Count { 0.0 } else { f64::MIN_POSITIVE };
             let (first, last) = (boots.raw[0], boots.raw[boots.raw.len() - 1]);
-            if first >= least && last.is_finite() {
-                let log = if kind == SampleKind::Count { f64::ln_1p } else { f64::ln };
-                boots.logs.extend(boots.raw.iter().map(|value| log(*value)));
+            if first >= kind.least() && last.is_finite() {
+                boots.logs.extend(boots.raw.iter().map(|value| kind.log(*value)));
             } else {
                 boots.unusable = stats::boot_statistic(kind, &boots.raw).err().map(reason);
             }
@@ -245,10 +243,8 @@ impl<'a> Judge<'a> {
         if boots.values == 0 {
             return None;
         }
-        let back = |log: f64| match kind(info.kind) {
-            SampleKind::Count => log.exp_m1(),
-            _ => log.exp(),
-        };
+        let kind = report::sample_kind(info.kind, &info.unit);
+        let back = |log: f64| kind.value(log);
         let (centre, interval) = match Moments::of(&boots.logs) {
             Some(moments) => {
                 let interval = (moments.n > 1).then(|| {
@@ -566,15 +562,5 @@ fn reason(error: stats::UnusableSamples) -> String {
         stats::UnusableSamples::NotPositive { .. } => {
             "A value is negative or next to nothing: it has no ratio".to_owned()
         }
-    }
-}
-
-/// `stats` knows no records; its words are ours.
-fn kind(kind: MetricKind) -> SampleKind {
-    match kind {
-        MetricKind::Time => SampleKind::Time,
-        MetricKind::Rate => SampleKind::Rate,
-        MetricKind::Quantile => SampleKind::Quantile,
-        MetricKind::Count => SampleKind::Count,
     }
 }

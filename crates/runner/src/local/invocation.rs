@@ -12,7 +12,6 @@ use workload::{CommandOutput, ParsedOutput};
 use super::role_guest::{RoleGuest, how, last_words};
 use super::trial_guests::TrialParts;
 use crate::study::values_over_vms;
-use crate::trials::kind;
 
 /// Workloads of several VMs that ran together for less than this part of the longest of
 /// them are worth a word, percent.
@@ -96,7 +95,9 @@ pub(super) fn together(parts: &TrialParts<'_>, mut outputs: Vec<ParsedOutput>) -
             .map(|output| {
                 let samples = output.samples.iter().filter(|one| one.metric == metric.name);
                 let samples: Vec<f64> = samples.map(|one| one.value).collect();
-                boot_statistic(kind(metric.kind), &samples).ok().map(|number| number.value)
+                boot_statistic(report::sample_kind(metric.kind, &metric.unit.0), &samples)
+                    .ok()
+                    .map(|number| number.value)
             })
             .collect();
         let values = values_over_vms(metric, &of_each).into_iter();
