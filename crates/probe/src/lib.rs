@@ -15,6 +15,7 @@ pub mod args;
 mod chase;
 pub mod cli;
 mod costs;
+mod disk;
 mod docs;
 pub mod document;
 mod error;
@@ -49,6 +50,7 @@ pub static PROBES: &[&Probe] = &[
     &probes::malloc::PROBE,
     &probes::tlb::PROBE,
     &probes::pagecache::PROBE,
+    &probes::shuffle::PROBE,
     &probes::numa::PROBE,
     &probes::net::server::PROBE,
     &probes::net::PROBE,

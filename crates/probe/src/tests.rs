@@ -255,6 +255,33 @@ fn pagecache_reads_what_it_wrote_and_cleans_up() {
 }
 
 #[test]
+fn shuffle_sorts_every_record_under_each_hint_and_cleans_up() {
+    let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let path = dir.path().display();
+    for hint in ["none", "dontneed", "noreuse"] {
+        // Three buffers a thread, the last of them not full.
+        let line = format!("shuffle --dir {path} --size-mib 5 --buffer-mib 1 --threads 2");
+        let document = run(&format!("{line} --hint {hint} --repeat 2"));
+        assert_eq!(values(&document, "job").len(), 2, "{hint}");
+        assert_eq!(document["checks"].as_array().unwrap().len(), 2, "{hint}");
+        for (whole, parts) in values(&document, "job").iter().zip(
+            values(&document, "map").iter().zip(values(&document, "reduce")).map(|(a, b)| a + b),
+        ) {
+            assert!((whole - parts).abs() < 1e-9, "{hint}: {whole} {parts}");
+        }
+        for kept in values(&document, "input-kept") {
+            assert!((0.0..=1.0).contains(&kept), "{hint}: {kept}");
+        }
+        assert_eq!(dir.path().read_dir().unwrap().count(), 0, "the files are gone");
+    }
+    // What the kernel below takes decides whether this one runs; it never ends half done.
+    let uncached = format!("shuffle --dir {path} --size-mib 1 --threads 1 --hint dontcache");
+    let ended = cli::run(uncached.split_whitespace().map(str::to_owned).collect());
+    assert!(ended.code == 0 || ended.stderr.contains("RWF_DONTCACHE"), "{}", ended.stderr);
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0, "the files are gone");
+}
+
+#[test]
 fn numa_reads_each_nodes_memory() {
     let document = run("numa --mib 2 --seconds 0.002 --repeat 2");
     assert!(values(&document, "local-latency").len() >= 2);

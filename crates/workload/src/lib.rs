@@ -111,6 +111,7 @@ pub static CATALOGUE: &[&CatalogueEntry] = &[
     &probe::MALLOC,
     &probe::TLB,
     &probe::PAGECACHE,
+    &probe::SHUFFLE,
     &probe::NUMA,
     &probe::NET,
     &probe::UDP,

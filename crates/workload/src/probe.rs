@@ -10,7 +10,7 @@ mod sched;
 mod suites;
 mod thin;
 
-pub(crate) use memory::{MALLOC, NUMA, PAGECACHE, STREAM, TLB};
+pub(crate) use memory::{MALLOC, NUMA, PAGECACHE, SHUFFLE, STREAM, TLB};
 pub(crate) use network::{NET, UDP};
 pub(crate) use sched::{CLOCK, IPI, LOCK, SEM, SYSCALLS, WAKEUP};
 pub(crate) use suites::{NPB, UNIXBENCH};

@@ -9,6 +9,7 @@ pub mod npb;
 pub mod numa;
 pub mod pagecache;
 pub mod sem;
+pub mod shuffle;
 pub mod stream;
 pub mod syscalls;
 pub mod tlb;

@@ -6,9 +6,10 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use rustix::fs::{Advice, fadvise, statfs};
+use rustix::fs::{Advice, fadvise};
 
 use crate::args::{Args, Value};
+use crate::disk::{self, device_read_bytes};
 use crate::document::Outcome;
 use crate::machine;
 use crate::spec::{Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, Tried as _};
@@ -101,17 +102,7 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
     outcome.param("size-mib", Value::Int(((blocks * block as u64) >> 20) as i64));
     outcome.fact("memory-bytes", total.to_string());
     let dir = Path::new(args.text("dir"));
-    let space = statfs(dir).tried(format!("look at {}", dir.display()))?;
-    let name = filesystem(space.f_type as u64);
-    outcome.fact("filesystem", name);
-    if ["tmpfs", "ramfs"].contains(&name) {
-        outcome.warn("The folder lies in memory: there is no device and every read is a hit");
-    }
-    let needed = (blocks + hot_blocks) * block as u64;
-    if space.f_bavail * (space.f_bsize as u64) < needed {
-        let text = format!("{} has no room for {needed} bytes; see --dir", dir.display());
-        return Err(ProbeError::Refused(text));
-    }
+    disk::look_at(dir, (blocks + hot_blocks) * block as u64, outcome)?;
 
     for repeat in 0..args.size("repeat") {
         let begin = Instant::now();
@@ -119,7 +110,7 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
         let write_s = begin.elapsed().as_secs_f64();
         let mut hot = Scanned::write(dir, "hot", hot_blocks, block)?;
         let dropped = large.forget()? && hot.forget()?;
-        let all = args.text("drop") == "auto" && fs::write("/proc/sys/vm/drop_caches", "1").is_ok();
+        let all = args.text("drop") == "auto" && disk::drop_page_cache();
         outcome.fact("dropped", if all { "page cache" } else { "files" });
         if !dropped {
             outcome.warn("The files' pages could not be dropped");
@@ -158,21 +149,6 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
         );
     }
     Ok(())
-}
-
-/// Names of some file systems by their magic number (`statfs(2)`).
-fn filesystem(magic: u64) -> &'static str {
-    match magic {
-        0xEF53 => "ext4",
-        0x0102_1994 => "tmpfs",
-        0x8584_58F6 => "ramfs",
-        0x5846_5342 => "xfs",
-        0x9123_683E => "btrfs",
-        0x794C_7630 => "overlayfs",
-        0x0102_1997 => "9p",
-        0x6573_5546 => "fuse",
-        _ => "other",
-    }
 }
 
 /// A file of numbered blocks that is removed when this is dropped.
@@ -259,10 +235,4 @@ impl Scanned {
         self.file.sync_all().tried("write the files back")?;
         Ok(fadvise(&self.file, 0, None, Advice::DontNeed).is_ok())
     }
-}
-
-/// Bytes that devices read for this process, readahead included.
-fn device_read_bytes() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/io").ok()?;
-    text.lines().find_map(|line| line.strip_prefix("read_bytes:")?.trim().parse().ok())
 }

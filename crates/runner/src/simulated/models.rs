@@ -315,8 +315,8 @@ fn of(entry: &CatalogueEntry, params: &Params, vcpus: u32) -> Result<WorkloadMod
         _ if entry.beside.server.is_some() => {
             return Err("networks and servers are not in the model".to_owned());
         }
-        "probe-malloc" | "probe-tlb" | "probe-pagecache" | "probe-numa" | "perf-mem"
-        | "perf-numa" => {
+        "probe-malloc" | "probe-tlb" | "probe-pagecache" | "probe-shuffle" | "probe-numa"
+        | "perf-mem" | "perf-numa" => {
             return Err("page faults, translation and caches are not in the model".to_owned());
         }
         _ => return Err("it has no model".to_owned()),

@@ -62,6 +62,7 @@ const PROBES: &[Row] = &[
     ("probe-malloc", "mib = 16", ""),
     ("probe-tlb", "time_ms = 100, pages = 4096", ""),
     ("probe-pagecache", "size_mib = 32, repeats = 1", ""),
+    ("probe-shuffle", "size_mib = 32, buffer_mib = 4, hint = 'dontneed', repeats = 1", ""),
     ("probe-numa", "time_ms = 100, mib = 16", ""),
     ("probe-unixbench", "time_ms = 100, repeats = 1", ""),
     ("probe-npb", "benchmark = 'is', class = 'S'", ""),

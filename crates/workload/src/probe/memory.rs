@@ -70,6 +70,13 @@ pub(crate) static MALLOC: CatalogueEntry = CatalogueEntry {
         Param::int("threads", (1, 1024), 1, "Threads"),
         Param::int("mib", (0, 1 << 24), 0, "Memory of each thread; 0 for a part of the guest's")
             .unit("MiB"),
+        Param::int(
+            "warmup",
+            (0, 1),
+            1,
+            "1 to touch everything once before it is measured; with 0 and one repeat, memory \
+             that the host has to find is measured too",
+        ),
     ],
     metrics: &[
         time("write-fault", "Time of writing to a page that is not there").primary(),
@@ -91,6 +98,7 @@ pub(crate) static MALLOC: CatalogueEntry = CatalogueEntry {
             &[
                 ("threads", params.int("threads").to_string()),
                 ("mib", params.int("mib").to_string()),
+                ("warmup", params.int("warmup").to_string()),
             ],
         )
     },
@@ -174,6 +182,71 @@ pub(crate) static PAGECACHE: CatalogueEntry = CatalogueEntry {
         bytes * 5.0 / 150.0 + facts.computing_s(0.5)
     },
 };
+
+pub(crate) static SHUFFLE: CatalogueEntry = CatalogueEntry {
+    name: "probe-shuffle",
+    summary: "A sort job through temporary files, and what stays in the page cache (vmlab-probe)",
+    about: "Threads sort an input on a scratch disk through temporary files as large as it is, \
+            and merge these into an output, as the sort and shuffle of a map-reduce job do. \
+            Then the input is read again, as the next job would. `hint` tells the kernel that \
+            temporary files are short-lived. Give `size_mib` below and above the guest's memory.",
+    measures: "The guest's page cache over the virtual disk, and what reaches the disk.",
+    needs: &[PROGRAM],
+    beside: RoleCommands {
+        scratch_mib: |params, _| params.int("size_mib") as u64 * 16 / 5 + 64,
+        ..RoleCommands::NOTHING
+    },
+    params: &[
+        REPEATS,
+        Param::per_vcpu("threads", 1024, "Threads, each with its part of the input and the keys"),
+        Param::int("size_mib", (1, 1 << 24), 512, "Size of the input").unit("MiB"),
+        Param::int("buffer_mib", (1, 1 << 14), 16, "What a thread sorts at a time").unit("MiB"),
+        Param::choice(
+            "hint",
+            &["none", "dontneed", "noreuse", "dontcache"],
+            "none",
+            "What the kernel is told of temporary files: written out and dropped at once, \
+             not worth keeping once read (Linux 6.3), dropped by each request (Linux 6.14)",
+        ),
+    ],
+    metrics: &[
+        time("job", "Time of the whole job, the output on the disk").primary(),
+        time("map", "Time of reading, sorting and spilling"),
+        time("reduce", "Time of merging and writing the output"),
+        of_disk("read-bytes", "Bytes that the job read from the disk"),
+        of_disk("written-bytes", "Bytes that reached the disk during the job"),
+        hits("input-kept", "Part of the input that the next reader finds in memory"),
+    ],
+    repeats: "One run does the job `repeats` times; each brings one sample of every metric.",
+    example: &[
+        ("size_mib", DefaultValue::Int(128)),
+        ("hint", DefaultValue::Text("dontneed")),
+        ("repeats", DefaultValue::Int(1)),
+    ],
+    command: |params, facts| {
+        argv(
+            "shuffle",
+            params,
+            &[
+                ("dir", SCRATCH.to_owned()),
+                ("threads", params.int_or_vcpus("threads", facts).to_string()),
+                ("size-mib", params.int("size_mib").to_string()),
+                ("buffer-mib", params.int("buffer_mib").to_string()),
+                ("hint", params.text("hint").to_owned()),
+            ],
+        )
+    },
+    parse: |output, params, _| read(output, params, &SHUFFLE),
+    duration_s: |params, facts| {
+        let mib = params.int("size_mib") as f64 * params.int("repeats") as f64;
+        mib * 6.0 / 150.0 + facts.computing_s(0.5 + mib / 200.0)
+    },
+};
+
+/// Bytes of a disk; absent where the kernel counts none.
+const fn of_disk(name: &'static str, help: &'static str) -> MetricDef {
+    MetricDef::new(name, "B", Better::Lower, MetricKind::Count, help).optional()
+}
 
 pub(crate) static NUMA: CatalogueEntry = CatalogueEntry {
     name: "probe-numa",
