@@ -169,7 +169,8 @@ pub fn discover(
                 })?
             }
             ImagePatch::Builtin(name) => {
-                let recipe = Recipe::builtin(name, arch).map_err(|error| named(error.into()))?;
+                let recipe = Recipe::builtin_from(name, folder, arch);
+                let recipe = recipe.map_err(|error| named(error.into()))?;
                 find_builtin(&recipe, need, cancel, say)?
             }
             ImagePatch::File(path) => {
@@ -223,7 +224,7 @@ pub fn described(study: &Study, folder: &Path, host: Host) -> Result<MachineFact
                 boot: BootSource::Kernel { kernel: PathBuf::from("thin"), initrd: None },
                 facts: ImageFacts { identity: "not looked at".to_owned(), kernel: None },
             },
-            ImagePatch::Builtin(name) => builtin(&Recipe::builtin(name, arch)?, None),
+            ImagePatch::Builtin(name) => builtin(&Recipe::builtin_from(name, folder, arch)?, None),
             ImagePatch::File(path) => MachineImage {
                 boot: BootSource::Disk { image: folder.join(path), format: DiskFormat::Qcow2 },
                 facts: ImageFacts { identity: "not looked at".to_owned(), kernel: None },

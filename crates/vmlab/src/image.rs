@@ -22,6 +22,10 @@ Examples:
   vmlab image build debian-12-full    with compiler, kernel source and PostgreSQL
   vmlab image build debian-13         the tools of the next release, and Linux 6.12
   vmlab image build debian-12-aarch64 for arm64 guests
+  vmlab image build debian-12+linux-image-amd64
+                                      with another kernel of Debian's
+  vmlab image build debian-12+linux-hz1000.deb
+                                      with a kernel of your own (scripts/build-kernel makes one)
   vmlab image list
   vmlab image show debian-12          packages, sizes, hashes
   vmlab image export debian-12 --to containerdisk guest.tar
@@ -196,7 +200,7 @@ fn export(
     let mut say = |progress| spinner.say(&runner::machine::build_step(name, &progress));
     let built = image::build(&recipe, &mut say, &cancel)?;
     spinner.say(&format!("writing {}", out.display()));
-    let whole = format!("vmlab/guest:{name}-{}", &recipe.hash()[..12]);
+    let whole = format!("vmlab/guest:{}", recipe.tag());
     let reference = tag.unwrap_or(&whole);
     let written = write_export(&built, &recipe, out, format, reference);
     drop(spinner);
@@ -301,9 +305,10 @@ fn list(as_json: bool) -> anyhow::Result<ExitCode> {
 
 fn show(name: &str, as_json: bool) -> anyhow::Result<ExitCode> {
     let recipe = image::recipe(name)?;
-    let shown = image::shown_name(&recipe.name, recipe.arch);
+    let shown = recipe.shown_name();
     let Some(found) = image::find(&recipe) else {
-        bail!("{shown} is not built yet: run `vmlab image build {shown}`");
+        let name = name.strip_prefix("builtin:").unwrap_or(name);
+        bail!("{shown} is not built yet: run `vmlab image build {name}`");
     };
     if as_json {
         let facts = ImageFacts {

@@ -265,8 +265,7 @@ impl Drop for TemporaryFile {
 /// How vmlab itself names the container image of one of its guests.
 fn own_reference(name: &str) -> Option<String> {
     let recipe = image::recipe(name.strip_prefix("builtin:")?).ok()?;
-    let tag = name.strip_prefix("builtin:")?;
-    Some(format!("{REPOSITORY}:{tag}-{}", &recipe.hash()[..12]))
+    Some(format!("{REPOSITORY}:{}", recipe.tag()))
 }
 
 /// What stands for the nodes that take VMs: the smallest of what they have, as far as the

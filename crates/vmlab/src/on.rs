@@ -355,7 +355,7 @@ impl There {
         let patience = Patience::unlimited(&cancelled);
         let folder = beside.bring(&self.session, patience)?;
         if let Some(arch) = arch.filter(|_| run) {
-            files::bring_images(&self.session, &study, arch, patience)?;
+            files::bring_images(&self.session, &study, &written.folder, arch, patience)?;
         }
         let asked = FarRequest::Plan {
             file: written.file.clone(),

@@ -17,7 +17,7 @@ use vmconfig::Arch;
 
 use super::cpio::Archive;
 use super::modules::{self, Module};
-use super::recipe::{Recipe, debian_arch};
+use super::recipe::{KernelFile, Recipe, debian_arch};
 use super::tool::{self, ToolError};
 use super::{BuildError, BuildProgress, INITRD, KERNEL, PackageVersion, ROOT_IMAGE, Stage};
 use crate::Cancel;
@@ -51,7 +51,11 @@ impl Builder<'_> {
     /// Fills the folder with kernel, initrd and root image.
     pub(super) fn build(&mut self) -> Result<Built, BuildError> {
         let root = self.folder.join("root");
-        let packages = self.unpack(&root)?;
+        let mut packages = self.unpack(&root)?;
+        if let Some(kernel) = &self.recipe.kernel {
+            packages.push(self.unpack_kernel(&root, kernel)?);
+            packages.sort();
+        }
         self.stage(Stage::Arranging, None);
         let release = self.take_kernel(&root)?;
         self.arrange(&root, &release)?;
@@ -144,6 +148,50 @@ impl Builder<'_> {
         package_versions(&root.join("var/cache/apt/archives"))
     }
 
+    /// Unpacks a kernel's package that lies in a file.
+    fn unpack_kernel(
+        &self,
+        root: &Path,
+        kernel: &KernelFile,
+    ) -> Result<PackageVersion, BuildError> {
+        let mut ask = tool_command("dpkg-deb");
+        ask.args(["--show", "--showformat=${Package}\n${Version}\n${Architecture}\n"]);
+        ask.arg(&kernel.path);
+        let mut said = Vec::new();
+        let mut on_line = |line: &str| said.push(line.to_owned());
+        tool::run(ask, &mut on_line, self.cancel).map_err(BuildError::tool)?;
+        let [name, version, arch] = said.as_slice() else {
+            return Err(BuildError::OtherKernel {
+                path: kernel.path.clone(),
+                says: format!("that it is {}", said.join(", ")),
+            });
+        };
+        if arch != debian_arch(self.recipe.arch) {
+            let says = format!("that it is for {arch}, not {}", debian_arch(self.recipe.arch));
+            return Err(BuildError::OtherKernel { path: kernel.path.clone(), says });
+        }
+        // Beside the root, whose /lib may be a link that an archive's folder replaces.
+        let beside = self.folder.join("kernel");
+        let mut unpack = tool_command("dpkg-deb");
+        unpack.arg("--extract").arg(&kernel.path).arg(&beside);
+        tool::run(unpack, &mut |_| (), self.cancel).map_err(BuildError::tool)?;
+        for (from, to) in
+            [("boot", "boot"), ("lib/modules", "lib/modules"), ("usr/lib/modules", "lib/modules")]
+        {
+            let (from, to) = (beside.join(from), root.join(to));
+            if !from.is_dir() {
+                continue;
+            }
+            fs::create_dir_all(&to).map_err(write_error(&to))?;
+            for name in names(&from)? {
+                let to = to.join(&name);
+                fs::rename(from.join(&name), &to).map_err(write_error(&to))?;
+            }
+        }
+        remove_folder(&beside)?;
+        Ok(PackageVersion { name: name.clone(), version: version.clone() })
+    }
+
     /// Moves the kernel out and returns its release.
     fn take_kernel(&self, root: &Path) -> Result<String, BuildError> {
         let boot = root.join("boot");
@@ -182,8 +230,13 @@ impl Builder<'_> {
         let is_busybox = |path: &&String| path.ends_with("bin/busybox");
         let busybox = self.recipe.seed.iter().find(is_busybox);
         archive.link("bin/busybox", &format!("/seed/{}", busybox.map_or("", String::as_str)));
-        archive.file("init", 0o755, self.recipe.initrd_init.as_bytes());
-        for name in &self.recipe.initrd_modules {
+        let built_in = built_in_modules(&root.join("lib/modules").join(release))?;
+        let loaded = self.recipe.initrd_modules.iter().filter(|name| !built_in.contains(*name));
+        let loaded: Vec<&String> = loaded.collect();
+        let names = loaded.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" ");
+        let init = self.recipe.initrd_init.replace("@MODULES@", &names);
+        archive.file("init", 0o755, init.as_bytes());
+        for name in loaded {
             let path = find_module(&modules, name)?.ok_or_else(|| BuildError::NoModule {
                 module: name.clone(),
                 release: release.to_owned(),
@@ -454,6 +507,18 @@ fn index_modules(release: &Path) -> Result<(), BuildError> {
         fs::write(&path, text).map_err(write_error(&path))?;
     }
     Ok(())
+}
+
+/// Names of the modules that are part of the kernel, `_` for `-`.
+///
+/// Source: `modules.builtin`, Documentation/kbuild/kbuild.rst.
+fn built_in_modules(release: &Path) -> Result<BTreeSet<String>, BuildError> {
+    let path = release.join("modules.builtin");
+    let text = match fs::read_to_string(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        other => other.map_err(read_error(&path))?,
+    };
+    Ok(text.lines().map(modules::name).collect())
 }
 
 fn find_module(folder: &Path, name: &str) -> Result<Option<PathBuf>, BuildError> {

@@ -50,7 +50,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use vmconfig::Arch;
 
 use crate::cancel::CANCEL_CHECK;
 use crate::{Cancel, Cancelled};
@@ -60,7 +59,10 @@ use tool::ToolError;
 pub use build::MIRROR_VARIABLE;
 pub use cpio::Archive;
 pub use own::{OwnImage, OwnImageError, check_own};
-pub use recipe::{BUILTIN, BUILTINS, HOSTS, Recipe, RecipeArchive, RecipeError, RecipeFile};
+pub use recipe::{
+    BUILTIN, BUILTINS, HOSTS, KernelFile, Recipe, RecipeArchive, RecipeError, RecipeFile,
+    kernel_path,
+};
 
 const KERNEL: &str = "vmlinuz";
 const INITRD: &str = "initrd.cpio";
@@ -248,6 +250,14 @@ pub enum BuildError {
         /// The kernel's release.
         release: String,
     },
+    /// The file of a kernel's package holds something else.
+    #[error("{path:?} says {says}: give a linux-image package for the image's architecture")]
+    OtherKernel {
+        /// The file.
+        path: PathBuf,
+        /// What its control file says.
+        says: String,
+    },
     /// A program failed.
     #[error("{0}")]
     Tool(String),
@@ -282,6 +292,7 @@ impl BuildError {
                 let package = match program.as_str() {
                     "mke2fs" | "debugfs" => "e2fsprogs",
                     "ldconfig" => "libc-bin",
+                    "dpkg-deb" => "dpkg",
                     other => other,
                 };
                 Self::MissingTool { install: format!("apt-get install {package}"), program }
@@ -350,30 +361,18 @@ fn images_dir(cache: &Path) -> PathBuf {
     cache.join("images")
 }
 
-/// An image's name with its architecture, where that is not x86-64.
-#[must_use]
-pub fn shown_name(name: &str, arch: Arch) -> String {
-    match arch {
-        Arch::X86_64 => name.to_owned(),
-        Arch::Aarch64 => format!("{name}-{arch}"),
-    }
-}
-
 fn folder_name(recipe: &Recipe) -> String {
-    let name = shown_name(&recipe.name, recipe.arch);
-    format!("{name}-{}", &recipe.hash()[..SHORT_HASH])
+    format!("{}-{}", recipe.shown_name(), &recipe.hash()[..SHORT_HASH])
 }
 
 /// The recipe that an image's name with its architecture means:
-/// `debian-12-aarch64`, with or without `builtin:`.
+/// `debian-12-aarch64`, `debian-12-aarch64+KERNEL`, with or without `builtin:`.
+/// The file of a kernel is looked up from the current folder.
 ///
 /// # Errors
-/// [`RecipeError::UnknownName`], if there is none of that name.
+/// As [`Recipe::builtin_from`].
 pub fn recipe(shown: &str) -> Result<Recipe, RecipeError> {
-    let name = shown.strip_prefix("builtin:").unwrap_or(shown);
-    let mut all = Recipe::all().into_iter();
-    all.find(|recipe| shown_name(&recipe.name, recipe.arch) == name)
-        .ok_or_else(|| RecipeError::UnknownName { name: name.to_owned() })
+    Recipe::by_shown_name(shown.strip_prefix("builtin:").unwrap_or(shown))
 }
 
 /// The image of `recipe`, if it is in the cache.
@@ -596,13 +595,20 @@ fn list_in(cache: &Path) -> Result<Vec<Listed>, CacheError> {
             continue;
         };
         let manifest = if unfinished.is_some() { None } else { read_manifest(&folder) };
+        // Of which file a kernel came is not known here.
+        let is_current = |name: &str| {
+            current.iter().any(|known| known == file_name)
+                || kernel_path(name).is_some()
+                || recipe(name).is_ok_and(|recipe| folder_name(&recipe) == file_name)
+        };
+        let current = unfinished.is_none() && is_current(name);
         listed.push(Listed {
             name: name.to_owned(),
             short_hash: short_hash.to_owned(),
             size_bytes: size_on_disk(&folder),
             built_unix_s: manifest.as_ref().map(|manifest| manifest.built_unix_s),
             complete: manifest.is_some(),
-            current: unfinished.is_none() && current.iter().any(|name| name == file_name),
+            current,
             folder,
         });
     }

@@ -2,8 +2,13 @@
 //! in its [`Recipe`], and the recipe's hash is the image's key in the cache.
 
 mod host;
+mod kernel;
+
+use std::path::{Path, PathBuf};
 
 use vmconfig::Arch;
+
+pub use kernel::{KernelFile, kernel_path};
 
 /// Changed whenever the *builder* makes something else of the same recipe.
 const BUILDER: &str = "3";
@@ -44,7 +49,8 @@ pub struct Recipe {
     pub module_folders: Vec<String>,
     /// Modules that the first stage loads, in this order.
     pub initrd_modules: Vec<String>,
-    /// The first stage's script.
+    /// The first stage's script; `@MODULES@` stands for those of the modules that
+    /// the kernel does not have built in.
     pub initrd_init: String,
     /// Files of the root that also lie in the initial RAM disk, since every
     /// boot reads them.
@@ -60,6 +66,8 @@ pub struct Recipe {
     pub archives: Vec<RecipeArchive>,
     /// Parameters on the kernel's command line.
     pub cmdline: Vec<String>,
+    /// The kernel's package, where it is no package of the suite.
+    pub kernel: Option<KernelFile>,
 }
 
 /// A file that a recipe adds to the image.
@@ -91,6 +99,22 @@ pub enum RecipeError {
         /// The name asked for.
         name: String,
     },
+    /// What stands behind the `+` is no kernel.
+    #[error(
+        "{kernel:?} is no kernel: behind the + of an image's name stands a package of Debian's, as in builtin:debian-12+linux-image-amd64 or builtin:debian-12+linux-image-NAME=VERSION, or the path of a package's file, builtin:debian-12+FILE.deb"
+    )]
+    NotAKernel {
+        /// What was written.
+        kernel: String,
+    },
+    /// The file of a kernel's package can't be used.
+    #[error("Cannot take the kernel {path:?}: {why}; give the path of a linux-image package")]
+    KernelFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// No such image of an emulated host.
     #[error(
         "No image of an emulated host is named {name:?}; there are {}",
@@ -107,29 +131,88 @@ fn names() -> String {
 }
 
 impl Recipe {
-    /// The recipe of a builtin image; `name` without `builtin:`.
+    /// The recipe of a builtin image; `name` without `builtin:`. The file of a
+    /// kernel is looked up from the current folder.
     ///
     /// # Errors
-    /// [`RecipeError::UnknownName`], if there is none of that name.
+    /// As [`Recipe::builtin_from`].
     pub fn builtin(name: &str, arch: Arch) -> Result<Self, RecipeError> {
-        match name {
-            BUILTIN => Ok(debian_12(arch)),
-            FULL => Ok(debian_12_full(arch)),
-            NEWER => Ok(debian_13(arch)),
-            _ => Err(RecipeError::UnknownName { name: name.to_owned() }),
+        Self::builtin_from(name, Path::new(""), arch)
+    }
+
+    /// The recipe of a builtin image; `name` without `builtin:`, with another
+    /// kernel behind a `+`, whose file is looked up from `folder`.
+    ///
+    /// # Errors
+    /// [`RecipeError::UnknownName`], if there is none of that name;
+    /// [`RecipeError::NotAKernel`] and [`RecipeError::KernelFile`].
+    pub fn builtin_from(name: &str, folder: &Path, arch: Arch) -> Result<Self, RecipeError> {
+        let (name, kernel) = kernel::split(name);
+        let recipe = match name {
+            BUILTIN => debian_12(arch),
+            FULL => debian_12_full(arch),
+            NEWER => debian_13(arch),
+            _ => return Err(RecipeError::UnknownName { name: name.to_owned() }),
+        };
+        match kernel {
+            Some(kernel) => recipe.with_kernel(kernel, folder),
+            None => Ok(recipe),
         }
     }
 
-    /// The recipe of an emulated host's image, by a name of [`HOSTS`].
+    /// Its name with its architecture, where that is not x86-64: of arm64
+    /// `debian-12-aarch64`, `debian-12-aarch64+KERNEL`.
+    #[must_use]
+    pub fn shown_name(&self) -> String {
+        match self.arch {
+            Arch::X86_64 => self.name.clone(),
+            Arch::Aarch64 => match kernel::split(&self.name) {
+                (name, Some(kernel)) => format!("{name}-{}+{kernel}", self.arch),
+                (name, None) => format!("{name}-{}", self.arch),
+            },
+        }
+    }
+
+    /// The tag of a container image of it: the name and the first digits of the
+    /// hash, in the characters that tags have.
+    ///
+    /// Source: OCI Distribution Specification, "Pulling manifests".
+    #[must_use]
+    pub fn tag(&self) -> String {
+        let of_tags = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+        let name = self.shown_name().replace(|c| !of_tags(c), "-");
+        // A tag has at most 128 characters, all of them ASCII.
+        format!("{}-{}", &name[..name.len().min(115)], &self.hash()[..12])
+    }
+
+    /// The recipe whose [`Recipe::shown_name`] is `shown`.
+    pub(super) fn by_shown_name(shown: &str) -> Result<Self, RecipeError> {
+        let (name, kernel) = kernel::split(shown);
+        let known = Self::all().into_iter().find(|recipe| recipe.shown_name() == name);
+        let recipe = known.ok_or_else(|| RecipeError::UnknownName { name: name.to_owned() })?;
+        match kernel {
+            Some(kernel) => recipe.with_kernel(kernel, Path::new("")),
+            None => Ok(recipe),
+        }
+    }
+
+    /// The recipe of an emulated host's image, by a name of [`HOSTS`], with
+    /// another kernel behind a `+`.
     ///
     /// # Errors
-    /// [`RecipeError::UnknownHost`], if there is none of that name.
+    /// [`RecipeError::UnknownHost`], if there is none of that name;
+    /// [`RecipeError::NotAKernel`] and [`RecipeError::KernelFile`].
     pub fn host(name: &str, arch: Arch) -> Result<Self, RecipeError> {
-        HOSTS
+        let (name, kernel) = kernel::split(name);
+        let recipe = HOSTS
             .iter()
             .find(|(host, ..)| *host == name)
             .map(|(name, suite, _)| host::debian(name, suite, arch))
-            .ok_or_else(|| RecipeError::UnknownHost { name: name.to_owned() })
+            .ok_or_else(|| RecipeError::UnknownHost { name: name.to_owned() })?;
+        match kernel {
+            Some(kernel) => recipe.with_kernel(kernel, Path::new("")),
+            None => Ok(recipe),
+        }
     }
 
     /// The recipes of all builtin images, those of emulated hosts included.
@@ -175,6 +258,9 @@ impl Recipe {
             list(std::slice::from_ref(&archive.path));
             list(&archive.left_out);
         }
+        if let Some(kernel) = &self.kernel {
+            list(std::slice::from_ref(&kernel.hash));
+        }
         for file in &self.files {
             list(&[file.path.clone(), format!("{:o}", file.mode), file.text.clone()]);
         }
@@ -218,11 +304,6 @@ const NOT_FOR_GUESTS: &str = "boot/* etc/apt etc/resolv.conf etc/hostname etc/fs
 /// What only compiling needs.
 const NOT_WITHOUT_COMPILER: &str = "usr/include usr/share/perl usr/share/perl5 \
     usr/lib/@LIBRARIES@/perl usr/lib/@LIBRARIES@/perl-base usr/bin/perl*";
-
-/// The first stage's script, which loads these modules.
-fn initrd_init(modules: &[String]) -> String {
-    include_str!("files/initrd-init").replace("@MODULES@", &modules.join(" "))
-}
 
 fn debian_12(arch: Arch) -> Recipe {
     // virtio_console comes last: the agent's port is the first thing that the
@@ -270,7 +351,7 @@ fn debian_12(arch: Arch) -> Recipe {
              net/802 net/8021q net/bridge net/core net/ipv4 net/ipv6 net/llc net/netfilter \
              net/packet net/sched net/tls net/vmw_vsock",
         ),
-        initrd_init: initrd_init(&initrd_modules),
+        initrd_init: include_str!("files/initrd-init").to_owned(),
         initrd_modules,
         seed: in_folders(seed),
         applets: words(
@@ -296,6 +377,7 @@ fn debian_12(arch: Arch) -> Recipe {
         // Every parameter's reason and effect stands in the documentation of
         // the module `image`.
         cmdline: words(&format!("console={console} quiet panic=-1 cryptomgr.notests")),
+        kernel: None,
     }
 }
 
@@ -351,7 +433,6 @@ fn debian_13(arch: Arch) -> Recipe {
         suite: "trixie".to_owned(),
         packages,
         left_out,
-        initrd_init: initrd_init(&initrd_modules),
         initrd_modules,
         seed: older.seed.into_iter().map(merged).collect(),
         files,
@@ -395,6 +476,7 @@ mod tests {
             |r| r.folders.push("hello".into()),
             |r| r.cmdline.push("hello".into()),
             |r| r.archives[0].path.push('x'),
+            |r| r.kernel = Some(KernelFile { path: "x".into(), hash: "x".into() }),
             |r| r.archives[0].left_out.push("hello".into()),
             // The same words, moved over a border between two lists.
             |r| {

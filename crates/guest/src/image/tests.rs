@@ -1,5 +1,7 @@
 //! Tests of the image cache.
 
+use vmconfig::Arch;
+
 use super::*;
 
 fn put_image(cache: &Path, recipe: &Recipe) -> PathBuf {

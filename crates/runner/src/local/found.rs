@@ -49,8 +49,9 @@ const PROPERTIES: &[&str] = &[
 /// Host settings that decide what a halt and an interrupt cost.
 const HOST: &[&str] = &["halt_poll_ns", "avic", "enable_apicv"];
 
-/// What the guest itself says, by name and file.
+/// What the guest itself says, by name and file below /sys.
 const GUEST: &[(&str, &str)] = &[
+    ("kernel", "../proc/sys/kernel/osrelease"),
     ("clocksource", "devices/system/clocksource/clocksource0/current_clocksource"),
     ("cpuidle_driver", "devices/system/cpu/cpuidle/current_driver"),
     ("cpuidle_governor", "devices/system/cpu/cpuidle/current_governor"),

@@ -35,8 +35,7 @@ impl StudyImages {
     /// Reads them; what can't go over is an error.
     pub(crate) fn of(written: &StudyText, study: &Study) -> anyhow::Result<Self> {
         let mut images = Vec::new();
-        for image in freeze::images(study) {
-            let ImagePatch::File(path) = image else { continue };
+        for path in image_files(study) {
             if path.is_absolute() {
                 continue;
             }
@@ -80,14 +79,13 @@ impl StudyImages {
 pub(crate) fn bring_images(
     session: &SshSession,
     study: &Study,
+    folder: &Path,
     arch: Arch,
     patience: Patience<'_>,
 ) -> anyhow::Result<()> {
-    for name in builtin_images(study) {
-        let Some(built) = Recipe::builtin(&name, arch).ok().and_then(|recipe| image::find(&recipe))
-        else {
-            continue;
-        };
+    for recipe in builtin_images(study, folder, arch)? {
+        let Some(built) = image::find(&recipe) else { continue };
+        let name = recipe.shown_name();
         let folder = built.folder.file_name().unwrap_or_default().to_string_lossy();
         let images = format!("{}/{IMAGES}", session.cache_home());
         let there = format!("{images}/{folder}");
@@ -110,8 +108,27 @@ pub(crate) fn bring_images(
     Ok(())
 }
 
-/// Names of the built images that a study boots, and that the trial of KVM does.
-pub(super) fn builtin_images(study: &Study) -> Vec<String> {
+/// The files that the images of a study are made of, as it names them: disk images,
+/// and packages with a kernel.
+pub(super) fn image_files(study: &Study) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = freeze::images(study)
+        .into_iter()
+        .filter_map(|image| match image {
+            ImagePatch::File(path) => Some(path),
+            ImagePatch::Builtin(name) => image::kernel_path(&name).map(Path::to_owned),
+        })
+        .collect();
+    files.sort();
+    files.dedup();
+    files
+}
+
+/// The built images that a study in `folder` boots, and that the trial of KVM does.
+pub(super) fn builtin_images(
+    study: &Study,
+    folder: &Path,
+    arch: Arch,
+) -> anyhow::Result<Vec<Recipe>> {
     let mut names: Vec<String> = freeze::images(study)
         .into_iter()
         .filter_map(|image| match image {
@@ -126,5 +143,8 @@ pub(super) fn builtin_images(study: &Study) -> Vec<String> {
     }
     names.sort();
     names.dedup();
-    names
+    Ok(names
+        .iter()
+        .map(|name| Recipe::builtin_from(name, folder, arch))
+        .collect::<Result<_, _>>()?)
 }

@@ -11,7 +11,6 @@ use anyhow::{Context, anyhow, bail};
 use guest::image::{self, GuestImage, Recipe};
 use guest::qemu::find_qemu;
 use replica::{Programs, Repeatable, RunningRepeatable};
-use runner::freeze;
 use runner::study::Study;
 use vmconfig::Arch;
 
@@ -48,7 +47,7 @@ pub(super) fn talk<'i>(
         bail!("--deterministic has x86_64 hosts only, and {} is for {other}", written.file);
     }
     let asked = asked(written, &study, budget, run);
-    let images = super::files::builtin_images(&study);
+    let images = super::files::builtin_images(&study, &written.folder, Arch::X86_64)?;
     start(on, &images, &asked, &beside(written, &study)?, interrupts)
 }
 
@@ -69,7 +68,7 @@ pub(super) fn calibration(
 /// Starts a host with guests' `images` in which the far side is asked `asked`.
 fn start<'i>(
     on: &OnArgs,
-    images: &[String],
+    images: &[Recipe],
     asked: &[u8],
     beside: &[(PathBuf, PathBuf)],
     interrupts: &'i Interrupts,
@@ -78,16 +77,13 @@ fn start<'i>(
     let vmlab = binary::choose(arch, on.remote_binary.as_deref())?;
     let probe = runner::probe::find(arch)?;
     let spinner = Spinner::start();
-    let built = |recipe: Recipe| -> anyhow::Result<GuestImage> {
+    let built = |recipe: &Recipe| -> anyhow::Result<GuestImage> {
         let mut observe = |step| spinner.say(&runner::machine::build_step(&recipe.name, &step));
-        image::build(&recipe, &mut observe, &interrupts.end)
+        image::build(recipe, &mut observe, &interrupts.end)
             .with_context(|| format!("Cannot build the image {}", recipe.name))
     };
-    let host = built(Recipe::host(IMAGE, arch)?)?;
-    let guests = images
-        .iter()
-        .map(|name| built(Recipe::builtin(name, arch)?))
-        .collect::<anyhow::Result<Vec<_>>>()?;
+    let host = built(&Recipe::host(IMAGE, arch)?)?;
+    let guests = images.iter().map(built).collect::<anyhow::Result<Vec<_>>>()?;
     spinner.say("starting the deterministic host");
     let repeatable = Repeatable {
         // Not one that only some machines have: counts are compared between them.
@@ -130,11 +126,10 @@ fn asked(written: &StudyText, study: &Study, budget: &BudgetArgs, run: bool) -> 
     frames
 }
 
-/// The disk images that lie beside the study.
+/// The disk images, and packages of kernels, that lie beside the study.
 fn beside(written: &StudyText, study: &Study) -> anyhow::Result<Vec<(PathBuf, PathBuf)>> {
     let mut beside = Vec::new();
-    for image in freeze::images(study) {
-        let vmconfig::ImagePatch::File(path) = image else { continue };
+    for path in super::files::image_files(study) {
         if !path.components().all(|part| matches!(part, Component::Normal(_))) {
             bail!(
                 "{}: the image {} does not lie below the study's folder, and the deterministic host has no other files: move it there",

@@ -143,6 +143,69 @@ fn arm64_guests_run_the_same_studies() {
     }
 }
 
+/// A kernel by name, and one by its package's file: Debian's own both, so that it is
+/// known what must boot.
+#[test]
+fn guests_boot_other_kernels() {
+    let Some(_turn) = needs(Tier::Full).pcpus(1).turn() else { return };
+    let named = "linux-image-amd64";
+    let asked = Command::new("apt-cache").args(["depends", named]).output();
+    let listed = asked.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let is_here = std::env::consts::ARCH == "x86_64";
+    let real = listed.ok().filter(|_| is_here).and_then(|listed| {
+        let mut lines = listed.lines();
+        let line = lines.find_map(|line| line.trim().strip_prefix("Depends: linux-image-6.1"))?;
+        Some(format!("linux-image-6.1{line}"))
+    });
+    let Some(real) = real else {
+        suite::skip("apt knows no kernel of Debian 12");
+        return;
+    };
+    let study = Study::new(
+        1,
+        "[[variant]]\nname = \"cloud\"\n\n\
+         [[variant]]\nname = \"named\"\nvm.image = \"builtin:debian-12+linux-image-amd64\"\n\n\
+         [[variant]]\nname = \"file\"\nvm.image = \"builtin:debian-12+kernels/one.deb\"\n\n\
+         [[workload]]\nrun = \"hackbench\"\nparams = { groups = 1, loops = 20 }\n",
+    );
+    let kernels = study.folder().join("kernels");
+    fs::create_dir(&kernels).unwrap();
+    // Not there yet: said by line, before anything is built or booted.
+    study.start().wait().is_error(&["study.toml:", "kernels/one.deb", "No such file"]);
+    let mut fetch = Command::new("apt-get");
+    fetch.args(["-qq", "-o", "APT::Sandbox::User=root", "download", &real]);
+    assert!(fetch.current_dir(&kernels).status().unwrap().success());
+    let fetched = fs::read_dir(&kernels).unwrap().next().unwrap().unwrap().path();
+    fs::rename(fetched, kernels.join("one.deb")).unwrap();
+
+    let said = study.start().wait();
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    let contents = assert_complete(&study.dir());
+    let release = real.trim_start_matches("linux-image-");
+    for result in results(&contents.events) {
+        assert!(result.outcome.is_completed(), "{result:#?}");
+        let kernel = &result.facts["guest.kernel"];
+        match result.trial.variant.as_str() {
+            "cloud" => assert!(kernel.ends_with("-cloud-amd64"), "{kernel}"),
+            _ => assert_eq!(kernel, release),
+        }
+    }
+    let listed = said_of_list();
+    assert!(listed.contains("debian-12+linux-image-amd64-"), "{listed}");
+    assert!(listed.contains("debian-12+one.deb-"), "{listed}");
+    said_rm("debian-12+one.deb");
+    assert!(!said_of_list().contains("debian-12+one.deb-"));
+}
+
+fn said_of_list() -> String {
+    let listed = vmlab(["image", "list"]).output().unwrap();
+    String::from_utf8(listed.stdout).unwrap()
+}
+
+fn said_rm(image: &str) {
+    said(&mut vmlab(["image", "rm", image])).has_code(0);
+}
+
 /// Its tools run, and it alone has the governor that polls: KVM's guests do, others say
 /// that they are not what was asked for.
 #[test]

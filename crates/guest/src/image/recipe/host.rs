@@ -75,7 +75,6 @@ pub(super) fn debian(name: &str, suite: &str, arch: Arch) -> Recipe {
         packages,
         left_out: words(&left_out.replace("@LIBRARIES@", libraries)),
         seed: words(busybox),
-        initrd_init: super::initrd_init(&initrd_modules),
         initrd_modules,
         applets,
         module_folders,
