@@ -28,7 +28,7 @@ use crate::plan::{
 use crate::shown;
 use crate::study::{
     LONGEST_LIMIT_S, Load, LoadPlacement, MeasuredPlacement, NetworkKind, NetworkPatch, RunsOn,
-    Stress, Study, StudyNetwork, StudyProblem, StudyWorkload,
+    Stress, Study, StudyNetwork, StudyProblem, StudyVariant, StudyWorkload,
 };
 use crate::thin::{self, Task};
 
@@ -231,7 +231,7 @@ struct Freezer<'a> {
 }
 
 impl Freezer<'_> {
-    fn variant(&mut self, variant: &crate::study::StudyVariant) -> Option<PlanVariant> {
+    fn variant(&mut self, variant: &StudyVariant) -> Option<PlanVariant> {
         // The A/A arm stands in the file under the name of its original.
         let written = variant.aa_of.as_ref().unwrap_or(&variant.name);
         let mut changes = self.changes(written, variant)?;
@@ -248,7 +248,7 @@ impl Freezer<'_> {
             let backgrounds = backgrounds.filter_map(|it| workload::find(&it.workload).ok());
             let entries = workloads.map(|workload| workload.entry).chain(backgrounds);
             self.programs(written, &variant.vm.image(), entries);
-            self.thin(written, &variant.vm.image(), &spec);
+            self.thin(written, variant, &spec);
         }
         let mut host_settings = host_settings::wishes_of(&spec);
         host_settings.extend(variant.host.clone());
@@ -264,12 +264,13 @@ impl Freezer<'_> {
                 None => summary,
             },
             host_settings,
+            params: variant.params.clone(),
             aa_of: variant.aa_of.clone(),
             on: variant.on,
             environment: self.machine.environment(variant.on, spec.accel),
             image: variant.vm.image().to_string(),
             network: self.network(written, &variant.network, &spec),
-            disk: self.disk(written, variant.on, &variant.disk, &spec),
+            disk: self.disk(written, variant, &spec),
             spec,
             further,
             left_out: variant.measured.left_out.clone().unwrap_or_default(),
@@ -278,7 +279,7 @@ impl Freezer<'_> {
     }
 
     /// What the variant changes of the base VM, on this host.
-    fn changes(&mut self, written: &str, variant: &crate::study::StudyVariant) -> Option<VmPatch> {
+    fn changes(&mut self, written: &str, variant: &StudyVariant) -> Option<VmPatch> {
         let Some(name) = &variant.builtin else { return Some(variant.changes.clone()) };
         let built = match variant.vm.topology() {
             Ok(topology) => builtin::variant(name, &self.machine.host, topology.vcpus())
@@ -365,7 +366,8 @@ impl Freezer<'_> {
 
     /// What the thin guest can't do, and what only it can, is known before anything
     /// boots.
-    fn thin(&mut self, written: &str, image: &ImagePatch, spec: &VmSpec) {
+    fn thin(&mut self, written: &str, variant: &StudyVariant, spec: &VmSpec) {
+        let image = &variant.vm.image();
         let line = self.study.line_of(written, "kernel");
         let is_thin = BuiltinKernel::is_thin(image);
         let facts = GuestFacts::alone(spec.vcpus(), spec.accel == Accel::Tcg);
@@ -374,7 +376,7 @@ impl Freezer<'_> {
             messages.push("kernel \"builtin:thin\" can't be had through libvirt".to_owned());
         }
         for workload in &self.study.workloads {
-            let Ok(params) = workload.entry.resolve(&workload.params) else { continue };
+            let Ok(params) = workload.resolve_with(&variant.params) else { continue };
             let label = &workload.label;
             let task = Task::of(&workload.entry.command(&params, &facts));
             let why = match task {
@@ -621,7 +623,7 @@ fn off_vm_pcpus<'a>(host: &Host, specs: impl Iterator<Item = &'a VmSpec>) -> Pcp
 }
 
 /// What the patches say, as `key = value` pairs on one line.
-fn summary(changes: &VmPatch, variant: &crate::study::StudyVariant) -> String {
+fn summary(changes: &VmPatch, variant: &StudyVariant) -> String {
     // TOML has no numbers as keys, which the pins of vCPUs are, and no null.
     let pairs = |prefix: &str, table: serde_json::Result<serde_json::Value>| {
         let table = without_nulls(table.expect("keys are words or numbers"));
@@ -635,6 +637,7 @@ fn summary(changes: &VmPatch, variant: &crate::study::StudyVariant) -> String {
         pairs("network.", serde_json::to_value(&variant.network)),
         pairs("disk.", serde_json::to_value(&variant.disk)),
         pairs("host.", serde_json::to_value(&variant.host)),
+        pairs("params.", serde_json::to_value(&variant.params)),
     ]
     .concat();
     if all.is_empty() { "as the base VM".to_owned() } else { all.join(", ") }

@@ -140,7 +140,9 @@ pub fn refusals(study: &Study, plan: &Plan) -> Vec<StudyProblem> {
         }
         let vcpus = plan.variants.first().map_or(1, |variant| variant.spec.vcpus());
         let guest = GuestFacts::alone(vcpus, facts.is_emulated);
-        if entry.scratch_mib(&params, &guest) > 0 {
+        let all = plan.variants.iter().filter_map(|variant| workload.resolve_in(variant).ok());
+        let all = all.map(|(_, params)| params).chain([params]);
+        if all.into_iter().any(|params| entry.scratch_mib(&params, &guest) > 0) {
             let message = "needs an empty disk, which instances of vmlab's do not have";
             say(line, format!("{label}: {} {message}", entry.name));
         }

@@ -25,6 +25,7 @@ use crate::kubevirt_facts::KubevirtFacts;
 use crate::limits::StabilityLimits;
 use crate::study::{
     Background, Load, RunsOn, StudyBudget, StudyClaim, StudyDisk, StudyNetwork, StudyPublished,
+    VariantParams, params_in,
 };
 
 /// Version of `plan.json`. A field may be added to it, with a default for the
@@ -204,6 +205,9 @@ pub struct PlanVariant {
     /// Host settings for its trials.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host_settings: BTreeMap<String, String>,
+    /// What it changes of the workloads' parameters, by label.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub params: VariantParams,
     /// How it is connected with the other VM, if a workload has two roles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<StudyNetwork>,
@@ -276,13 +280,32 @@ fn both_roles() -> UnderTest {
 }
 
 impl PlanWorkload {
-    /// The catalogue's row, and the parameters with their defaults.
+    /// The catalogue's row, and the parameters with their defaults, as the study gives
+    /// them to all variants.
     ///
     /// # Errors
     /// When a plan of another version names what this catalogue does not have.
     pub fn resolve(&self) -> Result<(&'static CatalogueEntry, Params), ResolveWorkloadError> {
+        self.resolve_with(&VariantParams::new())
+    }
+
+    /// The same as `variant` has them.
+    ///
+    /// # Errors
+    /// As [`PlanWorkload::resolve`].
+    pub fn resolve_in(
+        &self,
+        variant: &PlanVariant,
+    ) -> Result<(&'static CatalogueEntry, Params), ResolveWorkloadError> {
+        self.resolve_with(&variant.params)
+    }
+
+    fn resolve_with(
+        &self,
+        changes: &VariantParams,
+    ) -> Result<(&'static CatalogueEntry, Params), ResolveWorkloadError> {
         let entry = workload::find(&self.workload)?;
-        let params = entry.resolve(&self.params)?;
+        let params = entry.resolve(&params_in(&self.label, &self.params, changes))?;
         Ok((entry, params))
     }
 }

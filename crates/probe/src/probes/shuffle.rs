@@ -31,7 +31,7 @@ pub static PROBE: Probe = Probe {
             temporary files into an output, which is made durable, and the temporary files are \
             removed. Together they are as large as the input. The page cache can't know which \
             file is needed again: `hint` tells it. `dontneed` writes a temporary file out at once \
-            and gives its pages back (fdatasync, `POSIX_FADV_DONTNEED`); `noreuse` says that \
+            and gives its pages back as they have been read (fdatasync, `POSIX_FADV_DONTNEED`); `noreuse` says that \
             reading them does not make them worth keeping (`POSIX_FADV_NOREUSE`, Linux 6.3); \
             `dontcache` lets each request drop its own pages (`RWF_DONTCACHE`, Linux 6.14). \
             Without a hint a temporary file may be removed before it reached the disk. \
@@ -287,8 +287,8 @@ impl Spill {
             }
         }
         if hint == Hint::DontNeed {
+            // Only clean pages can be dropped.
             spill.file.file.sync_data().tried(spill.file.what("write"))?;
-            spill.advise(Advice::DontNeed, 0, None)?;
         }
         Ok(spill)
     }

@@ -8,15 +8,16 @@ use workload::GuestFacts;
 
 use super::Freezer;
 use crate::local::STORAGE_DAEMON;
-use crate::study::{DiskBacking, DiskWish, RunsOn, StudyBus, StudyDisk, StudyProblem, is_free};
+use crate::study::{
+    DiskBacking, DiskWish, RunsOn, StudyBus, StudyDisk, StudyProblem, StudyVariant, is_free,
+};
 
 impl Freezer<'_> {
     /// How the empty disks of a variant are made and attached, if they can be.
     pub(super) fn disk(
         &mut self,
         written: &str,
-        on: RunsOn,
-        changes: &StudyDisk,
+        variant: &StudyVariant,
         spec: &VmSpec,
     ) -> Option<StudyDisk> {
         let facts = GuestFacts::alone(spec.vcpus(), spec.accel == Accel::Tcg);
@@ -25,13 +26,13 @@ impl Freezer<'_> {
             .workloads
             .iter()
             .filter_map(|workload| {
-                let params = workload.entry.resolve(&workload.params).ok()?;
+                let params = workload.resolve_with(&variant.params).ok()?;
                 DiskWish::of(workload.entry, &params, &facts)
             })
             .collect();
         let most = wishes.iter().max_by_key(|wish| wish.count)?;
-        let mut disk = self.study.disk.overlay(changes);
-        let fault = if on == RunsOn::Host {
+        let mut disk = self.study.disk.overlay(&variant.disk);
+        let fault = if variant.on == RunsOn::Host {
             // Its stand-in is a file, whatever the VMs have.
             disk = StudyDisk { cache: disk.cache, ..StudyDisk::default() };
             let raw = wishes.iter().any(|wish| wish.raw > 0);

@@ -83,7 +83,8 @@ impl<'a> TrialParts<'a> {
         workload: &'a PlanWorkload,
     ) -> Result<Self, Failure> {
         let missing = |detail: String| Failure { kind: FailureKind::WorkloadMissing, detail };
-        let (entry, params) = workload.resolve().map_err(|error| missing(error.to_string()))?;
+        let (entry, params) =
+            workload.resolve_in(variant).map_err(|error| missing(error.to_string()))?;
         let background = match &workload.background {
             None => None,
             Some(background) => {

@@ -69,7 +69,8 @@ pub fn plan(
     for workload in &mut plan.workloads {
         // One run tells all of a boot that knows no noise but its own.
         (workload.invocations, workload.adapt) = (1, false);
-        let known = models::of_plan(workload, 1).map(|model| model.metrics).unwrap_or_default();
+        let models = plan.variants.iter().filter_map(|it| models::of_plan(workload, it).ok());
+        let known: Vec<_> = models.flat_map(|model| model.metrics).collect();
         let is_known = |metric: &Metric| known.iter().any(|(name, _)| *name == metric.name);
         if workload.of_several_vms.is_empty() {
             workload.metrics.retain(is_known);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use toml::{Table, Value};
 use workload::{CatalogueEntry, ParamValue, Params, UnderTest};
 
-use crate::plan::PlanWorkload;
+use crate::plan::{PlanVariant, PlanWorkload};
 use crate::study::StudyWorkload;
 
 /// How a metric comes from counts a second.
@@ -77,11 +77,14 @@ pub(super) fn of_study(workload: &StudyWorkload) -> Result<WorkloadModel, String
     of(workload.entry, &params, 1)
 }
 
-/// The model of a plan's workload in a guest of `vcpus`.
-pub(super) fn of_plan(workload: &PlanWorkload, vcpus: u32) -> Result<WorkloadModel, String> {
+/// The model of a plan's workload in a guest of a variant.
+pub(super) fn of_plan(
+    workload: &PlanWorkload,
+    variant: &PlanVariant,
+) -> Result<WorkloadModel, String> {
     alone(workload.under_test, workload.background.is_some())?;
-    let (entry, params) = workload.resolve().map_err(|error| error.to_string())?;
-    of(entry, &params, vcpus)
+    let (entry, params) = workload.resolve_in(variant).map_err(|error| error.to_string())?;
+    of(entry, &params, variant.spec.vcpus())
 }
 
 /// The model of the workload called `name`, as other VMs run it.

@@ -50,7 +50,7 @@ pub(super) fn of_cell(
     variant: &PlanVariant,
     workload: &PlanWorkload,
 ) -> Result<CellScenario, String> {
-    let model = models::of_plan(workload, variant.spec.vcpus())?;
+    let model = models::of_plan(workload, variant)?;
     let mut top = Table::new();
     insert(&mut top, "sim", sim::scenario::SCENARIO_FORMAT_VERSION as i64);
     let title = format!("{}: {}, {}, {}", plan.study, workload.label, load.name, variant.name);

@@ -19,7 +19,7 @@ use super::names::PublishableNames;
 use super::{
     AA_SUFFIX, Background, DEFAULT_BLOCKS, DEFAULT_BOOT_LIMIT_S, DEFAULT_MARGIN_PERCENT,
     LONGEST_LIMIT_S, Load, MeasuredVms, OtherVms, ParseStudyError, Places, Stress, Study,
-    StudyBudget, StudyProblem, StudyVariant, StudyWorkload, Until,
+    StudyBudget, StudyProblem, StudyVariant, StudyWorkload, Until, VariantParams, params_in,
 };
 
 pub(super) fn parse(file: &str, text: &str, scale: Option<&str>) -> Result<Study, ParseStudyError> {
@@ -92,6 +92,9 @@ impl Checker {
             );
         }
         let baseline = self.baseline(&parsed, &variants);
+        let several_vms = variants.iter().any(|variant| variant.measured.count() > 1);
+        let (workloads, later) = self.workloads(&parsed, several_vms);
+        self.variant_params(&parsed, &workloads, &later, &mut variants);
         if budget.aa_arm
             && let Some(original) = variants.iter().find(|variant| variant.name == baseline)
         {
@@ -102,8 +105,6 @@ impl Checker {
             variants.push(copy);
         }
         let loads = self.loads(&parsed);
-        let several_vms = variants.iter().any(|variant| variant.measured.count() > 1);
-        let (workloads, later) = self.workloads(&parsed, several_vms);
         let (host_settings, reload) = self.study_settings(&parsed.host);
         self.no_wishes(&[Key("peer"), Key("host")], &parsed.peer);
         let named = PublishableNames {
@@ -245,10 +246,59 @@ impl Checker {
                 network: table.network.clone(),
                 disk: table.disk.clone(),
                 host: self.host_settings(&at("host"), &table.host),
+                params: VariantParams::new(),
                 aa_of: None,
             });
         }
         variants
+    }
+
+    /// What the variants change of the workloads' parameters. It may not change which
+    /// metrics there are: what is compared is one thing.
+    fn variant_params(
+        &mut self,
+        parsed: &StudyFile,
+        workloads: &[StudyWorkload],
+        later: &[(String, String)],
+        variants: &mut [StudyVariant],
+    ) {
+        use PathStep::{Index, Key};
+        for (index, table) in parsed.variant.iter().enumerate() {
+            let name = table.name.as_ref().or(table.builtin.as_ref());
+            for (label, params) in &table.params {
+                let at = [Key("variant"), Index(index), Key("params"), Key(label)];
+                if later.iter().any(|(name, _)| name == label) {
+                    continue;
+                }
+                let Some(workload) = workloads.iter().find(|workload| workload.label == *label)
+                else {
+                    let labels = workloads.iter().map(|workload| workload.label.as_str());
+                    self.problem(&at, unknown("params", "workload", label, labels));
+                    continue;
+                };
+                let Some(changes) = self.params(&at, workload.entry, params) else { continue };
+                let changes = VariantParams::from([(label.clone(), changes)]);
+                let all = params_in(label, &workload.params, &changes);
+                match workload.entry.resolve(&all) {
+                    Err(error) => self.problem(&at, error.to_string()),
+                    Ok(all) => {
+                        let own = workload.entry.metrics(&all).map(|metric| metric.name);
+                        let base = workload.entry.resolve(&workload.params);
+                        let base = base.iter().flat_map(|base| workload.entry.metrics(base));
+                        if !own.eq(base.map(|metric| metric.name)) {
+                            let message = format!(
+                                "params.{label}: these change which metrics {} has, and then nothing can be compared: make a [[workload]] of its own",
+                                workload.entry.name
+                            );
+                            self.problem(&at, message);
+                        }
+                    }
+                }
+                for variant in variants.iter_mut().filter(|variant| Some(&variant.name) == name) {
+                    variant.params.extend(changes.clone());
+                }
+            }
+        }
     }
 
     fn baseline(&mut self, parsed: &StudyFile, variants: &[StudyVariant]) -> String {

@@ -102,6 +102,10 @@ pub(super) struct VariantTable {
     #[serde(default)]
     #[schemars(with = "schema::HostSettings")]
     pub(super) host: BTreeMap<String, toml::Value>,
+    /// By the workload's label.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, BTreeMap<String, ParamValue>>")]
+    pub(super) params: BTreeMap<String, BTreeMap<String, toml::Value>>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

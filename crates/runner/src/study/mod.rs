@@ -26,7 +26,7 @@ use record::Metric;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmconfig::{Arch, VmPatch};
-use workload::{CatalogueEntry, ParamValue, UnderTest};
+use workload::{CatalogueEntry, ParamError, ParamValue, Params, UnderTest};
 
 pub use disk::{DiskBacking, DiskDevices, Each, StudyBus, StudyDisk, StudyIothread};
 pub(crate) use disk::{DiskWish, is_free, serial};
@@ -174,8 +174,25 @@ pub struct StudyVariant {
     pub disk: StudyDisk,
     /// Host settings for its trials, by id.
     pub host: BTreeMap<String, String>,
+    /// What it changes of the workloads' parameters, by label.
+    pub params: VariantParams,
     /// The variant that this one repeats, for the A/A arm.
     pub aa_of: Option<String>,
+}
+
+/// What a variant changes of workloads' parameters, by the workloads' labels.
+pub type VariantParams = BTreeMap<String, BTreeMap<String, ParamValue>>;
+
+/// Parameters of the workload `label` as a variant has them.
+#[must_use]
+pub fn params_in(
+    label: &str,
+    params: &BTreeMap<String, ParamValue>,
+    changes: &VariantParams,
+) -> BTreeMap<String, ParamValue> {
+    let mut all = params.clone();
+    all.extend(changes.get(label).cloned().unwrap_or_default());
+    all
 }
 
 /// A host-load level: what else the host does during the trials.
@@ -306,6 +323,11 @@ impl StudyWorkload {
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
         self.over_vms(self.metrics_of_one_vm())
+    }
+
+    /// Its parameters with their defaults, as a variant with these changes has them.
+    pub(crate) fn resolve_with(&self, changes: &VariantParams) -> Result<Params, ParamError> {
+        self.entry.resolve(&params_in(&self.label, &self.params, changes))
     }
 
     /// The metrics that each VM has, the primary one first.

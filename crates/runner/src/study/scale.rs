@@ -50,6 +50,9 @@ pub(super) fn apply(study: &mut StudyFile, name: &str) -> Result<(), String> {
     let stays = |name: &String| !scale.without.contains(name);
     study.workload.retain(|table| stays(&label(table)));
     study.load.retain(|table| stays(&table.name));
+    for table in &mut study.variant {
+        table.params.retain(|label, _| stays(label));
+    }
     study.variant.retain(|table| variant(table).is_none_or(|name| stays(&name)));
     study.published.retain(|table| {
         let variants = table.variant.iter().chain(&table.than);

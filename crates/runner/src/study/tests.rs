@@ -223,6 +223,45 @@ fn a_size_changes_what_it_names() {
 }
 
 #[test]
+fn a_variant_changes_a_workloads_parameters() {
+    let smp = "name = \"smp\"\nvm.vcpus = 2\n";
+    let with = |params: &str| GOOD.replace(smp, &format!("{smp}{params}\n"));
+    let study = Study::parse("s.toml", &with("params.hb = { groups = 4, loops = 7 }")).unwrap();
+    let resolved = |variant: usize| {
+        let params = study.workloads[0].resolve_with(&study.variants[variant].params).unwrap();
+        let of = |name: &str| params.iter().find(|(known, _)| *known == name).unwrap().1.cloned();
+        [of("groups"), of("loops")]
+    };
+    assert_eq!(resolved(1), [4, 7].map(|value| Some(ParamValue::Int(value))));
+    // The study's own, and the catalogue's.
+    assert_eq!(resolved(0)[0], Some(ParamValue::Int(2)));
+    assert_eq!(resolved(0), resolved(2));
+    // Of one that is not run nothing is asked.
+    assert!(Study::parse("s.toml", &with("params.kernbench = { jobs = 3 }")).is_ok());
+    let line = GOOD.lines().position(|line| line == "vm.vcpus = 2").unwrap() + 2;
+    for (params, why) in [
+        ("params.hackbench = { groups = 4 }", "hackbench"),
+        ("params.hb = { grups = 4 }", "groups"),
+        ("params.hb = { groups = -1 }", "groups"),
+        ("params.hb = { groups = [1] }", "array"),
+    ] {
+        let said = Study::parse("s.toml", &with(params)).unwrap_err().to_string();
+        assert!(said.starts_with(&format!("s.toml:{line}: ")) && said.contains(why), "{said}");
+    }
+    // What is compared is one thing.
+    let text = with("params.hb = { test = 'udp_stream' }")
+        .replace("run = \"hackbench\"\nlabel", "run = \"probe-net\"\nlabel")
+        .replace("params = { groups = 2 }", "params = { test = 'tcp_rr' }");
+    let said = Study::parse("s.toml", &text).unwrap_err().to_string();
+    assert!(said.contains("change which metrics probe-net has"), "{said}");
+    // A size that leaves a workload out leaves its parameters out.
+    let text = with("params.hb = { groups = 4 }")
+        + "\n[[workload]]\nrun = \"cyclictest\"\n[scale.small]\nwithout = [\"hb\"]\n";
+    let small = Study::parse_scaled("s.toml", &text, "small").unwrap();
+    assert!(small.variants.iter().all(|variant| variant.params.is_empty()));
+}
+
+#[test]
 fn a_ratio_or_a_deviation_can_be_all_that_was_published() {
     let study = |published: &str| {
         let text = format!(

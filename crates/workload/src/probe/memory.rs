@@ -205,8 +205,8 @@ pub(crate) static SHUFFLE: CatalogueEntry = CatalogueEntry {
             "hint",
             &["none", "dontneed", "noreuse", "dontcache"],
             "none",
-            "What the kernel is told of temporary files: written out and dropped at once, \
-             not worth keeping once read (Linux 6.3), dropped by each request (Linux 6.14)",
+            "What the kernel is told of temporary files: written out at once and dropped \
+             when read, not worth keeping once read (Linux 6.3), dropped by each request (Linux 6.14)",
         ),
     ],
     metrics: &[
