@@ -230,22 +230,16 @@ impl Builder<'_> {
         let is_busybox = |path: &&String| path.ends_with("bin/busybox");
         let busybox = self.recipe.seed.iter().find(is_busybox);
         archive.link("bin/busybox", &format!("/seed/{}", busybox.map_or("", String::as_str)));
-        let built_in = built_in_modules(&root.join("lib/modules").join(release))?;
-        let loaded = self.recipe.initrd_modules.iter().filter(|name| !built_in.contains(*name));
-        let loaded: Vec<&String> = loaded.collect();
-        let names = loaded.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" ");
-        let init = self.recipe.initrd_init.replace("@MODULES@", &names);
+        let mut there = built_in_modules(&root.join("lib/modules").join(release))?;
+        let mut loaded = Vec::new();
+        for name in &self.recipe.initrd_modules {
+            add_module(&modules, name, &mut there, &mut loaded)?;
+        }
+        let names: Vec<&str> = loaded.iter().map(|(name, _)| name.as_str()).collect();
+        let init = self.recipe.initrd_init.replace("@MODULES@", &names.join(" "));
         archive.file("init", 0o755, init.as_bytes());
-        for name in loaded {
-            let path = find_module(&modules, name)?.ok_or_else(|| BuildError::NoModule {
-                module: name.clone(),
-                release: release.to_owned(),
-            })?;
-            archive.file(
-                &format!("lib/{name}.ko"),
-                0o644,
-                &fs::read(&path).map_err(read_error(&path))?,
-            );
+        for (name, content) in &loaded {
+            archive.file(&format!("lib/{name}.ko"), 0o644, content);
         }
         let initrd = self.folder.join(INITRD);
         fs::write(&initrd, archive.finish()).map_err(write_error(&initrd))
@@ -519,6 +513,40 @@ fn built_in_modules(release: &Path) -> Result<BTreeSet<String>, BuildError> {
         other => other.map_err(read_error(&path))?,
     };
     Ok(text.lines().map(modules::name).collect())
+}
+
+/// Adds a module to those that are loaded, behind those that it needs, unless it is
+/// there: built in, or added before.
+fn add_module(
+    modules: &Path,
+    name: &str,
+    there: &mut BTreeSet<String>,
+    loaded: &mut Vec<(String, Vec<u8>)>,
+) -> Result<(), BuildError> {
+    if !there.insert(name.to_owned()) {
+        return Ok(());
+    }
+    let path = find_module(modules, name)?.ok_or_else(|| {
+        let release = modules.parent().and_then(Path::file_name).unwrap_or_default();
+        let release = release.to_string_lossy().into_owned();
+        BuildError::NoModule { module: name.to_owned(), release }
+    })?;
+    let content = fs::read(&path).map_err(read_error(&path))?;
+    let module = Module::read(&content);
+    // An algorithm is in the module of that name, or in the one that runs everywhere:
+    // ext4 asks for crc32c before it, and crc32c_generic has it.
+    for name in module.before {
+        for name in [format!("{name}_generic"), name].map(|name| name.replace('-', "_")) {
+            if find_module(modules, &name)?.is_some() {
+                add_module(modules, &name, there, loaded)?;
+            }
+        }
+    }
+    for needed in module.depends {
+        add_module(modules, &needed.replace('-', "_"), there, loaded)?;
+    }
+    loaded.push((name.to_owned(), content));
+    Ok(())
 }
 
 fn find_module(folder: &Path, name: &str) -> Result<Option<PathBuf>, BuildError> {

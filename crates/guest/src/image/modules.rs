@@ -14,6 +14,8 @@ use std::fmt::Write as _;
 pub(super) struct Module {
     /// Modules that must be loaded before it.
     pub(super) depends: Vec<String>,
+    /// What is to be loaded before it where it is there: modules, or algorithms.
+    pub(super) before: Vec<String>,
     /// Patterns of devices and names that ask for it.
     pub(super) aliases: Vec<String>,
 }
@@ -28,6 +30,9 @@ impl Module {
             if let Some(list) = text.strip_prefix("depends=") {
                 let names = list.split(',').filter(|name| !name.is_empty());
                 module.depends.extend(names.map(str::to_owned));
+            } else if let Some(soft) = text.strip_prefix("softdep=pre: ") {
+                let names = soft.split_whitespace().take_while(|word| *word != "post:");
+                module.before.extend(names.map(str::to_owned));
             } else if let Some(alias) = text.strip_prefix("alias=") {
                 module.aliases.push(alias.to_owned());
             }
@@ -100,6 +105,7 @@ mod tests {
         assert_eq!(net.depends, ["failover", "ring"]);
         let needs = |list: &[&str]| Module {
             depends: list.iter().map(|name| (*name).to_owned()).collect(),
+            before: Vec::new(),
             aliases: Vec::new(),
         };
         let modules = BTreeMap::from([

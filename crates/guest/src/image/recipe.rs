@@ -11,7 +11,7 @@ use vmconfig::Arch;
 pub use kernel::{KernelFile, kernel_path};
 
 /// Changed whenever the *builder* makes something else of the same recipe.
-const BUILDER: &str = "3";
+const BUILDER: &str = "4";
 
 /// The name of the image that a study gets without asking.
 pub const BUILTIN: &str = "debian-12";
@@ -47,7 +47,8 @@ pub struct Recipe {
     pub left_out: Vec<String>,
     /// Folders of kernel modules that stay, below `lib/modules/<release>/kernel`.
     pub module_folders: Vec<String>,
-    /// Modules that the first stage loads, in this order.
+    /// Modules that the first stage loads, in this order, each behind those that it
+    /// needs; what the kernel has built in is left out.
     pub initrd_modules: Vec<String>,
     /// The first stage's script; `@MODULES@` stands for those of the modules that
     /// the kernel does not have built in.
@@ -310,7 +311,7 @@ fn debian_12(arch: Arch) -> Recipe {
     // second stage looks for.
     let initrd_modules = words(
         "virtio virtio_ring virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci \
-         virtio_blk overlay virtio_console",
+         virtio_blk ext4 overlay virtio_console",
     );
     let debian = debian_arch(arch);
     let libraries = libraries(arch);
@@ -347,7 +348,8 @@ fn debian_12(arch: Arch) -> Recipe {
              drivers/acpi drivers/block drivers/char drivers/cpufreq drivers/cpuidle \
              drivers/misc/pvpanic drivers/firmware drivers/net drivers/nvdimm drivers/powercap \
              drivers/scsi drivers/ata drivers/uio drivers/vfio drivers/vhost drivers/virtio \
-             drivers/dax fs/btrfs fs/configfs fs/erofs fs/fuse fs/overlayfs fs/squashfs fs/xfs \
+             drivers/dax fs/btrfs fs/configfs fs/erofs fs/ext4 fs/fuse fs/jbd2 fs/mbcache.ko \
+             fs/mbcache.ko.xz fs/overlayfs fs/squashfs fs/xfs \
              net/802 net/8021q net/bridge net/core net/ipv4 net/ipv6 net/llc net/netfilter \
              net/packet net/sched net/tls net/vmw_vsock",
         ),
@@ -419,7 +421,7 @@ fn debian_13(arch: Arch) -> Recipe {
     packages.push("base-files".to_owned());
     let mut left_out = older.left_out;
     left_out.push("usr/lib/python3.13".to_owned());
-    let initrd_modules = words("virtio_blk overlay");
+    let initrd_modules = words("virtio_blk ext4 overlay");
     let merged = |path: String| match path.split_once('/') {
         Some(("bin" | "sbin" | "lib", _)) => format!("usr/{path}"),
         _ => path,

@@ -59,7 +59,7 @@ pub(super) fn debian(name: &str, suite: &str, arch: Arch) -> Recipe {
         // From Debian 13 on, /bin, /sbin and /lib are links, which this package
         // has, and the rest of virtio is part of the kernel.
         packages.push("base-files".to_owned());
-        ("usr/bin/busybox", words("virtio_blk overlay"))
+        ("usr/bin/busybox", words("virtio_blk ext4 overlay"))
     };
     let left_out = [NOT_FOR_GUESTS, NOT_WITHOUT_COMPILER, NOT_FOR_HOSTS].join(" ");
     let mut applets = guest.applets;

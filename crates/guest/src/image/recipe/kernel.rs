@@ -13,6 +13,10 @@ const PLUS: char = '+';
 /// How Debian's kernels are named: `linux-image-6.1.0-37-amd64`.
 const NAMED: &str = "linux-image-";
 
+/// What Debian's kernels depend on, with which coreutils and mount come: a package's
+/// file brings nothing along.
+const NEEDED: [&str; 3] = ["kmod", "linux-base", "initramfs-tools"];
+
 /// How every package's file begins (`deb(5)`).
 const DEB: &[u8] = b"!<arch>\ndebian-binary";
 
@@ -56,6 +60,7 @@ impl Recipe {
                 .map_err(|why| RecipeError::KernelFile { path: path.clone(), why })?;
             let shown = path.file_name().unwrap_or_default().to_string_lossy();
             self.name = format!("{}{PLUS}{shown}", self.name);
+            self.packages.extend(NEEDED.map(str::to_owned));
             self.kernel = Some(KernelFile { path, hash });
             return Ok(self);
         }
