@@ -104,7 +104,7 @@ pub(crate) mod will_it_scale;
 mod tests;
 
 use rayon::prelude::*;
-use record::{Better, Labels, LogValue, MetricKind, Name, Series};
+use record::{Better, Histogram, Labels, LogValue, MetricKind, Name, Series};
 
 use failure::Failure;
 pub(crate) use names::NameText;
@@ -182,12 +182,31 @@ pub struct Log {
     /// The lines that say that the run failed: what it has for values proves
     /// nothing.
     pub failed: Vec<Unread>,
+    /// The whole distributions behind its quantiles, of logs read for them
+    /// ([`read_whole`]): they are most of a log, and no value.
+    pub distributions: Vec<Distribution>,
+    /// Whether the tool's last words are there, of tools that have some of which
+    /// a reader knows: what is below could still have said that the run failed.
+    pub ended: bool,
+    /// Whether distributions are kept.
+    whole: bool,
     /// Labels that all further values get.
     labels: Labels,
     /// So many values are kept.
     room: usize,
     /// The first value that had to be left out.
     left_out: Option<Box<Unread>>,
+}
+
+/// How often each latency came, as a tool counts it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Distribution {
+    /// Its buckets, of the name of the metric whose values are its quantiles.
+    pub histogram: Histogram,
+    /// What tells it from others of that name.
+    pub labels: Labels,
+    /// The line that it begins in, from 1.
+    pub line: usize,
 }
 
 /// A line that could not be read, or that says that its run failed.
@@ -224,6 +243,9 @@ impl Log {
             values: Vec::new(),
             unread: Vec::new(),
             failed: Vec::new(),
+            distributions: Vec::new(),
+            ended: false,
+            whole: false,
             labels: Labels::default(),
             room: MAX_VALUES,
             left_out: None,
@@ -339,7 +361,7 @@ impl Log {
 
     /// What is read of lines behind those of this log.
     fn behind(&self) -> Self {
-        Self { room: self.room - self.values.len(), ..Self::new(self.tool) }
+        Self { room: self.room - self.values.len(), whole: self.whole, ..Self::new(self.tool) }
     }
 
     /// Makes room for so many more values. To grow again and again would copy all of them
@@ -373,6 +395,21 @@ impl Log {
         self.unread.append(&mut behind.unread);
         behind.failed.truncate(MAX_UNREAD.saturating_sub(self.failed.len()));
         self.failed.append(&mut behind.failed);
+        self.distributions.append(&mut behind.distributions);
+        self.ended |= behind.ended;
+    }
+
+    /// Whether distributions are kept, so that they are worth reading.
+    pub(crate) fn keeps_distributions(&self) -> bool {
+        self.whole
+    }
+
+    /// Notes a distribution with the labels that values get now, if they are kept.
+    pub(crate) fn distribution(&mut self, histogram: Histogram, line: usize) {
+        if self.whole {
+            let labels = self.labels.clone();
+            self.distributions.push(Distribution { histogram, labels, line });
+        }
     }
 
     /// Notes a line that could not be read.
@@ -513,6 +550,24 @@ pub fn read(text: &str, tool: Option<&Tool>) -> Vec<Log> {
     logs
 }
 
+/// As [`read`], of what one run of `tool` printed, with the distributions that it holds.
+#[must_use]
+pub fn read_whole(text: &str, tool: &Tool) -> Vec<Log> {
+    let text = text::as_shown(text);
+    let mut sections = Sections::new(&text, Some(tool));
+    let mut logs = Vec::new();
+    loop {
+        let batch = sections.next_batch(BATCH_BYTES);
+        if batch.is_empty() {
+            return logs;
+        }
+        logs.extend(batch.into_iter().filter_map(|section| {
+            let log = Log { whole: true, ..Log::new(section.tool.name) };
+            section.read_into(log)
+        }));
+    }
+}
+
 /// The lines of `text`, which is no log but what `tool` said beside one, that say that its
 /// run failed.
 #[must_use]
@@ -575,8 +630,14 @@ impl Log {
 
 impl Section<'_> {
     /// What its run printed, if anything of it is a result.
-    fn read(self) -> Option<Log> {
-        let mut log = self.begun.map_or_else(|| Log::new(self.tool.name), |begun| *begun);
+    fn read(mut self) -> Option<Log> {
+        let begun = self.begun.take();
+        let log = begun.map_or_else(|| Log::new(self.tool.name), |begun| *begun);
+        self.read_into(log)
+    }
+
+    /// As [`Section::read`], behind what `log` has.
+    fn read_into(self, mut log: Log) -> Option<Log> {
         log.read(self.tool, self.text);
         log.unread.extend(log.left_out.take().map(|unread| *unread));
         // Without a sign of its own, only what was read proves the tool.
