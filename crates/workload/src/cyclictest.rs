@@ -8,11 +8,11 @@
 use record::{Better, Histogram, LogValue, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
-use crate::logs::Log;
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput, Stream};
 use crate::pick::{line_of, one_whole_log, pick};
 use crate::roles::RoleCommands;
+use logs::Log;
 
 pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "cyclictest",

@@ -7,11 +7,11 @@ use std::fmt::Write as _;
 use record::{Better, Histogram, Labels, LogValue, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
-use crate::logs::Log;
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{line_of, one_log, one_whole_log};
 use crate::roles::{GuestStep, RAW_DISK, RoleCommands, SCRATCH};
+use logs::Log;
 
 const fn rate(name: &'static str, unit: &'static str, help: &'static str) -> MetricDef {
     MetricDef::new(name, unit, Better::Higher, MetricKind::Rate, help)

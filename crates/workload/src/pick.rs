@@ -3,8 +3,8 @@
 
 use record::LogValue;
 
-use crate::logs::{self, Log, Tool};
 use crate::parse::{CommandOutput, OutputLine, ParseError, ParsedOutput, Stream};
+use logs::{Log, Tool};
 
 /// A metric, and where a log has it.
 #[derive(Debug, Clone, Copy)]

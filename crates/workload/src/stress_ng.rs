@@ -5,11 +5,11 @@
 use record::{Better, LogValue, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
-use crate::logs::stress_ng::warnings;
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::one_log_of_either;
 use crate::roles::RoleCommands;
+use logs::stress_ng_warnings as warnings;
 
 pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "stress-ng",

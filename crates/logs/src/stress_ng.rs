@@ -101,7 +101,7 @@ fn is_failure(line: &str) -> bool {
 }
 
 /// What stress-ng warns of in `text`, line by line.
-pub(crate) fn warnings(text: &str) -> impl Iterator<Item = &str> {
+pub fn warnings(text: &str) -> impl Iterator<Item = &str> {
     let messages = Text::new(text).lines().map(message);
     messages.filter(|(_, level)| *level == Some("warn:")).map(|(body, _)| body.text)
 }

@@ -9,10 +9,10 @@
 //!
 //! # To add a tool
 //!
-//! One file, `logs/<tool>.rs`, with
+//! One file, `src/<tool>.rs`, with
 //!
 //! ```ignore
-//! pub(super) const TOOL: Tool = Tool {
+//! pub(crate) const TOOL: Tool = Tool {
 //!     name: "hackbench",
 //!     about: "rt-tests' hackbench and its ancestors",
 //!     signs: &[opens("Running in "), opens("Running with "), hint("Time:")],
@@ -66,39 +66,39 @@ mod sections;
 mod sign;
 mod text;
 
-pub(crate) mod ab;
-pub(crate) mod coremark;
-pub(crate) mod cyclictest;
-pub(crate) mod dbench;
-pub(crate) mod fio;
-pub(crate) mod go_bench;
-pub(crate) mod hackbench;
-pub(crate) mod hyperfine;
-pub(crate) mod interrupts;
-pub(crate) mod iozone;
-pub(crate) mod iperf;
-pub(crate) mod kernbench;
-pub(crate) mod lmbench;
-pub(crate) mod memtier;
-pub(crate) mod mpstat;
-pub(crate) mod netperf;
-pub(crate) mod npb;
-pub(crate) mod ntttcp;
-pub(crate) mod perf_bench;
-pub(crate) mod perf_stat;
-pub(crate) mod pgbench;
-pub(crate) mod redis_benchmark;
-pub(crate) mod schbench;
-pub(crate) mod sockperf;
-pub(crate) mod stream;
-pub(crate) mod stress_ng;
-pub(crate) mod sysbench;
-pub(crate) mod time;
-pub(crate) mod turbostat;
-pub(crate) mod unixbench;
-pub(crate) mod uperf;
-pub(crate) mod vmstat;
-pub(crate) mod will_it_scale;
+mod ab;
+mod coremark;
+mod cyclictest;
+mod dbench;
+mod fio;
+mod go_bench;
+mod hackbench;
+mod hyperfine;
+mod interrupts;
+mod iozone;
+mod iperf;
+mod kernbench;
+mod lmbench;
+mod memtier;
+mod mpstat;
+mod netperf;
+mod npb;
+mod ntttcp;
+mod perf_bench;
+mod perf_stat;
+mod pgbench;
+mod redis_benchmark;
+mod schbench;
+mod sockperf;
+mod stream;
+mod stress_ng;
+mod sysbench;
+mod time;
+mod turbostat;
+mod unixbench;
+mod uperf;
+mod vmstat;
+mod will_it_scale;
 
 #[cfg(test)]
 mod tests;
@@ -112,6 +112,7 @@ pub use parts::visit_parts;
 use section::Section;
 use sections::Sections;
 use sign::Sign;
+pub use stress_ng::warnings as stress_ng_warnings;
 pub(crate) use text::{Cut, Text, TextLine};
 
 /// Words or numbers of a line, of which the usual few need no allocation.
@@ -571,7 +572,7 @@ pub fn read_whole(text: &str, tool: &Tool) -> Vec<Log> {
 /// The lines of `text`, which is no log but what `tool` said beside one, that say that its
 /// run failed.
 #[must_use]
-pub(crate) fn failures(tool: &'static Tool, text: &str) -> Vec<Unread> {
+pub fn failures(tool: &'static Tool, text: &str) -> Vec<Unread> {
     let mut log = Log::new(tool.name);
     failure::find(tool, Text::new(text), &mut log);
     log.failed
