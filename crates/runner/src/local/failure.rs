@@ -1,7 +1,7 @@
 //! What fails in a guest, as records hold it.
 
 use guest::GuestFailure;
-use record::{Failure, FailureKind};
+use record::{Failure, FailureCause, FailureKind};
 
 /// A guest's failure as records hold it.
 pub(super) fn failure(error: GuestFailure) -> Failure {
@@ -22,5 +22,7 @@ pub(super) fn failure(error: GuestFailure) -> Failure {
     let detail = error.to_string();
     // Shown behind its kind, which is not said twice.
     let detail = detail.strip_prefix(&format!("{kind}: ")).unwrap_or(&detail).to_owned();
-    Failure { kind, detail }
+    // What QEMU prints is understood here, where it comes in.
+    let cause = FailureCause::of_refusal(&detail).filter(|_| kind == FailureKind::VmRefused);
+    Failure { cause, ..Failure::new(kind, detail) }
 }

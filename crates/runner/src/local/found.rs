@@ -138,7 +138,7 @@ fn guest_facts(said: &str) -> Facts {
 }
 
 fn not_as_claimed(detail: String) -> Failure {
-    Failure { kind: FailureKind::NotAsClaimed, detail }
+    Failure::new(FailureKind::NotAsClaimed, detail)
 }
 
 /// Hints that were asked for and that the guest did not get, or got unasked.
@@ -199,7 +199,7 @@ fn cpu_pm_before(spec: &VmSpec, printed: &str) -> Result<CpuPmFinding, Failure> 
         return Ok(CpuPmFinding::NotInForce { why });
     }
     match printed.lines().find(|line| line.contains(REFUSED)) {
-        Some(line) => Err(not_as_claimed(CpuPmDeviation::refused(line.trim()).to_string())),
+        Some(line) => Err(CpuPmDeviation::refused(line.trim()).failure()),
         None => Ok(CpuPmFinding::NotProven { why: "no run".to_owned() }),
     }
 }
@@ -228,7 +228,7 @@ pub(super) fn cpu_pm_after(
         let cause = why_halts_exit();
         let evidence =
             format!("{halts:.0} halt exits while the guest idled for {idle_s:.1} s{cause}");
-        return Err(not_as_claimed(CpuPmDeviation::Halts { evidence }.to_string()));
+        return Err(CpuPmDeviation::Halts { evidence }.failure());
     }
     if idle_s < SHOWS_IDLING_S {
         return not_proven("the guest never idled");
