@@ -79,17 +79,26 @@ pub enum FailureCause {
 }
 
 impl FailureCause {
-    /// The cause, of a QEMU that refused a VM, by what that printed.
+    /// The cause that a line tells which QEMU printed: of why it ended, or of what it went
+    /// on without.
+    ///
+    /// Source: QEMU `target/i386/kvm/kvm.c`, `system/vl.c`.
     #[must_use]
-    pub fn of_refusal(printed: &str) -> Option<Self> {
-        let option = ["cpu_pm", "cpu-pm", "overcommit"];
-        option.iter().any(|name| printed.contains(name)).then_some(Self::CpuPmRefusedByQemu)
+    pub fn said_by_qemu(line: &str) -> Option<Self> {
+        if line.contains("guest stopping CPU not supported") {
+            return Some(Self::CpuPmRefusedByKvm);
+        }
+        let option = ["cpu-pm", "overcommit"];
+        option.iter().any(|name| line.contains(name)).then_some(Self::CpuPmRefusedByQemu)
     }
 
     /// What journals without a cause say in words: written by versions before there was one.
     fn of_earlier(kind: FailureKind, detail: &str) -> Option<Self> {
         match kind {
-            FailureKind::VmRefused => Self::of_refusal(detail),
+            FailureKind::VmRefused => {
+                let own_words = || detail.contains("cpu_pm").then_some(Self::CpuPmRefusedByQemu);
+                detail.lines().find_map(Self::said_by_qemu).or_else(own_words)
+            }
             FailureKind::NotAsClaimed => {
                 let (_, evidence) = detail.split_once("cpu_pm is not in force: ")?;
                 let refused = evidence.starts_with("QEMU said ");

@@ -19,10 +19,16 @@ pub(super) fn failure(error: GuestFailure) -> Failure {
         GuestFailure::ProgramMissing { .. } => FailureKind::WorkloadMissing,
         GuestFailure::Cancelled(_) => FailureKind::Aborted,
     };
-    let detail = error.to_string();
-    // Shown behind its kind, which is not said twice.
-    let detail = detail.strip_prefix(&format!("{kind}: ")).unwrap_or(&detail).to_owned();
-    // What QEMU prints is understood here, where it comes in.
-    let cause = FailureCause::of_refusal(&detail).filter(|_| kind == FailureKind::VmRefused);
+    let (detail, cause) = match error {
+        // Shown behind its kind, which is not said twice.
+        GuestFailure::Died { detail } => (detail, None),
+        // What QEMU prints is understood here, where it comes in.
+        GuestFailure::Refused { .. } => {
+            let detail = error.to_string();
+            let cause = detail.lines().find_map(FailureCause::said_by_qemu);
+            (detail, cause)
+        }
+        error => (error.to_string(), None),
+    };
     Failure { cause, ..Failure::new(kind, detail) }
 }
