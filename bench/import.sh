@@ -4,4 +4,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 megabytes=${1:-100}
-cargo run --quiet --release -p workload --example import_bench "$megabytes"
+cargo run --quiet --release -p logs --example import_bench "$megabytes"

@@ -11,14 +11,14 @@ use regex_lite::Regex;
 /// A filter that can be asked about labels.
 #[derive(Debug, Clone)]
 pub struct Filter {
-    root: Node,
+    root: Expression,
 }
 
 #[derive(Debug, Clone)]
-enum Node {
-    All(Vec<Node>),
-    Any(Vec<Node>),
-    Not(Box<Node>),
+enum Expression {
+    All(Vec<Expression>),
+    Any(Vec<Expression>),
+    Not(Box<Expression>),
     Match { key: String, value: Pattern },
 }
 
@@ -72,7 +72,7 @@ impl Filter {
     }
 }
 
-impl Node {
+impl Expression {
     fn matches(&self, lookup: &Lookup<'_>) -> bool {
         match self {
             Self::All(parts) => parts.iter().all(|part| part.matches(lookup)),
@@ -198,16 +198,16 @@ impl Parser<'_> {
         Ok(Token::Regex(regex))
     }
 
-    fn any(&mut self) -> Result<Node, FilterError> {
+    fn any(&mut self) -> Result<Expression, FilterError> {
         let mut parts = vec![self.all()?];
         while matches!(self.peek(false)?, Token::Or) {
             self.token(false)?;
             parts.push(self.all()?);
         }
-        Ok(if parts.len() == 1 { parts.remove(0) } else { Node::Any(parts) })
+        Ok(if parts.len() == 1 { parts.remove(0) } else { Expression::Any(parts) })
     }
 
-    fn all(&mut self) -> Result<Node, FilterError> {
+    fn all(&mut self) -> Result<Expression, FilterError> {
         let mut parts = vec![self.one()?];
         loop {
             match self.peek(false)? {
@@ -217,10 +217,10 @@ impl Parser<'_> {
                 other => return Err(self.error(format!("unexpected {}", other.show()))),
             }
         }
-        Ok(if parts.len() == 1 { parts.remove(0) } else { Node::All(parts) })
+        Ok(if parts.len() == 1 { parts.remove(0) } else { Expression::All(parts) })
     }
 
-    fn one(&mut self) -> Result<Node, FilterError> {
+    fn one(&mut self) -> Result<Expression, FilterError> {
         let rest = &self.text[self.at..];
         let start = self.at + rest.len() - rest.trim_start().len();
         match self.token(false)? {
@@ -231,8 +231,8 @@ impl Parser<'_> {
                     _ => Err(self.error("missing \")\"")),
                 }
             }
-            Token::Operator('-') => Ok(Node::Not(Box::new(self.one()?))),
-            Token::Operator('*') => Ok(Node::All(Vec::new())),
+            Token::Operator('-') => Ok(Expression::Not(Box::new(self.one()?))),
+            Token::Operator('*') => Ok(Expression::All(Vec::new())),
             Token::Word(key) => {
                 if !matches!(self.token(false)?, Token::Operator(':')) {
                     self.at = start;
@@ -251,13 +251,13 @@ impl Parser<'_> {
         }
     }
 
-    fn values(&mut self, key: String) -> Result<Node, FilterError> {
+    fn values(&mut self, key: String) -> Result<Expression, FilterError> {
         let one = |value: Token, key: &str| match value {
             Token::Word(word) => {
-                Some(Node::Match { key: key.to_owned(), value: Pattern::Text(word) })
+                Some(Expression::Match { key: key.to_owned(), value: Pattern::Text(word) })
             }
             Token::Regex(regex) => {
-                Some(Node::Match { key: key.to_owned(), value: Pattern::Regex(regex) })
+                Some(Expression::Match { key: key.to_owned(), value: Pattern::Regex(regex) })
             }
             _ => None,
         };
@@ -270,7 +270,7 @@ impl Parser<'_> {
             let value = self.token(true)?;
             parts.push(one(value, &key).ok_or_else(|| self.error("expected a value"))?);
             match self.token(true)? {
-                Token::Operator(')') => return Ok(Node::Any(parts)),
+                Token::Operator(')') => return Ok(Expression::Any(parts)),
                 Token::Or => {}
                 _ => return Err(self.error("values in a list are separated by OR")),
             }

@@ -518,7 +518,7 @@ pub fn hours(path: &Path, metrics: &[StoredMetric<'_>]) -> Result<Vec<HostHours>
 }
 
 /// One VM's values of one reading.
-struct Row {
+struct VmReadings {
     vm: i64,
     unix_s: i64,
     since_boot_ms: i64,
@@ -558,7 +558,7 @@ fn try_hours(
     }
     // A VM is of one boot, so its readings are.
     let mut earlier: HashMap<(usize, i64), CountedValue> = HashMap::new();
-    let mut add = |row: &Row| {
+    let mut add = |row: &VmReadings| {
         let (vcpus, environment) = vms.get(&row.vm).copied().unwrap_or((1, None));
         for (at, counter, per) in &known {
             let Some(value) = row.values.get(counter) else { continue };
@@ -582,13 +582,17 @@ fn try_hours(
         ids.join(", ")
     ))?;
     let mut rows = values.query([])?;
-    let mut current: Option<(i64, Row)> = None;
+    let mut current: Option<(i64, VmReadings)> = None;
     while let Some(row) = rows.next()? {
         let (reading, vm): (i64, i64) = (row.get(0)?, row.get(1)?);
         let is_next = current.as_ref().is_none_or(|now| (now.0, now.1.vm) != (reading, vm));
         if is_next {
-            let new =
-                Row { vm, unix_s: row.get(2)?, since_boot_ms: row.get(3)?, values: HashMap::new() };
+            let new = VmReadings {
+                vm,
+                unix_s: row.get(2)?,
+                since_boot_ms: row.get(3)?,
+                values: HashMap::new(),
+            };
             if let Some((_, done)) = current.replace((reading, new)) {
                 add(&done);
             }

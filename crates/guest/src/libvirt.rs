@@ -276,7 +276,7 @@ impl Virsh {
         let asked = words.first().copied().unwrap_or_default().to_owned();
         let mut command = self.command();
         command.args(words).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = Running(command.spawn().map_err(not_run)?);
+        let mut child = VirshProcess(command.spawn().map_err(not_run)?);
         let answer = child.0.stdout.take().map(|from| read(from, ANSWER_BYTES + 1));
         let complaint = child.0.stderr.take().map(|from| read(from, COMPLAINT_BYTES));
         let ends = pidfd_open(Pid::from_child(&child.0), PidfdFlags::empty());
@@ -334,9 +334,9 @@ impl Virsh {
 }
 
 /// virsh, which does not outlive its caller's patience.
-struct Running(Child);
+struct VirshProcess(Child);
 
-impl Drop for Running {
+impl Drop for VirshProcess {
     fn drop(&mut self) {
         // It has ended by itself, mostly.
         let _ = self.0.kill();

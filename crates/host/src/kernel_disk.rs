@@ -81,23 +81,23 @@ pub enum KernelDiskError {
 
 /// A kind of disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Kind {
+struct KernelDiskKind {
     what: &'static str,
     modules: &'static [&'static str],
     instead: &'static str,
 }
 
-const NULL_BLK: Kind = Kind {
+const NULL_BLK: KernelDiskKind = KernelDiskKind {
     what: "null_blk",
     modules: &["null_blk"],
     instead: "install the package with all modules of this kernel, or write backing = \"brd\"",
 };
-const BRD: Kind = Kind {
+const BRD: KernelDiskKind = KernelDiskKind {
     what: "brd",
     modules: &["brd"],
     instead: "install the package with all modules of this kernel, or write backing = \"file\"",
 };
-const TARGET: Kind = Kind {
+const TARGET: KernelDiskKind = KernelDiskKind {
     what: "a target for vhost-scsi",
     modules: &["target_core_mod", "vhost_scsi"],
     instead: "install the package with all modules of this kernel, or write another bus",
@@ -241,7 +241,7 @@ impl KernelDisk {
     }
 
     fn made(
-        kind: Kind,
+        kind: KernelDiskKind,
         make: &str,
         words: &[String],
         owner: &Owner,
@@ -320,7 +320,7 @@ pub fn check_scsi_target() -> Result<(), KernelDiskError> {
     check_kind(TARGET)
 }
 
-fn check_kind(kind: Kind) -> Result<(), KernelDiskError> {
+fn check_kind(kind: KernelDiskKind) -> Result<(), KernelDiskError> {
     if !rustix::process::geteuid().is_root() {
         return Err(KernelDiskError::NotRoot { what: kind.what });
     }
@@ -481,7 +481,7 @@ mod tests {
 
     #[test]
     fn a_step_that_fails_is_told_and_ends_the_holder() {
-        let kind = Kind { what: "a test", modules: &[], instead: "" };
+        let kind = KernelDiskKind { what: "a test", modules: &[], instead: "" };
         let owner = owner();
         for (make, wanted) in [
             // Before and after there is something to undo.
@@ -500,7 +500,7 @@ mod tests {
     fn what_was_made_is_undone_when_the_pipe_ends() {
         let folder = tempfile::tempdir().expect("temp folder");
         let made = folder.path().join("made");
-        let kind = Kind { what: "a test", modules: &[], instead: "" };
+        let kind = KernelDiskKind { what: "a test", modules: &[], instead: "" };
         // It can't be undone at once, as a disk that is in use.
         let make =
             "undo() { [ -e \"$1.tried\" ] || { : >\"$1.tried\"; return 1; }; rm -f \"$path\"; }\n\

@@ -405,7 +405,7 @@ impl Sandbox {
         // With the sandbox, or by itself.
         let status = child.wait().map_err(gone)?;
         let wall = started.elapsed();
-        let kept = |thread: Option<JoinHandle<Kept>>| {
+        let kept = |thread: Option<JoinHandle<StreamEnds>>| {
             thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
         };
         let (stdout, stderr) = (kept(stdout), kept(stderr));
@@ -480,7 +480,7 @@ fn wait(
 
 /// What was read from a pipe.
 #[derive(Debug, Default)]
-struct Kept {
+struct StreamEnds {
     bytes: Vec<u8>,
     too_large: bool,
 }
@@ -490,9 +490,9 @@ fn keep(
     mut pipe: impl Read + Send + 'static,
     most: usize,
     reading: Sender<()>,
-) -> JoinHandle<Kept> {
+) -> JoinHandle<StreamEnds> {
     std::thread::spawn(move || {
-        let mut kept = Kept::default();
+        let mut kept = StreamEnds::default();
         // What can't be read any more has ended.
         let _ = (&mut pipe).take(most as u64).read_to_end(&mut kept.bytes);
         kept.too_large = io::copy(&mut pipe, &mut io::sink()).is_ok_and(|more| more > 0);

@@ -27,6 +27,59 @@ pub fn user_state_dir() -> Option<PathBuf> {
     Some(state?.join("vmlab"))
 }
 
+/// A file or folder that can't be made or read.
+#[derive(Debug, thiserror::Error)]
+#[error("Cannot {doing} {}", path.display())]
+pub struct FileError {
+    /// `make`, `read`...
+    pub doing: &'static str,
+    /// The file or folder.
+    pub path: PathBuf,
+    /// Why.
+    #[source]
+    pub source: io::Error,
+}
+
+impl FileError {
+    /// The error of doing so with `path`.
+    pub fn of(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self { doing, path, source }
+    }
+}
+
+/// Why a name, or none, means no one of what is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotOne {
+    /// None has that name.
+    Unknown(String),
+    /// There is none at all.
+    None,
+    /// No name was given, and there are several: their names.
+    Several(Vec<String>),
+}
+
+/// The one called `wanted`, or the only one if no name is given.
+///
+/// # Errors
+/// [`NotOne`].
+pub fn one_of<T>(
+    mut all: Vec<T>,
+    wanted: Option<&str>,
+    name: impl Fn(&T) -> &str,
+) -> Result<T, NotOne> {
+    match wanted {
+        Some(wanted) => all
+            .into_iter()
+            .find(|one| name(one) == wanted)
+            .ok_or_else(|| NotOne::Unknown(wanted.to_owned())),
+        None if all.len() > 1 => {
+            Err(NotOne::Several(all.iter().map(|one| name(one).to_owned()).collect()))
+        }
+        None => all.pop().ok_or(NotOne::None),
+    }
+}
+
 /// The folders below `root` in each of which a JSON file called `made` tells what it is, by
 /// name. One that is being made or removed at this moment has no such file, and is left out,
 /// as is one whose file is of another kind; without `root` there is none.

@@ -15,9 +15,9 @@ use rcgen::{
 };
 use serde_json::json;
 
-use crate::error::FileError;
 use crate::node::{NODE_ADDRESS, NODE_NAME, SERVICE_ADDRESS};
 use crate::store::write_private;
+use host::state_dir::FileError;
 
 /// The authority's certificate.
 pub(crate) const CA: &str = "ca.crt";

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::error::{DownError, FileError};
+use crate::error::DownError;
+use host::state_dir::FileError;
 
 const ROOT: &str = "/sys/fs/cgroup";
 /// The servers' own, beside the pods'.

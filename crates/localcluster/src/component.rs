@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::authority::{ACCOUNT_KEY, ACCOUNT_PUBLIC, CA, CA_KEY, FRONT_PROXY};
-use crate::error::FileError;
 use crate::node::{NODE_ADDRESS, NODE_NAME, PODS, SERVICES};
 use crate::probe::Probe;
 use crate::store::{CONTAINERD, Made};
+use host::state_dir::FileError;
 
 /// The image of a pod's sandbox, which is there from the beginning.
 pub(crate) const PAUSE_IMAGE: &str = "vmlab/pause:1";

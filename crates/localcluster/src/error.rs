@@ -1,30 +1,12 @@
 //! What can go wrong, and what to do next.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use host::owner::{EndOrphanError, OwnerError};
+use host::state_dir::{FileError, NotOne};
 
 use crate::state::ClusterState;
-
-/// A file or folder that can't be made or read.
-#[derive(Debug, thiserror::Error)]
-#[error("Cannot {doing} {path}")]
-pub struct FileError {
-    /// `make`, `read`...
-    pub doing: &'static str,
-    /// The file or folder.
-    pub path: PathBuf,
-    /// Why.
-    #[source]
-    pub source: io::Error,
-}
-
-impl FileError {
-    pub(crate) fn of(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self { doing, path: path.to_owned(), source }
-    }
-}
 
 /// Error type for [`crate::find`] and [`crate::list`].
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +29,16 @@ pub enum FindError {
     /// The folder can't be read.
     #[error(transparent)]
     Read(#[from] FileError),
+}
+
+impl From<NotOne> for FindError {
+    fn from(not_one: NotOne) -> Self {
+        match not_one {
+            NotOne::Unknown(name) => Self::Unknown { name },
+            NotOne::None => Self::None,
+            NotOne::Several(names) => Self::Several { names: names.join(", ") },
+        }
+    }
 }
 
 /// Error type for [`crate::LocalCluster::down`].

@@ -60,7 +60,7 @@ pub(crate) enum KeeperWord {
 }
 
 /// A program that was started.
-struct Running {
+struct RunningComponent {
     component: Component,
     child: Child,
 }
@@ -89,7 +89,7 @@ pub fn keep(folder: &Path) -> Result<(), String> {
         (&starter).write_all(line.as_bytes())
     };
     let kept = wait_until_kept(&starter).map_err(|error| error.to_string())?;
-    let mut start = Start { folder, running: Vec::new(), say: &say };
+    let mut start = ClusterStart { folder, running: Vec::new(), say: &say };
     let prober = match start.run(entrance) {
         Ok(prober) => prober,
         Err(said) => {
@@ -188,13 +188,13 @@ fn report(
 }
 
 /// A start that is under way.
-struct Start<'a> {
+struct ClusterStart<'a> {
     folder: &'a Path,
-    running: Vec<Running>,
+    running: Vec<RunningComponent>,
     say: &'a dyn Fn(&KeeperWord) -> io::Result<()>,
 }
 
-impl Start<'_> {
+impl ClusterStart<'_> {
     fn run(&mut self, entrance: TcpListener) -> Result<Prober, String> {
         let folder = self.folder;
         let cluster = LocalCluster::read(folder).ok_or("The cluster's folder is gone")?;
@@ -307,7 +307,7 @@ impl Start<'_> {
             .stderr(log)
             .spawn()
             .map_err(failed)?;
-        self.running.push(Running { component, child });
+        self.running.push(RunningComponent { component, child });
         Ok(())
     }
 

@@ -26,7 +26,7 @@ mod status;
 mod store;
 mod up;
 
-pub use error::{DownError, FileError, FindError, LoadError, UpError};
+pub use error::{DownError, FindError, LoadError, UpError};
 pub use keeper::keep;
 pub use kubevirt::{KubeVirtRequest, KubeVirtStatus};
 pub use programs::KubePrograms;

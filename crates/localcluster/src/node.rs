@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::error::FileError;
+use host::state_dir::FileError;
 
 /// The node's name.
 pub(crate) const NODE_NAME: &str = "vmlab";

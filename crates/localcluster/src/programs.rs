@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::error::{FileError, UpError};
+use crate::error::UpError;
+use host::state_dir::FileError;
 
 /// Kubernetes' own, from one folder.
 const OF_KUBERNETES: [&str; 6] =

@@ -15,11 +15,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use host::owner::{self, Owner};
-use host::state_dir::{kept, user_state_dir};
+use host::state_dir::{FileError, kept, one_of, user_state_dir};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup;
-use crate::error::{DownError, FileError, FindError, LoadError};
+use crate::error::{DownError, FindError, LoadError};
 use crate::kubevirt::KubeVirtRequest;
 use crate::state::ClusterState;
 use crate::status::{ClusterStatus, KeeperReport};
@@ -116,17 +116,7 @@ fn list_in(root: &Path) -> Result<Vec<LocalCluster>, FindError> {
 /// # Errors
 /// [`FindError`] says which there are.
 pub fn find(name: Option<&str>) -> Result<LocalCluster, FindError> {
-    let mut all = list()?;
-    let Some(name) = name else {
-        if all.len() > 1 {
-            let names: Vec<String> = all.into_iter().map(|cluster| cluster.name).collect();
-            return Err(FindError::Several { names: names.join(", ") });
-        }
-        return all.pop().ok_or(FindError::None);
-    };
-    all.into_iter()
-        .find(|cluster| cluster.name == name)
-        .ok_or_else(|| FindError::Unknown { name: name.to_owned() })
+    one_of(list()?, name, |cluster| &cluster.name).map_err(FindError::from)
 }
 
 impl LocalCluster {

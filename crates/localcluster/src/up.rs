@@ -15,13 +15,14 @@ use ring::digest::{SHA256, digest};
 
 use crate::authority;
 use crate::component::KUBELET_MORE;
-use crate::error::{FileError, UpError};
+use crate::error::UpError;
 use crate::keeper::{KEEP, KeeperWord};
 use crate::kubevirt::{self, ARCHIVES, KubeVirtRequest, OPERATOR};
 use crate::node::HIDDEN;
 use crate::programs::KubePrograms;
 use crate::state::ClusterState;
 use crate::store::{END_LIMIT, KUBECONFIG, LocalCluster, MADE, Made, find, folder, write_private};
+use host::state_dir::FileError;
 
 /// The longest path of a cluster's folder: Unix sockets in it have at most 107 bytes.
 const LONGEST_FOLDER: usize = 80;

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::{Failure, FailureCause, FailureKind};
+
 /// The fact that tells of it, and the one with what shows it.
 const FACT: &str = "cpu_pm";
 const EVIDENCE: &str = "cpu_pm.evidence";
@@ -114,14 +116,15 @@ impl CpuPmDeviation {
         Self::Refused { said: format!("{line:?}") }
     }
 
-    /// From the detail of a trial's failure, whatever stands before it.
+    /// As a trial's failure.
     #[must_use]
-    pub fn read(detail: &str) -> Option<Self> {
-        let (_, evidence) = detail.split_once(DEVIATION)?;
-        Some(match evidence.strip_prefix(SAID) {
-            Some(said) => Self::Refused { said: said.to_owned() },
-            None => Self::Halts { evidence: evidence.to_owned() },
-        })
+    pub fn failure(&self) -> Failure {
+        let cause = match self {
+            Self::Refused { .. } => FailureCause::CpuPmRefusedByKvm,
+            Self::Halts { .. } => FailureCause::CpuPmIgnored,
+        };
+        let failure = Failure::new(FailureKind::NotAsClaimed, self.to_string());
+        Failure { cause: Some(cause), ..failure }
     }
 }
 
@@ -152,14 +155,27 @@ mod tests {
             assert_eq!(CpuPmFinding::read(&facts), Some(finding));
         }
         assert_eq!(CpuPmFinding::read(&BTreeMap::new()), None);
+    }
+
+    #[test]
+    fn causes_are_kept_and_found_in_the_words_of_earlier_versions() {
+        let evidence = "3 halt exits".to_owned();
         for deviation in [
             CpuPmDeviation::refused("kvm: guest stopping CPU not supported"),
-            CpuPmDeviation::Halts { evidence: text("3 halt exits") },
+            CpuPmDeviation::Halts { evidence },
         ] {
-            assert_eq!(CpuPmDeviation::read(&deviation.to_string()), Some(deviation.clone()));
-            assert_eq!(CpuPmDeviation::read(&format!("server: {deviation}")), Some(deviation));
+            let failure = deviation.failure().within("server");
+            assert!(failure.cause.is_some());
+            let earlier = Failure { cause: None, ..failure.clone() };
+            assert_eq!(earlier.cause(), failure.cause());
+            let json = serde_json::to_string(&earlier).unwrap();
+            assert_eq!(serde_json::from_str::<Failure>(&json).unwrap(), earlier);
         }
-        assert_eq!(CpuPmDeviation::read("kvmclock: asked for on, it is off"), None);
+        let other = Failure::new(FailureKind::NotAsClaimed, "kvmclock: asked for on, it is off");
+        assert_eq!(other.cause(), None);
+        let later = r#"{"kind": "vm-died", "detail": "", "cause": "what-a-later-one-knows"}"#;
+        let later: Failure = serde_json::from_str(later).unwrap();
+        assert_eq!(later.cause(), Some(FailureCause::Other));
     }
 
     #[test]

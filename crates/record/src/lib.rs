@@ -32,7 +32,7 @@ pub use ground::Ground;
 pub use histogram::Histogram;
 pub use imported::{Imported, Labels, LogValue, Name, Series};
 pub use metric::{Better, Metric, MetricKind, Unit, show_value};
-pub use outcome::{Failure, FailureKind, Outcome};
+pub use outcome::{Failure, FailureCause, FailureKind, Outcome};
 pub use profile::{Folded, ProfileSide, SideProfile, TrialProfile};
 pub use row::{Record, RecordSource, Sample};
 pub use watch::{HostSign, HostWatch, Unsteady};

@@ -20,7 +20,7 @@ impl Outcome {
     /// Shorthand for a failure.
     #[must_use]
     pub fn failed(kind: FailureKind, detail: impl Into<String>) -> Self {
-        Self::Failed(Failure { kind, detail: detail.into() })
+        Self::Failed(Failure::new(kind, detail.into()))
     }
 
     /// True for [`Outcome::Completed`].
@@ -37,6 +37,76 @@ pub struct Failure {
     pub kind: FailureKind,
     /// What exactly was seen, with the offending values; may span lines.
     pub detail: String,
+    /// Which setting of the VM it is about, where that is known: what a later reader asks
+    /// for. Folders of earlier versions say it in words alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<FailureCause>,
+}
+
+impl Failure {
+    /// A failure of which no more is known than its class and what was seen.
+    #[must_use]
+    pub fn new(kind: FailureKind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into(), cause: None }
+    }
+
+    /// This, seen in or at `place`, which is said before it.
+    #[must_use]
+    pub fn within(self, place: impl fmt::Display) -> Self {
+        Self { detail: format!("{place}: {}", self.detail), ..self }
+    }
+
+    /// Which setting of the VM it is about, where that is known.
+    #[must_use]
+    pub fn cause(&self) -> Option<FailureCause> {
+        self.cause.or_else(|| FailureCause::of_earlier(self.kind, &self.detail))
+    }
+}
+
+/// The setting of a VM that a failure is about, and how it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureCause {
+    /// QEMU does not start with `cpu_pm`.
+    CpuPmRefusedByQemu,
+    /// KVM refused `cpu_pm`, of which QEMU told and went on.
+    CpuPmRefusedByKvm,
+    /// The guest had no `cpu_pm`, and nobody said so.
+    CpuPmIgnored,
+    /// One that a later version knows.
+    #[serde(other)]
+    Other,
+}
+
+impl FailureCause {
+    /// The cause that a line tells which QEMU printed: of why it ended, or of what it went
+    /// on without.
+    ///
+    /// Source: QEMU `target/i386/kvm/kvm.c`, `system/vl.c`.
+    #[must_use]
+    pub fn said_by_qemu(line: &str) -> Option<Self> {
+        if line.contains("guest stopping CPU not supported") {
+            return Some(Self::CpuPmRefusedByKvm);
+        }
+        let option = ["cpu-pm", "overcommit"];
+        option.iter().any(|name| line.contains(name)).then_some(Self::CpuPmRefusedByQemu)
+    }
+
+    /// What journals without a cause say in words: written by versions before there was one.
+    fn of_earlier(kind: FailureKind, detail: &str) -> Option<Self> {
+        match kind {
+            FailureKind::VmRefused => {
+                let own_words = || detail.contains("cpu_pm").then_some(Self::CpuPmRefusedByQemu);
+                detail.lines().find_map(Self::said_by_qemu).or_else(own_words)
+            }
+            FailureKind::NotAsClaimed => {
+                let (_, evidence) = detail.split_once("cpu_pm is not in force: ")?;
+                let refused = evidence.starts_with("QEMU said ");
+                Some(if refused { Self::CpuPmRefusedByKvm } else { Self::CpuPmIgnored })
+            }
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Failure {

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use guest::image::GuestImage;
 
-use crate::file_error::FileError;
 use crate::saved::link_or_copy;
+use host::state_dir::FileError;
 
 /// Size of the scratch disk; the file is sparse.
 const SCRATCH_BYTES: u64 = 8 << 30;

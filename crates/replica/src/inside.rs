@@ -12,9 +12,9 @@ use std::process::{Command, Stdio};
 
 use guest::image::Archive;
 
-use crate::file_error::FileError;
 use crate::shape::ReplicaMachine;
 use crate::store::{HOST_KEY, KEY};
+use host::state_dir::FileError;
 
 /// Where the vmlab inside reads what is declared of its host.
 pub(crate) const DECLARED: &str = host::snapshot::DECLARED_HOST;
@@ -36,7 +36,7 @@ pub(crate) struct ReplicaPrograms {
 
 impl ReplicaPrograms {
     pub(crate) fn read(programs: &Programs<'_>) -> Result<Self, FileError> {
-        let read = |path: &Path| fs::read(path).map_err(FileError::read(path));
+        let read = |path: &Path| fs::read(path).map_err(FileError::of("read", path));
         Ok(Self { vmlab: read(programs.vmlab)?, probe: read(programs.probe)? })
     }
 }
@@ -62,7 +62,7 @@ pub(crate) fn archive(
     ] {
         archive.folder(folder);
     }
-    let read = |path: &Path| fs::read(path).map_err(FileError::read(path));
+    let read = |path: &Path| fs::read(path).map_err(FileError::of("read", path));
     archive.file("seed/etc/ssh/host_key", 0o600, &read(&folder.join(HOST_KEY))?);
     let public = read(&folder.join(KEY).with_extension("pub"))?;
     archive.file("seed/etc/ssh/authorized_keys", 0o600, &public);

@@ -12,7 +12,6 @@
 
 mod args;
 mod disks;
-mod file_error;
 mod inside;
 mod like;
 mod repeatable;
@@ -24,7 +23,6 @@ mod tests;
 mod up;
 
 pub use disks::DiskError;
-pub use file_error::FileError;
 pub use inside::Programs;
 pub use like::{KNOWN, KnownHost, UnknownHost, like};
 pub use repeatable::{Repeatable, RepeatableError, RunningRepeatable};

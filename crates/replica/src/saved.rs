@@ -10,8 +10,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::args::INITRD;
-use crate::file_error::FileError;
 use crate::store::{HOST_KEY, KEY};
+use host::state_dir::FileError;
 
 /// The machine's memory and devices.
 const STATE: &str = "state";
@@ -72,7 +72,7 @@ impl Saved {
             .recursive(true)
             .mode(0o700)
             .create(&unfinished)
-            .map_err(FileError::make(&unfinished))?;
+            .map_err(FileError::of("make", &unfinished))?;
         let made = (|| {
             for name in WITH {
                 link_or_copy(&replica.join(name), &unfinished.join(name))?;
@@ -142,8 +142,8 @@ pub(crate) fn link_or_copy(from: &Path, to: &Path) -> Result<(), FileError> {
         other => other,
     };
     linked.map_err(|error| match fs::metadata(from) {
-        Err(source) => FileError::read(from)(source),
-        Ok(_) => FileError::make(to)(error),
+        Err(source) => FileError::of("read", from)(source),
+        Ok(_) => FileError::of("make", to)(error),
     })
 }
 

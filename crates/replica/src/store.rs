@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use host::owner::{self, EndOrphanError, Owner};
-use host::state_dir::{kept, user_state_dir};
+use host::state_dir::{FileError, NotOne, kept, one_of, user_state_dir};
 use remote::Destination;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -143,14 +143,8 @@ pub enum FindError {
         state: ReplicaState,
     },
     /// The folder can't be read.
-    #[error("Cannot read {path}")]
-    Read {
-        /// The file or folder.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Read(#[from] FileError),
 }
 
 /// Error type for [`Replica::down`].
@@ -160,14 +154,8 @@ pub enum DownError {
     #[error(transparent)]
     End(#[from] EndOrphanError),
     /// Its folder can't be removed.
-    #[error("Cannot remove {path}")]
-    Remove {
-        /// The folder.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Remove(#[from] FileError),
 }
 
 /// The folder of all replicas of this user.
@@ -186,8 +174,7 @@ pub fn list() -> Result<Vec<Replica>, FindError> {
 }
 
 fn list_in(root: &Path) -> Result<Vec<Replica>, FindError> {
-    let failed = |source| FindError::Read { path: root.to_owned(), source };
-    let all = kept(root, MADE).map_err(failed)?.into_iter();
+    let all = kept(root, MADE).map_err(FileError::of("read", root))?.into_iter();
     Ok(all.map(|(name, folder, made)| Replica { name, folder, made }).collect())
 }
 
@@ -197,17 +184,17 @@ fn list_in(root: &Path) -> Result<Vec<Replica>, FindError> {
 /// # Errors
 /// [`FindError`] says which there are.
 pub fn find(name: Option<&str>) -> Result<Replica, FindError> {
-    let mut all = list()?;
-    let Some(name) = name else {
-        if all.len() > 1 {
-            let names: Vec<String> = all.into_iter().map(|replica| replica.name).collect();
-            return Err(FindError::Several { names: names.join(", ") });
+    one_of(list()?, name, |replica| &replica.name).map_err(FindError::from)
+}
+
+impl From<NotOne> for FindError {
+    fn from(not_one: NotOne) -> Self {
+        match not_one {
+            NotOne::Unknown(name) => Self::Unknown { name },
+            NotOne::None => Self::None,
+            NotOne::Several(names) => Self::Several { names: names.join(", ") },
         }
-        return all.pop().ok_or(FindError::None);
-    };
-    all.into_iter()
-        .find(|replica| replica.name == name)
-        .ok_or_else(|| FindError::Unknown { name: name.to_owned() })
+    }
 }
 
 /// Like [`find`], but only one that is up.
@@ -261,8 +248,7 @@ impl Replica {
         if let Some(process) = self.process() {
             owner::end_kept(&process, QUIT_LIMIT)?;
         }
-        fs::remove_dir_all(&self.folder)
-            .map_err(|source| DownError::Remove { path: self.folder.clone(), source })
+        Ok(fs::remove_dir_all(&self.folder).map_err(FileError::of("remove", &self.folder))?)
     }
 
     /// Its QEMU, as it was noted; else as QEMU noted itself, if what started it was

@@ -17,13 +17,13 @@ use topology::Host;
 
 use crate::args::{CONSOLE, Files, INITRD, PID, QMP, SCRATCH, args};
 use crate::disks::{self, DiskError};
-use crate::file_error::FileError;
 use crate::inside::{self, Programs, ReplicaPrograms};
 use crate::saved::Saved;
 use crate::shape::{ReplicaMachine, ShapeError};
 use crate::store::{
     HOST_KEY, KEY, KNOWN_HOSTS, MADE, Made, Replica, ReplicaState, folder, write_private,
 };
+use host::state_dir::FileError;
 
 /// What the host's first process prints when sshd listens.
 const UP: &str = "vmlab: the host is up";
@@ -373,7 +373,7 @@ fn create(
         io::ErrorKind::AlreadyExists => {
             UpError::Exists { name: wanted.name.to_owned(), state: ReplicaState::Booting }
         }
-        _ => FileError::make(&path)(source).into(),
+        _ => FileError::of("make", &path)(source).into(),
     })
 }
 
@@ -439,15 +439,15 @@ impl Start<'_> {
             let path = folder.join(key);
             inside::make_key(&path, "vmlab-replica").map_err(|source| match source.kind() {
                 io::ErrorKind::NotFound => UpError::NoSsh,
-                _ => FileError::make(&path)(source).into(),
+                _ => FileError::of("make", &path)(source).into(),
             })?;
         }
         let of_image = &self.wanted.image.0.initrd;
-        let mut initrd = fs::read(of_image).map_err(FileError::read(of_image))?;
+        let mut initrd = fs::read(of_image).map_err(FileError::of("read", of_image))?;
         let ours = inside::archive(self.shape, loaded, &folder)?;
         initrd.extend_from_slice(&ours);
         let path = folder.join(INITRD);
-        Ok(write_private(&path, &initrd).map_err(FileError::make(&path))?)
+        Ok(write_private(&path, &initrd).map_err(FileError::of("make", &path))?)
     }
 
     /// Starts QEMU, which leaves this process once its devices are made.
@@ -478,16 +478,16 @@ impl Start<'_> {
     }
 
     fn note(&self) -> Result<(), UpError> {
-        Ok(self.replica.save().map_err(FileError::make(&self.replica.folder.join(MADE)))?)
+        Ok(self.replica.save().map_err(FileError::of("make", &self.replica.folder.join(MADE)))?)
     }
 
     fn know_host_key(&self, port: u16) -> Result<(), UpError> {
         let folder = &self.replica.folder;
         let path = folder.join(KNOWN_HOSTS);
         let public = folder.join(HOST_KEY).with_extension("pub");
-        let key = fs::read_to_string(&public).map_err(FileError::read(&public))?;
+        let key = fs::read_to_string(&public).map_err(FileError::of("read", &public))?;
         let line = format!("[127.0.0.1]:{port} {key}");
-        Ok(fs::write(&path, line).map_err(FileError::make(&path))?)
+        Ok(fs::write(&path, line).map_err(FileError::of("make", &path))?)
     }
 
     fn wait_for_boot(&mut self, process: &Owner, began: Instant) -> Result<(), UpError> {

@@ -36,7 +36,7 @@ pub use escape::escape;
 pub use estimate::{ShownEstimate, Span};
 pub use export::{Samples, csv, json};
 pub use host_beside::{busy, unsteady};
-pub use html::{PALETTE, html};
+pub use html::{html, page_head};
 pub use model::{
     BootPoint, Cell, CounterMove, CounterRow, Curve, Distribution, FurtherVm, HostBeside,
     InterimLook, LabelledText, Method, PublishedClaim, PublishedKind, PublishedValue, Quantile,

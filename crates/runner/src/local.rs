@@ -131,9 +131,8 @@ impl<'a> LocalLab<'a> {
 
     /// Makes host settings.
     fn make(&self, settings: &HostSettings) -> Result<AppliedSettings, Failure> {
-        let refused = |error: &dyn std::error::Error| Failure {
-            kind: FailureKind::HostSettingRefused,
-            detail: with_causes(error),
+        let refused = |error: &dyn std::error::Error| {
+            Failure::new(FailureKind::HostSettingRefused, with_causes(error))
         };
         let apply = |settings: &HostSettings| {
             let wish = self.plan.wish(settings).map_err(|error| refused(&error))?;
@@ -153,11 +152,12 @@ impl<'a> LocalLab<'a> {
                 Ok(()) if not_restored.is_empty() => {}
                 Ok(()) => {
                     let kind = FailureKind::HostSettingRefused;
-                    return Err(Failure { kind, detail: not_restored });
+                    return Err(Failure::new(kind, not_restored));
                 }
                 Err(failure) if not_restored.is_empty() => return Err(failure),
-                Err(Failure { kind, detail }) => {
-                    return Err(Failure { kind, detail: format!("{detail}; {not_restored}") });
+                Err(failure) => {
+                    let detail = format!("{}; {not_restored}", failure.detail);
+                    return Err(Failure { detail, ..failure });
                 }
             }
         }
@@ -174,7 +174,7 @@ impl<'a> LocalLab<'a> {
                 StillMergedError::Merged { .. } => FailureKind::NotAsClaimed,
                 StillMergedError::Cancelled => FailureKind::Aborted,
             };
-            Failure { kind, detail: error.to_string() }
+            Failure::new(kind, error.to_string())
         })
     }
 
@@ -184,7 +184,7 @@ impl<'a> LocalLab<'a> {
         let deviations: Vec<String> = all.clone().flat_map(AppliedSettings::deviations).collect();
         if !deviations.is_empty() {
             let detail = format!("Before the trial: {}", deviations.join("; "));
-            return Err(Failure { kind: FailureKind::NotAsClaimed, detail });
+            return Err(Failure::new(FailureKind::NotAsClaimed, detail));
         }
         let in_force = all.find_map(|settings| settings.in_force().get(ground::KSM));
         if in_force.is_some_and(|value| value == ground::KSM_UNMERGED) {
@@ -217,7 +217,7 @@ impl<'a> LocalLab<'a> {
         if !deviations.is_empty() && record.result.outcome.is_completed() {
             let kind = FailureKind::NotAsClaimed;
             let detail = deviations.join("; ");
-            record.result.outcome = Outcome::Failed(Failure { kind, detail });
+            record.result.outcome = Outcome::Failed(Failure::new(kind, detail));
         }
         record.result.warnings.extend(put_back(own).sentences());
         record
@@ -296,14 +296,14 @@ fn load_failure(error: &dyn std::error::Error) -> Failure {
         detail = format!("{detail}: {error}");
         cause = error.source();
     }
-    Failure { kind: FailureKind::HostLoadFailed, detail }
+    Failure::new(FailureKind::HostLoadFailed, detail)
 }
 
 impl Lab for LocalLab<'_> {
     fn begin_block(&mut self, load: &Load) -> Result<(), Failure> {
         if let Some(failure) = &self.lingering {
             let detail = format!("An earlier block left the host changed: {}", failure.detail);
-            return Err(Failure { kind: failure.kind, detail });
+            return Err(Failure::new(failure.kind, detail));
         }
         let settings = self.plan.block_settings(load);
         if !settings.is_empty() {
@@ -368,7 +368,7 @@ impl Lab for LocalLab<'_> {
             if let Some(first) = not_restored.still_set.first() {
                 // No later block may be measured under another's setting.
                 let kind = FailureKind::HostSettingRefused;
-                self.lingering = Some(Failure { kind, detail: first.clone() });
+                self.lingering = Some(Failure::new(kind, first.clone()));
             }
             sentences.extend(not_restored.sentences());
         }

@@ -161,11 +161,11 @@ impl Lab for FakeLab {
         {
             cancel.cancel();
             let kind = FailureKind::Aborted;
-            return TrialRecord::failed(key.clone(), Failure { kind, detail: "Ctrl-C".into() });
+            return TrialRecord::failed(key.clone(), Failure::new(kind, "Ctrl-C"));
         }
         if self.broken.contains(&variant.name.as_str()) {
             let kind = FailureKind::GuestPanicked;
-            return TrialRecord::failed(key.clone(), Failure { kind, detail: "no init".into() });
+            return TrialRecord::failed(key.clone(), Failure::new(kind, "no init"));
         }
         let seconds = match variant.name.as_str() {
             "a" => 10.0,

@@ -141,7 +141,7 @@ impl Task {
     /// Does it: `order` has items measured, `khz` is the guest's clock. What the
     /// command would print.
     pub(crate) fn run<E>(self, khz: u64, order: &mut Order<'_, E>) -> Result<String, E> {
-        let mut said = Said { seconds: 1.0 / (khz as f64 * 1000.0), metrics: Vec::new() };
+        let mut said = ThinOutput { seconds: 1.0 / (khz as f64 * 1000.0), metrics: Vec::new() };
         match self {
             Self::Operation { operation, n } => {
                 let items = [Operation::Nothing, operation]
@@ -171,13 +171,13 @@ impl Task {
 }
 
 /// What was found.
-struct Said {
+struct ThinOutput {
     /// Seconds in a cycle.
     seconds: f64,
     metrics: Vec<Value>,
 }
 
-impl Said {
+impl ThinOutput {
     fn push(&mut self, repeat: u32, name: &str, unit: &str, value: f64) {
         self.metrics.push(json!({ "name": name, "value": value, "unit": unit, "repeat": repeat }));
     }

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::Args;
 use host::audit::cpu_pm::CpuPmState;
 use record::journal::{Event, TrialResult};
-use record::{CpuPmDeviation, CpuPmFinding, FailureKind, Outcome};
+use record::{CpuPmFinding, FailureCause, FailureKind, Outcome};
 use runner::store::{self, Contents};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -169,22 +169,17 @@ fn halts(result: &TrialResult) -> Option<String> {
 /// failure may be its own, else of the trial.
 fn failed(result: &TrialResult, cpu_pm: bool) -> Option<(&'static str, String, String)> {
     let Outcome::Failed(failure) = &result.outcome else { return None };
-    // By QEMU's names for it, and by vmlab's.
-    let named = ["cpu_pm", "cpu-pm", "overcommit"].iter().any(|name| failure.detail.contains(name));
-    let (fact, state) = match failure.kind {
-        FailureKind::Aborted => return None,
-        FailureKind::VmRefused if cpu_pm && named => {
-            (CPU_PM, CpuPmState::RefusedByQemu.to_string())
-        }
-        FailureKind::NotAsClaimed if named => {
-            let state = match CpuPmDeviation::read(&failure.detail) {
-                Some(CpuPmDeviation::Refused { .. }) => CpuPmState::RefusedByKvm,
-                _ => CpuPmState::SilentlyIgnored,
-            };
-            (CPU_PM, state.to_string())
-        }
-        other if cpu_pm => (CPU_PM, format!("not known: {other}")),
-        other => ("trial", format!("failed: {other}")),
+    let known = match failure.cause() {
+        Some(FailureCause::CpuPmRefusedByQemu) if cpu_pm => Some(CpuPmState::RefusedByQemu),
+        Some(FailureCause::CpuPmRefusedByKvm) => Some(CpuPmState::RefusedByKvm),
+        Some(FailureCause::CpuPmIgnored) => Some(CpuPmState::SilentlyIgnored),
+        _ => None,
+    };
+    let (fact, state) = match (failure.kind, known) {
+        (FailureKind::Aborted, _) => return None,
+        (_, Some(state)) => (CPU_PM, state.to_string()),
+        (other, None) if cpu_pm => (CPU_PM, format!("not known: {other}")),
+        (other, None) => ("trial", format!("failed: {other}")),
     };
     Some((fact, state, failure.detail.lines().next().unwrap_or_default().to_owned()))
 }

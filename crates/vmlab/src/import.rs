@@ -10,12 +10,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use logs::{Log, Tool};
 use rayon::prelude::*;
 use record::{Imported, LogValue, Name};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::Value;
-use workload::logs::{self, Log, Tool};
 
 use crate::exit::FINDINGS;
 use crate::progress::Spinner;

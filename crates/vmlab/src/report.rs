@@ -240,7 +240,7 @@ mod tests {
                 variant: "b".to_owned(),
                 order: 0,
             },
-            failure: Failure { kind: FailureKind::VmDied, detail: String::new() },
+            failure: Failure::new(FailureKind::VmDied, String::new()),
             console_tail: None,
             console_file: None,
             state_file: None,

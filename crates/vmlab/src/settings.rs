@@ -119,7 +119,7 @@ fn tree(sysfs_root: Option<&PathBuf>) -> anyhow::Result<SettingsTree> {
 }
 
 /// A setting on this machine.
-struct Row {
+struct SettingRow {
     setting: &'static Setting,
     now: Option<String>,
     offered: Vec<String>,
@@ -127,13 +127,13 @@ struct Row {
     why_not: Option<SettingRefusal>,
 }
 
-fn rows(tree: &SettingsTree) -> Vec<Row> {
+fn rows(tree: &SettingsTree) -> Vec<SettingRow> {
     let row = |setting: &'static Setting| {
         let present = setting.read(tree).ok();
         // A reload is for whoever asks for it, but not out of reach.
         let why_not = setting.check_settable(tree, true).err();
         let (now, offered) = present.map(|all| (all.value, all.offered)).unzip();
-        Row { setting, now, offered: offered.unwrap_or_default(), why_not }
+        SettingRow { setting, now, offered: offered.unwrap_or_default(), why_not }
     };
     SETTINGS.iter().map(row).collect()
 }
@@ -177,8 +177,8 @@ pub(crate) struct SettingFacts<'a> {
     source: &'a str,
 }
 
-fn facts(row: &Row) -> SettingFacts<'_> {
-    let Row { setting, now, offered, why_not } = row;
+fn facts(row: &SettingRow) -> SettingFacts<'_> {
+    let SettingRow { setting, now, offered, why_not } = row;
     SettingFacts {
         id: setting.id,
         what: setting.what,
@@ -195,8 +195,8 @@ fn facts(row: &Row) -> SettingFacts<'_> {
     }
 }
 
-fn table(rows: &[Row]) -> String {
-    let longest = |text: fn(&Row) -> usize| rows.iter().map(text).max().unwrap_or(0);
+fn table(rows: &[SettingRow]) -> String {
+    let longest = |text: fn(&SettingRow) -> usize| rows.iter().map(text).max().unwrap_or(0);
     let id_width = longest(|row| row.setting.id.len());
     let now_width = longest(|row| now(row).len()).min(32);
     let mut out = format!("{:id_width$}  {:now_width$}  can be set\n", "setting", "now");
@@ -215,7 +215,7 @@ fn table(rows: &[Row]) -> String {
     )
 }
 
-fn now(row: &Row) -> String {
+fn now(row: &SettingRow) -> String {
     match &row.now {
         Some(value) if row.setting.unit.is_empty() => value.clone(),
         Some(value) => format!("{value} {}", row.setting.unit),

@@ -42,7 +42,7 @@ pub(crate) enum Heading {
 
 /// A frame that was copied.
 #[derive(Debug)]
-struct Captured {
+struct CapturedFrame {
     interface: u32,
     heading: Heading,
     at_ns: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Tally {
 pub(crate) struct Watch {
     interface: u32,
     snap: usize,
-    frames: SyncSender<Captured>,
+    frames: SyncSender<CapturedFrame>,
     tally: Arc<Tally>,
 }
 
@@ -90,7 +90,7 @@ impl Watch {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let length = length as u32;
-        let captured = Captured { interface: self.interface, heading, at_ns, length, bytes };
+        let captured = CapturedFrame { interface: self.interface, heading, at_ns, length, bytes };
         if self.frames.try_send(captured).is_err() {
             give_up();
         }
@@ -183,7 +183,7 @@ impl Writer {
         self.write(&bytes)
     }
 
-    fn run(mut self, captured: &Receiver<Captured>) {
+    fn run(mut self, captured: &Receiver<CapturedFrame>) {
         let mut works = true;
         loop {
             match captured.recv_timeout(LOOK) {
@@ -297,7 +297,7 @@ fn interface(name: &str, snap: u32) -> Vec<u8> {
     block(INTERFACE, &body)
 }
 
-fn packet(frame: &Captured) -> Vec<u8> {
+fn packet(frame: &CapturedFrame) -> Vec<u8> {
     let mut body = Vec::with_capacity(40 + frame.bytes.len());
     body.extend(frame.interface.to_le_bytes());
     body.extend(((frame.at_ns >> 32) as u32).to_le_bytes());

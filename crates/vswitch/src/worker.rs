@@ -73,7 +73,7 @@ pub(crate) struct Worker {
 
 /// What a thread sleeps for.
 #[derive(Default)]
-struct Waiting<'s> {
+struct WakeSources<'s> {
     /// The rings that drivers send with, of ports that may send now.
     rings: Vec<(&'s PortView, &'s Queue)>,
     /// Taps of such ports.
@@ -160,8 +160,8 @@ impl Worker {
     /// What to sleep for: of each port that this thread serves either its rings and its
     /// tap, or the time until it may send again, by one look at its rate. By two, a port
     /// that comes into its rate between them would be neither waited for nor woken by.
-    fn waiting<'s>(&self, snapshot: &'s Snapshot) -> Waiting<'s> {
-        let mut waiting = Waiting::default();
+    fn waiting<'s>(&self, snapshot: &'s Snapshot) -> WakeSources<'s> {
+        let mut waiting = WakeSources::default();
         for served in snapshot.served_by(self.forwarder.thread) {
             if let Some(Err(until)) = served.port.limiter.as_ref().map(|limiter| limiter.allowed())
             {
@@ -274,8 +274,8 @@ impl Worker {
 
 /// Sleeps until a driver kicks, a tap has a frame, the bell rings, a port comes into its
 /// rate, or a second has passed.
-fn wait(bell: &Bell, waiting: &Waiting<'_>) {
-    let Waiting { rings, taps, allowed_in } = waiting;
+fn wait(bell: &Bell, waiting: &WakeSources<'_>) {
+    let WakeSources { rings, taps, allowed_in } = waiting;
     let kicks = rings.iter().filter_map(|&(port, ring)| Some((port, ring.kick.as_ref()?)));
     let kicks: Vec<(&PortView, &Arc<OwnedFd>)> = kicks.collect();
     let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(bell, PollFlags::IN)];

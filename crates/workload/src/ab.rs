@@ -7,7 +7,7 @@ use record::{Better, MetricKind};
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
-use crate::pick::{Pick, one_log, pick, take};
+use crate::pick::{Pick, line_of, one_log, pick, take};
 use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, Server, UnderTest};
 
 const PORT: u16 = 80;
@@ -186,9 +186,8 @@ fn parse(
     ] {
         let found = log.values.iter().find(|value| value.metric == what);
         if let Some(value) = found.filter(|value| !(least..=most).contains(&value.value)) {
-            let line = output.stdout_lines().nth(value.line.max(1) - 1);
-            let line = line.unwrap_or_else(|| output.first_line());
-            return Err(line.expected(format!("at least {least} and at most {most} {what}")));
+            return Err(line_of(output, value)
+                .expected(format!("at least {least} and at most {most} {what}")));
         }
     }
     // The last line; what stands before it may be cut off without a trace.

@@ -5,15 +5,14 @@
 //! every thread's whole histogram; its text output interleaves with it, so it
 //! is sent elsewhere.
 
-use std::collections::BTreeMap;
-
-use record::{Better, Histogram, MetricKind};
-use serde::Deserialize;
+use record::{Better, Histogram, LogValue, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
-use crate::parse::{CommandOutput, OutputLine, ParseError, ParsedOutput};
+use crate::parse::{CommandOutput, ParseError, ParsedOutput, Stream};
+use crate::pick::{line_of, one_whole_log, pick};
 use crate::roles::RoleCommands;
+use logs::Log;
 
 pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "cyclictest",
@@ -154,12 +153,13 @@ const METRICS: &[MetricDef] = &[
     },
 ];
 
-/// The quantiles: metric, and how many wake-ups of 1000 are later.
-const QUANTILES: [(&str, u64); 3] =
-    [("latency-p50", 500), ("latency-p99", 10), ("latency-p99.9", 1)];
-
-/// A quantile needs so many wake-ups beyond it.
-const BEYOND_QUANTILE: u64 = 20;
+/// The quantiles: metric, the percentile that the reader has, and from how many wake-ups
+/// it has it.
+const QUANTILES: [(&str, &str, f64); 3] = [
+    ("latency-p50", "50", 40.0),
+    ("latency-p99", "99", 2000.0),
+    ("latency-p99.9", "99.9", 20_000.0),
+];
 
 fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {
     let mut argv = vec![
@@ -185,91 +185,49 @@ fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {
     argv
 }
 
-/// What is used of the JSON; its keys are spelled as the tool spells them.
-#[derive(Deserialize)]
-struct Json {
-    #[serde(rename = "rt_test_version:", alias = "rt_test_version")]
-    version: Option<String>,
-    return_code: i64,
-    num_threads: u64,
-    /// Not 0 if all values are ns instead of us (`--nsecs`).
-    resolution_in_ns: i64,
-    thread: BTreeMap<u32, Thread>,
-}
-
-/// One thread's wake-ups; all values are in us.
-#[derive(Deserialize)]
-struct Thread {
-    /// Lateness to wake-ups; rows without wake-ups are left out.
-    histogram: BTreeMap<u64, u64>,
-    cycles: u64,
-    max: u64,
-    avg: f64,
-}
-
-impl Thread {
-    /// Wake-ups beyond the histogram, which is all that isn't in it; nothing
-    /// if the thread's numbers contradict each other.
-    fn overflows(&self, histogram_us: u64) -> Option<u64> {
-        let inside = self.histogram.values().try_fold(0_u64, |sum, n| sum.checked_add(*n))?;
-        let beyond = self.cycles.checked_sub(inside)?;
-        let latest_inside = self.histogram.keys().next_back().copied().unwrap_or(0);
-        let max_fits = self.max >= latest_inside && (beyond == 0 || self.max >= histogram_us);
-        (self.cycles > 0 && self.avg >= 0.0 && max_fits).then_some(beyond)
-    }
+/// All values of a metric of the threads, in their order.
+fn of_threads<'a>(log: &'a Log, metric: &'a str) -> impl Iterator<Item = &'a LogValue> {
+    log.values
+        .iter()
+        .filter(move |value| value.metric == *metric && value.labels.get("thread").is_some())
 }
 
 const US_PER_S: f64 = 1e6;
-
-const NS_PER_US: u64 = 1000;
 
 fn parse(
     output: CommandOutput<'_>,
     params: &Params,
     facts: &GuestFacts,
 ) -> Result<ParsedOutput, ParseError> {
-    let json = read_json(output)?;
-    check(&json, output, params, facts)?;
+    let log = one_whole_log(output, "cyclictest")?;
+    check(&log, output, params, facts)?;
 
-    let mut parsed = ParsedOutput { tool_version: json.version, ..ParsedOutput::default() };
-    let histogram_us = params.int("histogram_us") as u64;
-    let mut merged: BTreeMap<u64, u64> = BTreeMap::new();
-    let (mut wakeups, mut overflows, mut sum, mut max) = (0_u64, 0_u64, 0.0, 0);
-    for (number, thread) in &json.thread {
-        let Some(beyond) = thread.overflows(histogram_us) else {
-            let line = line_of(output, &format!("\"{number}\""));
-            return Err(line.expected("a thread whose histogram fits its cycles and max"));
-        };
-        overflows = overflows.saturating_add(beyond);
-        wakeups = wakeups.saturating_add(thread.cycles);
-        sum += thread.avg * thread.cycles as f64;
-        max = max.max(thread.max);
-        for (lateness, count) in &thread.histogram {
-            let merged = merged.entry(*lateness).or_default();
-            *merged = merged.saturating_add(*count);
-        }
-    }
-    for (metric, later_of_1000) in QUANTILES {
-        if wakeups.saturating_mul(later_of_1000) < BEYOND_QUANTILE * 1000 {
-            continue;
-        }
-        match quantile(&merged, wakeups, later_of_1000) {
-            Some(lateness) => parsed.push(metric, lateness as f64 / US_PER_S),
+    let mut parsed = ParsedOutput { tool_version: log.version.clone(), ..ParsedOutput::default() };
+    let histogram_us = params.int("histogram_us");
+    let wakeups: f64 = of_threads(&log, "cycles").map(|cycles| cycles.value).sum();
+    for (metric, percentile, least) in QUANTILES {
+        let known = pick(metric, "latency").with("percentile", percentile);
+        match log.values.iter().find(|value| known.fits(value)) {
+            Some(value) => parsed.push(metric, value.value),
+            None if wakeups < least => {}
             None => parsed.warnings.push(format!(
                 "{metric} lies beyond the histogram: raise histogram_us ({histogram_us})"
             )),
         }
     }
-    parsed.push("latency-max", max as f64 / US_PER_S);
-    parsed.push("latency-avg", sum / wakeups as f64 / US_PER_S);
-    for thread in json.thread.values() {
-        parsed.push("thread-latency-avg", thread.avg / US_PER_S);
+    let values = |metric| of_threads(&log, metric).map(|value| value.value);
+    parsed.push("latency-max", values("latency-max").fold(0.0, f64::max));
+    let all = values("cycles").zip(values("latency-avg")).map(|(cycles, avg)| cycles * avg);
+    parsed.push("latency-avg", all.sum::<f64>() / wakeups);
+    for metric in ["latency-avg", "latency-max"] {
+        for value in values(metric) {
+            parsed.push(&format!("thread-{metric}"), value);
+        }
     }
-    for thread in json.thread.values() {
-        parsed.push("thread-latency-max", thread.max as f64 / US_PER_S);
-    }
+    let all = log.distributions.iter().map(|thread| &thread.histogram);
+    let overflows = all.clone().fold(0, |sum: u64, thread| sum.saturating_add(thread.overflows));
     parsed.push("overflows", overflows as f64);
-    let buckets = merged.iter().map(|(us, count)| (us.saturating_mul(NS_PER_US), *count));
+    let buckets = all.flat_map(|thread| thread.buckets_ns.iter().copied());
     parsed.histograms.push(Histogram::new("latency", buckets, overflows));
     for line in output.stderr_lines().filter(|line| !line.text.trim().is_empty()) {
         parsed.warnings.push(format!("cyclictest says: {}", line.text.trim()));
@@ -279,76 +237,37 @@ fn parse(
 
 /// Refuses a run that isn't the one that was asked for, or not all of it.
 fn check(
-    json: &Json,
+    log: &Log,
     output: CommandOutput<'_>,
     params: &Params,
     facts: &GuestFacts,
 ) -> Result<(), ParseError> {
-    let line = |key: &str| line_of(output, &format!("\"{key}\""));
-    if json.return_code != 0 {
-        return Err(line("return_code").expected("0"));
-    }
-    if json.resolution_in_ns != 0 {
-        return Err(line("resolution_in_ns").expected("0, for values in us"));
-    }
     let threads = params.int_or_vcpus("threads", facts);
-    let listed = json.thread.len();
-    if json.num_threads != listed as u64 || i64::try_from(listed) != Ok(threads) {
-        let expected = format!("{threads} threads, of which {listed} follow");
-        return Err(line("num_threads").expected(expected));
+    for metric in ["cycles", "latency-max", "latency-avg"] {
+        let listed = of_threads(log, metric).count();
+        if i64::try_from(listed) != Ok(threads) {
+            let first = log.values.first().map(|value| line_of(output, value));
+            let line = first.unwrap_or_else(|| output.first_line());
+            return Err(line.expected(format!("{threads} threads, of which {listed} follow")));
+        }
     }
-    let loops = params.int("loops") as u64;
-    let most = json.thread.values().map(|thread| thread.cycles).max().unwrap_or(0);
-    if most < loops {
-        let expected = format!("{loops} wake-ups of a thread, but {most} were most");
-        return Err(line("cycles").expected(expected));
+    let by_cycles = |a: &&LogValue, b: &&LogValue| a.value.total_cmp(&b.value);
+    let loops = params.int("loops");
+    if let Some(most) = of_threads(log, "cycles").max_by(by_cycles)
+        && most.value < loops as f64
+    {
+        let expected = format!("{loops} wake-ups of a thread, but {} were most", most.value);
+        return Err(line_of(output, most).expected(expected));
+    }
+    if log.distributions.len() != of_threads(log, "cycles").count() {
+        return Err(output.ended("a histogram of each thread, in us"));
+    }
+    let least_beyond_s = params.int("histogram_us") as f64 / US_PER_S;
+    for (thread, max) in log.distributions.iter().zip(of_threads(log, "latency-max")) {
+        if thread.histogram.overflows > 0 && max.value < least_beyond_s {
+            let line = output.line(Stream::Stdout, thread.line);
+            return Err(line.expected("a thread whose histogram fits its cycles and max"));
+        }
     }
     Ok(())
-}
-
-/// The first line that starts with `key`, which is there: it has been read.
-fn line_of<'a>(output: CommandOutput<'a>, key: &str) -> OutputLine<'a> {
-    output
-        .stdout_lines()
-        .find(|line| line.text.trim_start().starts_with(key))
-        .unwrap_or_else(|| output.first_line())
-}
-
-/// Finds and reads the JSON object between the lines that cyclictest prints
-/// around it.
-fn read_json(output: CommandOutput<'_>) -> Result<Json, ParseError> {
-    let mut start = None;
-    let mut text = String::new();
-    let mut closed = false;
-    for line in output.stdout_lines() {
-        match (start, closed) {
-            (None, _) if line.text == "{" => start = Some(line),
-            (Some(_), false) => closed = line.text == "}",
-            _ if line.text.trim().is_empty() || line.text.starts_with('#') => continue,
-            _ => return Err(output.stderr_or(&line, "cyclictest's JSON")),
-        }
-        text.push_str(line.text);
-        text.push('\n');
-    }
-    let start = start.ok_or_else(|| output.ended("cyclictest's JSON"))?;
-    if !closed {
-        return Err(output.ended("the end of cyclictest's JSON"));
-    }
-    serde_json::from_str(&text).map_err(|error| {
-        let number = start.number + error.line().max(1) - 1;
-        let line = output.stdout_lines().nth(number - 1).unwrap_or(start);
-        line.expected(format!("cyclictest's JSON ({error})"))
-    })
-}
-
-/// The lowest lateness that leaves at most so many of 1000 wake-ups later;
-/// nothing if that one overflowed the histogram.
-fn quantile(histogram: &BTreeMap<u64, u64>, wakeups: u64, later_of_1000: u64) -> Option<u64> {
-    let later = u128::from(wakeups) * u128::from(later_of_1000) / 1000;
-    let rank = u128::from(wakeups) - later;
-    let mut seen = 0_u128;
-    histogram.iter().find_map(|(lateness, count)| {
-        seen += u128::from(*count);
-        (seen >= rank).then_some(*lateness)
-    })
 }

@@ -8,7 +8,7 @@ use record::{Better, MetricKind};
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
-use crate::pick::{Pick, one_log, pick, take};
+use crate::pick::{Pick, line_of, one_log, pick, take};
 use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, SCRATCH, Server, UnderTest};
 
 /// tbench's own.
@@ -126,8 +126,7 @@ fn parse(
     let log = one_log(output, "dbench")?;
     let result = log.values.iter().find(|value| value.metric == "throughput");
     let result = result.ok_or_else(|| output.ended("the line `Throughput`"))?;
-    let line = output.stdout_lines().nth(result.line.max(1) - 1);
-    let line = line.unwrap_or_else(|| output.first_line());
+    let line = line_of(output, result);
     line.whole()?;
     if result.value <= 0.0 {
         return Err(line.expected("a throughput above 0"));

@@ -2,16 +2,16 @@
 //!
 //! Source: fio 3 `HOWTO.rst` and its JSON output (`stat.c`).
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use record::{Better, Histogram, MetricKind};
-use serde::Deserialize;
+use record::{Better, Histogram, Labels, LogValue, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
+use crate::pick::{line_of, one_log, one_whole_log};
 use crate::roles::{GuestStep, RAW_DISK, RoleCommands, SCRATCH};
+use logs::Log;
 
 const fn rate(name: &'static str, unit: &'static str, help: &'static str) -> MetricDef {
     MetricDef::new(name, unit, Better::Higher, MetricKind::Rate, help)
@@ -118,6 +118,9 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     },
 };
 
+/// The job's name.
+const JOB: &str = "vmlab";
+
 /// Requests a second of a disk that is not fast, for the estimate of a duration.
 const SLOW_DISK_PER_S: f64 = 10_000.0;
 
@@ -148,7 +151,7 @@ fn job(params: &Params) -> Vec<String> {
         false => format!("--directory={SCRATCH}"),
     };
     let mut argv = vec![
-        "--name=vmlab".to_owned(),
+        format!("--name={JOB}"),
         place,
         format!("--rw={}", params.text("operation")),
         format!("--ioengine={}", params.text("engine")),
@@ -261,69 +264,42 @@ fn iozone_job(params: &Params) -> String {
     text
 }
 
-#[derive(Deserialize)]
-struct Json {
-    #[serde(rename = "fio version")]
-    version: String,
-    jobs: Vec<Job>,
+/// The directions of a job's requests, as its log has them.
+const DIRECTIONS: [&str; 2] = ["read", "write"];
+
+/// The value of `metric` of the requests in one direction, of one job or of the only one;
+/// nothing if there were none of them.
+fn of_direction<'a>(
+    log: &'a Log,
+    metric: &str,
+    direction: &str,
+    job: &str,
+) -> Option<&'a LogValue> {
+    log.values.iter().find(|value| {
+        let has = |key: &str, wanted: &str| value.labels.get(key) == Some(wanted);
+        value.metric == *metric
+            && value.labels.get("percentile").is_none()
+            && has("op", direction)
+            && has("job", job)
+    })
 }
 
-#[derive(Deserialize)]
-struct Job {
-    jobname: String,
-    error: i64,
-    read: Direction,
-    write: Direction,
+/// Both directions' `metric` of a job, added up; nothing if it did neither.
+fn sum(log: &Log, metric: &str, job: &str) -> Option<f64> {
+    let found: Vec<f64> = DIRECTIONS
+        .iter()
+        .filter_map(|direction| of_direction(log, metric, direction, job))
+        .map(|value| value.value)
+        .collect();
+    (!found.is_empty()).then(|| found.iter().sum())
 }
 
-#[derive(Deserialize)]
-struct Direction {
-    total_ios: f64,
-    bw_bytes: f64,
-    iops: f64,
-    clat_ns: Latency,
-}
-
-#[derive(Deserialize)]
-struct Latency {
-    mean: f64,
-    max: u64,
-    #[serde(default)]
-    percentile: BTreeMap<String, f64>,
-    /// Middle of each bucket that holds something, and how many; json+ alone
-    /// has them.
-    #[serde(default)]
-    bins: BTreeMap<u64, u64>,
-}
-
-/// Middle and end of fio's last bucket, into which it counts all that is
-/// greater too.
-const LAST_BIN_NS: u64 = 17_112_760_320;
-const LAST_BIN_END_NS: u64 = 1 << 34;
-
-impl Latency {
-    fn histogram(&self, name: &str) -> Option<Histogram> {
-        let is_certain = |ns: u64| ns < LAST_BIN_NS || self.max < LAST_BIN_END_NS;
-        let (certain, beyond): (Vec<_>, Vec<_>) =
-            self.bins.iter().map(|(ns, count)| (*ns, *count)).partition(|(ns, _)| is_certain(*ns));
-        let overflows = beyond.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(*count));
-        (!self.bins.is_empty()).then(|| Histogram::new(name, certain, overflows))
+/// Refuses jobs that are there twice: their sums would be of one of them.
+fn one_of_each_job(output: CommandOutput<'_>, log: &Log) -> Result<(), ParseError> {
+    match log.values.iter().find(|value| value.labels.get("instance").is_some()) {
+        Some(value) => Err(line_of(output, value).expected("one group of jobs of a name")),
+        None => Ok(()),
     }
-}
-
-/// fio's JSON, whose jobs all ended well; notes may stand before it.
-fn json(output: CommandOutput<'_>) -> Result<Json, ParseError> {
-    let start = output.stdout.find("{\n").ok_or_else(|| output.ended("fio's JSON"))?;
-    let json: Json =
-        CommandOutput { stdout: &output.stdout[start..], ..output }.json("fio's JSON")?;
-    match json.jobs.iter().find(|job| job.error != 0) {
-        Some(job) => Err(output.ended(format!("job {} without error {}", job.jobname, job.error))),
-        None => Ok(json),
-    }
-}
-
-fn version(json: &Json) -> Option<String> {
-    json.version.strip_prefix("fio-").map(str::to_owned)
 }
 
 fn parse(
@@ -331,24 +307,40 @@ fn parse(
     _: &Params,
     _: &GuestFacts,
 ) -> Result<ParsedOutput, ParseError> {
-    let json = json(output)?;
-    let [job] = json.jobs.as_slice() else {
-        return Err(output.ended(format!("one group of jobs; there are {}", json.jobs.len())));
-    };
-    let mut parsed = ParsedOutput { tool_version: version(&json), ..ParsedOutput::default() };
-    let requests = job.read.iops + job.write.iops;
-    if requests <= 0.0 {
-        return Err(output.ended("a request that was completed"));
+    let log = one_whole_log(output, "fio")?;
+    one_of_each_job(output, &log)?;
+    if let Some(other) = log.values.iter().find(|value| value.labels.get("job") != Some(JOB)) {
+        return Err(line_of(output, other).expected(format!("the job {JOB} alone")));
     }
-    parsed.push("requests-per-s", requests);
-    parsed.push("throughput", job.read.bw_bytes + job.write.bw_bytes);
-    for (name, direction) in [("read", &job.read), ("write", &job.write)] {
-        if direction.total_ios > 0.0 {
-            parsed.push(&format!("{name}-latency-mean"), direction.clat_ns.mean * 1e-9);
-            if let Some(value) = direction.clat_ns.percentile.get("99.000000") {
-                parsed.push(&format!("{name}-latency-p99"), value * 1e-9);
-            }
-            parsed.histograms.extend(direction.clat_ns.histogram(&format!("{name}-latency")));
+    let mut parsed = ParsedOutput { tool_version: log.version.clone(), ..ParsedOutput::default() };
+    let both = |metric: &str, what: &str| {
+        sum(&log, metric, JOB).filter(|sum| *sum > 0.0).ok_or_else(|| output.ended(what))
+    };
+    parsed.push("requests-per-s", both("iops", "a request that was completed")?);
+    parsed.push("throughput", both("rate", "a byte that was moved")?);
+    for direction in DIRECTIONS {
+        let Some(iops) = of_direction(&log, "iops", direction, JOB) else { continue };
+        let family = format!("{direction}-latency");
+        let of_latency = |metric: &str| {
+            of_direction(&log, metric, direction, JOB)
+                .map(|value| value.value)
+                .ok_or_else(|| line_of(output, iops).expected(format!("its {metric} below it")))
+        };
+        of_latency("rate")?;
+        parsed.push(&format!("{family}-mean"), of_latency("clat-mean")?);
+        let is_here = |labels: &Labels| labels.get("op") == Some(direction);
+        let is_p99 = |value: &&LogValue| {
+            let percentile = value.labels.get("percentile");
+            value.metric == *"clat" && percentile == Some("99") && is_here(&value.labels)
+        };
+        if let Some(value) = log.values.iter().find(is_p99) {
+            parsed.push(&format!("{family}-p99"), value.value);
+        }
+        let mut distributions = log.distributions.iter();
+        let all =
+            distributions.find(|found| found.histogram.name == "clat" && is_here(&found.labels));
+        if let Some(found) = all {
+            parsed.histograms.push(Histogram { name: family, ..found.histogram.clone() });
         }
     }
     Ok(parsed)
@@ -359,16 +351,13 @@ fn parse_iozone(
     _: &Params,
     _: &GuestFacts,
 ) -> Result<ParsedOutput, ParseError> {
-    let json = json(output)?;
-    let mut parsed = ParsedOutput { tool_version: version(&json), ..ParsedOutput::default() };
+    let log = one_log(output, "fio")?;
+    one_of_each_job(output, &log)?;
+    let mut parsed = ParsedOutput { tool_version: log.version.clone(), ..ParsedOutput::default() };
     for (name, ..) in OPERATIONS {
-        let job = json.jobs.iter().find(|job| job.jobname == name);
-        let job = job.ok_or_else(|| output.ended(format!("the job {name}")))?;
-        let bytes_per_s = job.read.bw_bytes + job.write.bw_bytes;
-        if bytes_per_s <= 0.0 {
-            return Err(output.ended(format!("a byte of the job {name}")));
-        }
-        parsed.push(name, bytes_per_s);
+        let bytes_per_s = sum(&log, "rate", name).filter(|sum| *sum > 0.0);
+        let missing = || output.ended(format!("a byte of the job {name}"));
+        parsed.push(name, bytes_per_s.ok_or_else(missing)?);
     }
     Ok(parsed)
 }

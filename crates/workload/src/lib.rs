@@ -44,7 +44,6 @@ mod guest_facts;
 mod hackbench;
 mod iperf3;
 mod kernbench;
-pub mod logs;
 mod param;
 mod params;
 mod parse;

@@ -105,6 +105,16 @@ impl<'a> CommandOutput<'a> {
         lines(Stream::Stderr, self.stderr)
     }
 
+    /// A line of a stream by its number, from 1; without it, the first of standard output.
+    pub(crate) fn line(self, stream: Stream, number: usize) -> OutputLine<'a> {
+        let text = match stream {
+            Stream::Stdout => self.stdout,
+            Stream::Stderr => self.stderr,
+        };
+        let line = lines(stream, text).nth(number.max(1) - 1);
+        line.unwrap_or_else(|| self.first_line())
+    }
+
     /// The first line of standard output, empty if there is none.
     pub(crate) fn first_line(self) -> OutputLine<'a> {
         let none = OutputLine { stream: Stream::Stdout, number: 0, text: "", terminated: false };
@@ -120,12 +130,6 @@ impl<'a> CommandOutput<'a> {
             let line = self.stdout_lines().nth(error.line().max(1) - 1);
             line.unwrap_or_else(|| self.first_line()).expected(format!("{what} ({error})"))
         })
-    }
-
-    /// The error for a line of standard output that is no result. A tool that
-    /// prints its usage there says on standard error what was wrong.
-    pub(crate) fn stderr_or(self, line: &OutputLine<'_>, expected: &str) -> ParseError {
-        if self.stderr.trim().is_empty() { line.expected(expected) } else { self.ended(expected) }
     }
 
     /// The error for a standard output that ended without `missing`.

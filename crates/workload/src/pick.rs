@@ -3,8 +3,8 @@
 
 use record::LogValue;
 
-use crate::logs::{self, Log};
-use crate::parse::{CommandOutput, OutputLine, ParseError, ParsedOutput};
+use crate::parse::{CommandOutput, OutputLine, ParseError, ParsedOutput, Stream};
+use logs::{Log, Tool};
 
 /// A metric, and where a log has it.
 #[derive(Debug, Clone, Copy)]
@@ -55,21 +55,45 @@ impl Pick {
 /// If there is none, more than one, a line of it that makes no sense, or one, also on
 /// standard error, that says that the run failed.
 pub(crate) fn one_log(output: CommandOutput<'_>, tool: &str) -> Result<Log, ParseError> {
-    let known = logs::TOOLS.iter().find(|known| known.name == tool);
-    if let Some(failed) =
-        known.and_then(|tool| logs::failures(tool, output.stderr).into_iter().next())
-    {
-        let line = output.stderr_lines().nth(failed.line.max(1) - 1);
-        let line = line.unwrap_or_else(|| output.first_line());
+    read_one(output, Stream::Stdout, tool, |text, tool| logs::read(text, Some(tool)))
+}
+
+/// As [`one_log`], with the distributions that it holds.
+pub(crate) fn one_whole_log(output: CommandOutput<'_>, tool: &str) -> Result<Log, ParseError> {
+    read_one(output, Stream::Stdout, tool, logs::read_whole)
+}
+
+/// As [`one_log`], of a tool that may say all on standard error: the stream is that which
+/// holds anything, standard output first.
+pub(crate) fn one_log_of_either(
+    output: CommandOutput<'_>,
+    tool: &str,
+) -> Result<(Stream, Log), ParseError> {
+    let is_silent = output.stdout.trim().is_empty();
+    let stream = if is_silent { Stream::Stderr } else { Stream::Stdout };
+    let log = read_one(output, stream, tool, |text, tool| logs::read(text, Some(tool)))?;
+    Ok((stream, log))
+}
+
+fn read_one(
+    output: CommandOutput<'_>,
+    stream: Stream,
+    tool: &str,
+    read: impl Fn(&str, &'static Tool) -> Vec<Log>,
+) -> Result<Log, ParseError> {
+    let missing = || output.ended(format!("a result of {tool}"));
+    let known = logs::tool(tool).ok_or_else(missing)?;
+    if let Some(failed) = logs::failures(known, output.stderr).first() {
+        let line = output.line(Stream::Stderr, failed.line);
         return Err(line.expected(format!("a run that did not fail ({})", failed.why)));
     }
-    let mut found = logs::read(output.stdout, known).into_iter();
-    let Some(log) = found.next() else {
-        return Err(output.ended(format!("a result of {tool}")));
+    let text = match stream {
+        Stream::Stdout => output.stdout,
+        Stream::Stderr => output.stderr,
     };
-    let line = |number: usize| {
-        output.stdout_lines().nth(number.max(1) - 1).unwrap_or_else(|| output.first_line())
-    };
+    let mut found = read(text, known).into_iter();
+    let log = found.next().ok_or_else(missing)?;
+    let line = |number: usize| output.line(stream, number);
     if let Some(unread) = log.unread.first() {
         return Err(line(unread.line).expected(format!("what {tool} prints ({})", unread.why)));
     }
@@ -84,7 +108,7 @@ pub(crate) fn one_log(output: CommandOutput<'_>, tool: &str) -> Result<Log, Pars
 
 /// The line of a value that a log has.
 pub(crate) fn line_of<'a>(output: CommandOutput<'a>, value: &LogValue) -> OutputLine<'a> {
-    output.stdout_lines().nth(value.line.max(1) - 1).unwrap_or_else(|| output.first_line())
+    output.line(Stream::Stdout, value.line)
 }
 
 /// Refuses a log whose `from` is 0: nothing was done.

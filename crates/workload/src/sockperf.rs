@@ -7,7 +7,8 @@ use record::{Better, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
-use crate::parse::{CommandOutput, OutputLine, ParseError, ParsedOutput};
+use crate::parse::{CommandOutput, ParseError, ParsedOutput};
+use crate::pick::{Pick, above_zero, line_of, one_log, pick, take};
 use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, Server, UnderTest};
 
 const PORT: u16 = 11_111;
@@ -113,64 +114,38 @@ fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {
     argv
 }
 
-/// A number behind `label`, up to white space or a bracket.
-fn behind<'a>(line: &OutputLine<'a>, label: &str) -> Option<&'a str> {
-    let (_, rest) = line.text.split_once(label)?;
-    rest.trim_start().split([' ', ';', '[', ',']).next()
-}
-
 fn parse(
     output: CommandOutput<'_>,
     params: &Params,
     _: &GuestFacts,
 ) -> Result<ParsedOutput, ParseError> {
-    let mut parsed = ParsedOutput::default();
-    let mut quantiles: [Option<f64>; 4] = [None; 4];
-    let labels = [
-        "---> percentile 50.000 =",
-        "---> percentile 99.000 =",
-        "---> percentile 99.900 =",
-        "---> <MAX> observation =",
+    const THROUGHPUT: &[Pick] = &[pick("messages-per-s", "messages-per-s")];
+    const VALID: &[Pick] = &[pick("time", "valid-time"), pick("sent", "valid-sent")];
+    const LATENCIES: &[Pick] = &[
+        pick("latency-p50", "latency").with("percentile", "50"),
+        pick("latency-p99", "latency").with("percentile", "99"),
+        pick("latency-p99.9", "latency").with("percentile", "99.9"),
+        pick("latency-max", "latency-max"),
+        pick("lost", "dropped-messages"),
     ];
-    let (mut rate, mut lost) = (None, None);
-    for line in output.stdout_lines() {
-        let text = line.text;
-        if let Some(rest) = text.split("== version #").nth(1) {
-            parsed.tool_version = rest.split(['-', ' ']).next().map(str::to_owned);
-        }
-        for (label, quantile) in labels.iter().zip(&mut quantiles) {
-            if let Some(value) = behind(&line, label) {
-                *quantile = Some(line.number(value, "a latency in us")?);
-            }
-        }
-        if let Some(value) = behind(&line, "Summary: Message Rate is ") {
-            rate = Some(line.number(value, "a rate")?);
-        } else if text.contains("[Valid Duration]")
-            && let (Some(time), Some(sent)) =
-                (behind(&line, "RunTime="), behind(&line, "SentMessages="))
-        {
-            let time_s = line.number(time.trim_end_matches("sec"), "seconds")?;
-            let sent = line.number(sent, "messages")?;
-            if time_s + TRIMMED_S < 0.7 * params.int("time_s") as f64 {
-                return Err(line.expected(format!("a run of {} s", params.int("time_s"))));
-            }
-            rate = Some(sent / time_s);
-        } else if let Some(value) = behind(&line, "# dropped messages =") {
-            lost = Some(line.number(value, "dropped messages")?);
-        } else if text.contains("ERROR:") {
-            return Err(line.expected("no error"));
-        }
-    }
-    let rate = rate.filter(|rate| *rate > 0.0);
-    parsed.push("messages-per-s", rate.ok_or_else(|| output.ended("the rate of messages"))?);
+    let log = one_log(output, "sockperf")?;
     if params.text("mode") == "throughput" {
-        return Ok(parsed);
+        above_zero(output, &log, "messages-per-s")?;
+        return take(output, &log, THROUGHPUT);
     }
-    let names = ["latency-p50", "latency-p99", "latency-p99.9", "latency-max"];
-    for (name, value) in names.iter().zip(quantiles) {
-        let us = value.ok_or_else(|| output.ended(*name))?;
-        parsed.push(name, us * 1e-6);
+    for from in ["valid-time", "valid-sent"] {
+        above_zero(output, &log, from)?;
     }
-    parsed.push("lost", lost.ok_or_else(|| output.ended("# dropped messages"))?);
+    let valid = take(output, &log, VALID)?;
+    let [time_s, sent] = [valid.samples[0].value, valid.samples[1].value];
+    let wanted_s = params.int("time_s");
+    if time_s + TRIMMED_S < 0.7 * wanted_s as f64
+        && let Some(value) = log.values.iter().find(|value| VALID[0].fits(value))
+    {
+        return Err(line_of(output, value).expected(format!("a run of {wanted_s} s")));
+    }
+    let mut parsed = ParsedOutput { samples: Vec::new(), ..valid };
+    parsed.push("messages-per-s", sent / time_s);
+    parsed.samples.extend(take(output, &log, LATENCIES)?.samples);
     Ok(parsed)
 }

@@ -2,12 +2,14 @@
 //!
 //! Source: stress-ng's manual page, and `stress-ng.c` for what it prints.
 
-use record::{Better, MetricKind};
+use record::{Better, LogValue, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
-use crate::parse::{CommandOutput, OutputLine, ParseError, ParsedOutput};
+use crate::parse::{CommandOutput, ParseError, ParsedOutput};
+use crate::pick::one_log_of_either;
 use crate::roles::RoleCommands;
+use logs::stress_ng_warnings as warnings;
 
 pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "stress-ng",
@@ -108,135 +110,49 @@ fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {
     argv
 }
 
-/// What stress-ng says about one stressor.
-struct Row<'a> {
-    line: OutputLine<'a>,
-    bogo_ops: f64,
-    wall_s: f64,
-    per_s: f64,
-    per_vcpu_s: f64,
-}
-
 fn parse(
     output: CommandOutput<'_>,
     params: &Params,
     _: &GuestFacts,
 ) -> Result<ParsedOutput, ParseError> {
-    let mut parsed = ParsedOutput::default();
-    for line in output.stderr_lines().chain(output.stdout_lines()) {
-        let Some((level, message)) = log_message(line.text) else { continue };
-        if message.starts_with("unsuccessful run completed") {
-            return Err(line.expected("a successful run"));
-        }
-        if matches!(level, "warn" | "error" | "fail") {
-            parsed.warnings.push(format!("stress-ng says: {message}"));
-        }
-    }
+    let (stream, log) = one_log_of_either(output, "stress-ng")?;
     let stressor = params.text("stressor");
-    let row = if output.stdout_lines().any(|line| line.text == "---") {
-        yaml_row(output, stressor, &mut parsed.tool_version)?
-    } else {
-        log_row(output, stressor)?
+    let others = |value: &&LogValue| value.labels.get("stressor").is_some_and(|of| of != stressor);
+    if let Some(other) = log.values.iter().find(others) {
+        let line = output.line(stream, other.line);
+        return Err(line.expected(format!("the metrics of {stressor:?} alone")));
+    }
+    let one = |metric: &str| {
+        let mut values = log.values.iter().filter(|value| value.metric == *metric);
+        let value = values.next();
+        let value = value.ok_or_else(|| output.ended(format!("{metric} of {stressor:?}")))?;
+        match values.next() {
+            Some(second) => {
+                let line = output.line(stream, second.line);
+                Err(line.expected(format!("one {metric}, not a second one")))
+            }
+            None => Ok((value.value, output.line(stream, value.line))),
+        }
     };
+    let [(ops, line), (per_s, _), (per_vcpu_s, _), (wall_s, wall_line)] =
+        [one("bogo-ops")?, one("bogo-ops-per-s")?, one("bogo-ops-per-cpu-s")?, one("real-time")?];
+    if !log.ended {
+        return Err(output.ended("the end of what stress-ng prints"));
+    }
     let time_s = params.int("time_s");
-    if row.wall_s < 0.9 * time_s as f64 {
-        let wall_s = row.wall_s;
-        return Err(row.line.expected(format!("a run of {time_s} s, not of {wall_s} s")));
+    if wall_s < 0.9 * time_s as f64 {
+        return Err(wall_line.expected(format!("a run of {time_s} s, not of {wall_s} s")));
     }
-    if row.bogo_ops == 0.0 || row.per_s == 0.0 {
-        return Err(row.line.expected("a bogo operation in the time given"));
+    if ops == 0.0 || per_s == 0.0 {
+        return Err(line.expected("a bogo operation in the time given"));
     }
-    parsed.push("bogo-ops-per-s", row.per_s);
-    if row.per_vcpu_s > 0.0 {
-        parsed.push("bogo-ops-per-vcpu-s", row.per_vcpu_s);
+    let mut parsed = ParsedOutput { tool_version: log.version.clone(), ..ParsedOutput::default() };
+    parsed.push("bogo-ops-per-s", per_s);
+    if per_vcpu_s > 0.0 {
+        parsed.push("bogo-ops-per-vcpu-s", per_vcpu_s);
+    }
+    for warning in warnings(output.stderr).chain(warnings(output.stdout)) {
+        parsed.warnings.push(format!("stress-ng says: {warning}"));
     }
     Ok(parsed)
-}
-
-/// Reads the YAML of `--yaml`, which ends with `...`.
-fn yaml_row<'a>(
-    output: CommandOutput<'a>,
-    stressor: &str,
-    version: &mut Option<String>,
-) -> Result<Row<'a>, ParseError> {
-    let fields = [
-        "bogo-ops:",
-        "wall-clock-time:",
-        "bogo-ops-per-second-real-time:",
-        "bogo-ops-per-second-usr-sys-time:",
-    ];
-    let mut start = None;
-    let mut values = [None; 4];
-    let mut ended = false;
-    for line in output.stdout_lines() {
-        let text = line.text.trim();
-        if let Some(rest) = text.strip_prefix("stress-ng-version:") {
-            *version = Some(rest.trim().to_owned());
-        } else if let Some(name) = text.strip_prefix("- stressor:") {
-            if name.trim() != stressor || start.is_some() {
-                return Err(line.expected(format!("the metrics of {stressor:?} alone")));
-            }
-            start = Some(line);
-        } else if text == "..." {
-            ended = true;
-        } else if let Some(index) = fields.iter().position(|field| text.starts_with(field)) {
-            let value = text.strip_prefix(fields[index]).unwrap_or_default().trim();
-            if values[index].replace(line.number(value, fields[index])?).is_some() {
-                return Err(line.expected("this field once"));
-            }
-        }
-    }
-    if !ended {
-        return Err(output.ended("the YAML's end (...)"));
-    }
-    let line = start.ok_or_else(|| output.ended(format!("metrics of {stressor:?}")))?;
-    let value = |index: usize| {
-        values[index].ok_or_else(|| line.expected(format!("{:?} below it", fields[index])))
-    };
-    let [bogo_ops, wall_s] = [value(0)?, value(1)?];
-    Ok(Row { line, bogo_ops, wall_s, per_s: value(2)?, per_vcpu_s: value(3)? })
-}
-
-/// Reads the table of `--metrics` or `--metrics-brief` in the log, for logs
-/// without YAML. Its rows have been of level `info` and are of level `metrc`
-/// since 0.14; `--metrics` has more columns than `--metrics-brief`, at the end.
-fn log_row<'a>(output: CommandOutput<'a>, stressor: &str) -> Result<Row<'a>, ParseError> {
-    let mut row = None;
-    let mut ended = false;
-    for line in output.stdout_lines().chain(output.stderr_lines()) {
-        let Some((level, message)) = log_message(line.text) else { continue };
-        if message.starts_with("successful run completed") {
-            ended = true;
-        }
-        let words: Vec<&str> = message.split_whitespace().collect();
-        // Below the table, rows of other metrics start with a name as well;
-        // only the table's have nothing but numbers behind it.
-        let is_row = matches!(level, "info" | "metrc")
-            && words.len() >= 7
-            && words[0] == stressor
-            && words[1..].iter().all(|word| word.parse::<f64>().is_ok());
-        if !is_row {
-            continue;
-        }
-        if row.is_some() {
-            return Err(line.expected(format!("one row of {stressor:?}")));
-        }
-        let number = |index: usize| line.number(words[index], "a row of the metrics table");
-        row = Some(Row {
-            line,
-            bogo_ops: number(1)?,
-            wall_s: number(2)?,
-            per_s: number(5)?,
-            per_vcpu_s: number(6)?,
-        });
-    }
-    let row = row.ok_or_else(|| output.ended(format!("metrics of {stressor:?}")))?;
-    if ended { Ok(row) } else { Err(output.ended("\"successful run completed\"")) }
-}
-
-/// Level and text of `stress-ng: info:  [123] text`.
-fn log_message(line: &str) -> Option<(&str, &str)> {
-    let (level, rest) = line.trim_start().strip_prefix("stress-ng: ")?.split_once(':')?;
-    let (_, message) = rest.split_once(']')?;
-    Some((level.trim(), message.trim()))
 }

@@ -5,11 +5,11 @@
 use record::{Better, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
-use crate::logs::Log;
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, one_log, pick, take};
 use crate::roles::{GuestStep, RoleCommands, SCRATCH};
+use logs::Log;
 
 const THREADS: Param = Param::per_vcpu("threads", 4096, "Threads that work");
 const TIME: Param = Param::int("time_s", (1, 86_400), 10, "How long").unit("s");

@@ -69,13 +69,13 @@ const PLAIN_LABELS: [&str; 7] = ["benchmark", "workload", "command", "test", "na
 
 /// What is known of a label's values.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
+enum LabelValues {
     Nothing,
     One(u32),
     Many,
 }
 
-impl Seen {
+impl LabelValues {
     fn add(&mut self, value: u32) {
         *self = match *self {
             Self::Nothing => Self::One(value),
@@ -239,7 +239,7 @@ impl Labels {
         let count = roles.variants.len();
         let keys = data.keys.len();
         // Value of each context key, by variant.
-        let mut seen = vec![Seen::Nothing; count * keys];
+        let mut seen = vec![LabelValues::Nothing; count * keys];
         let mut done = std::collections::HashSet::new();
         for (series, variant) in kept {
             let setting = data.settings[data.series[*series as usize].setting as usize];
@@ -265,13 +265,13 @@ impl Labels {
         };
         for key in 0..keys {
             let label = data.keys.text(key as u32).into_owned();
-            let values: Vec<Seen> = (0..count).map(|v| seen[v * keys + key]).collect();
+            let values: Vec<LabelValues> = (0..count).map(|v| seen[v * keys + key]).collect();
             let single: Option<Vec<u32>> = values
                 .iter()
                 .map(|seen| match seen {
-                    Seen::One(value) => Some(*value),
-                    Seen::Nothing => Some(ABSENT),
-                    Seen::Many => None,
+                    LabelValues::One(value) => Some(*value),
+                    LabelValues::Nothing => Some(ABSENT),
+                    LabelValues::Many => None,
                 })
                 .collect();
             let is_role = roles.not_in_rows.contains(&label);

@@ -15,23 +15,13 @@ const MOST_ROWS: usize = 5000;
 /// The comparison as one HTML page.
 #[must_use]
 pub fn html(comparison: &ComparedData) -> String {
-    let name = escape(&against(comparison));
-    let mut page = format!(
-        concat!(
-            "<!DOCTYPE html>\n",
-            "<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n",
-            "<meta charset=\"utf-8\"/>\n",
-            "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n",
-            "<meta name=\"color-scheme\" content=\"light dark\"/>\n",
-            "<meta name=\"generator\" content=\"vmlab\"/>\n",
-            "<title>{name} - vmlab</title>\n<style>\n{palette}{style}</style>\n</head>\n<body>\n",
-            "<header>\n<h1>{name}</h1>\n<p>{headline}</p>\n</header>\n<main>\n"
-        ),
-        name = name,
-        palette = report::PALETTE,
-        style = STYLE,
-        headline = escape(&headline(comparison)),
-    );
+    let name = against(comparison);
+    let mut page = report::page_head(&name, STYLE);
+    page.push_str(&format!(
+        "<header>\n<h1>{}</h1>\n<p>{}</p>\n</header>\n<main>\n",
+        escape(&name),
+        escape(&headline(comparison))
+    ));
     page.push_str("<div class=\"banner plain\" role=\"note\">");
     for line in &comparison.method {
         page.push_str(&format!("<p>{}</p>", escape(line)));

@@ -18,7 +18,7 @@ use crate::data::{Data, Metric};
 use crate::units;
 
 /// How a unit was written, and the metrics that its values belong to.
-struct Unit {
+struct BenchfmtUnit {
     written: Vec<u8>,
     factor: f64,
     metric: u32,
@@ -27,14 +27,14 @@ struct Unit {
     unscaled: Option<u32>,
 }
 
-struct Reader<'a> {
+struct BenchfmtReader<'a> {
     data: &'a mut Data,
     input: u32,
     /// The configuration that holds now, in Go's order of its keys.
     config: Vec<(String, String)>,
     /// Its number; none where the configuration has changed.
     context: Option<u32>,
-    units: Vec<Unit>,
+    units: Vec<BenchfmtUnit>,
 }
 
 /// Reads what `start` and then `reader` hold as the input `name`.
@@ -45,7 +45,8 @@ pub(super) fn read(
     reader: &mut dyn Read,
 ) -> io::Result<()> {
     let input = data.begin(name);
-    let mut state = Reader { data, input, config: Vec::new(), context: None, units: Vec::new() };
+    let mut state =
+        BenchfmtReader { data, input, config: Vec::new(), context: None, units: Vec::new() };
     for_each_line(start, reader, |number, line| state.line(number, line))
 }
 
@@ -62,7 +63,7 @@ pub(super) fn recognise(start: &[u8]) -> bool {
     })
 }
 
-impl Reader<'_> {
+impl BenchfmtReader<'_> {
     fn line(&mut self, number: usize, line: &[u8]) {
         if let Some(rest) = line.strip_prefix(b"Benchmark") {
             if let Err(problem) = self.benchmark(rest) {
@@ -141,7 +142,7 @@ impl Reader<'_> {
     /// A value in tidied units; its unit most often is that of the line before
     /// at the same place.
     fn scaled(&mut self, index: usize, value: f64, written: &[u8]) -> (u32, f64) {
-        let here = |unit: &Unit| unit.written == written;
+        let here = |unit: &BenchfmtUnit| unit.written == written;
         let known = match self.units.get(index).is_some_and(here) {
             true => Some(index),
             false => self.units.iter().position(here),
@@ -150,7 +151,12 @@ impl Reader<'_> {
             let text = String::from_utf8_lossy(written).into_owned();
             let (tidied, factor) = units::tidy(&text);
             let metric = self.data.metric(metric(&tidied, &tidied, &text));
-            self.units.push(Unit { written: written.to_vec(), factor, metric, unscaled: None });
+            self.units.push(BenchfmtUnit {
+                written: written.to_vec(),
+                factor,
+                metric,
+                unscaled: None,
+            });
             self.units.len() - 1
         });
         let unit = &mut self.units[at];

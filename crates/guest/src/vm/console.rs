@@ -48,7 +48,7 @@ pub const NOTE: &str = "vmlab: ";
 
 /// What the thread and the VM share.
 #[derive(Debug)]
-struct Kept {
+struct ConsoleText {
     /// QEMU's end of the console.
     socket: UnixStream,
     file: File,
@@ -63,7 +63,7 @@ struct Kept {
 
 /// The console of one VM.
 #[derive(Debug)]
-pub(super) struct Console(Arc<Mutex<Kept>>);
+pub(super) struct Console(Arc<Mutex<ConsoleText>>);
 
 /// The end of a console's file, at most `most_bytes` of it, whatever its length:
 /// that of a VM which writes the file without us is the guest's to choose. Nothing
@@ -101,7 +101,7 @@ impl Console {
     pub(super) fn read(socket: UnixStream, log: Log) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let waited = socket.try_clone()?;
-        let kept = Arc::new(Mutex::new(Kept {
+        let kept = Arc::new(Mutex::new(ConsoleText {
             socket,
             file: log.0,
             in_file: 0,
@@ -147,7 +147,7 @@ impl Console {
     }
 
     /// What has come, with what has not been read yet.
-    fn up_to_date(&self) -> MutexGuard<'_, Kept> {
+    fn up_to_date(&self) -> MutexGuard<'_, ConsoleText> {
         let mut kept = locked(&self.0);
         // Bounded: a guest that goes on printing has no last word.
         for _ in 0..LONGEST_BYTES / READ_BYTES {
@@ -179,7 +179,7 @@ enum Taken {
     End,
 }
 
-impl Kept {
+impl ConsoleText {
     fn take_in(&mut self) -> Taken {
         let length = match self.socket.read(&mut self.buffer) {
             Ok(0) => return Taken::End,
@@ -215,13 +215,13 @@ impl Kept {
     }
 }
 
-fn locked(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
+fn locked(kept: &Mutex<ConsoleText>) -> MutexGuard<'_, ConsoleText> {
     // It is whole after every read.
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reads to the end of the console.
-fn follow(socket: &UnixStream, kept: &Mutex<Kept>) {
+fn follow(socket: &UnixStream, kept: &Mutex<ConsoleText>) {
     loop {
         let mut polled = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
         // An interrupted wait is one that ended early.

@@ -11,6 +11,7 @@ use std::fs;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
+use record::FailureCause;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -22,8 +23,6 @@ const LOGS: &str = "/var/log/libvirt/qemu";
 const MAX_BYTES: u64 = 4 << 20;
 /// In front of the versions of a start.
 const STARTS: &str = ": starting up ";
-/// What QEMU prints when KVM refuses to disable exits, and goes on.
-const REFUSED: &str = "guest stopping CPU not supported";
 
 /// One start of a VM.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -46,14 +45,17 @@ impl LoggedStart {
     /// QEMU's line that KVM refused cpu-pm.
     #[must_use]
     pub fn refused_by_kvm(&self) -> Option<&String> {
-        self.said.iter().find(|line| line.contains(REFUSED))
+        self.line_of(FailureCause::CpuPmRefusedByKvm)
     }
 
     /// QEMU's line with which it refused to start because of cpu-pm.
     #[must_use]
     pub fn refused_by_qemu(&self) -> Option<&String> {
-        let names = |line: &&String| line.contains("overcommit") || line.contains("cpu-pm");
-        self.said.iter().filter(|_| self.failed && self.cpu_pm).find(names)
+        self.line_of(FailureCause::CpuPmRefusedByQemu).filter(|_| self.failed && self.cpu_pm)
+    }
+
+    fn line_of(&self, cause: FailureCause) -> Option<&String> {
+        self.said.iter().find(|line| FailureCause::said_by_qemu(line) == Some(cause))
     }
 }
 

@@ -210,28 +210,28 @@ fn name_backends(regions: &mut [VmMapping], asked: &CommandLineRequest) {
 
 /// What is behind a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum BackendKind {
     Anonymous,
     Memfd,
     File,
 }
 
-fn kind_of(path: &str) -> Kind {
+fn kind_of(path: &str) -> BackendKind {
     // Shared anonymous memory shows as the kernel's own nameless file.
     if path.is_empty() || path.starts_with("/dev/zero") {
-        Kind::Anonymous
+        BackendKind::Anonymous
     } else if path.starts_with("/memfd:") || path.starts_with("/anon_hugepage") {
-        Kind::Memfd
+        BackendKind::Memfd
     } else {
-        Kind::File
+        BackendKind::File
     }
 }
 
-fn backend_kind(kind: &str) -> Kind {
+fn backend_kind(kind: &str) -> BackendKind {
     match kind {
-        "memory-backend-file" => Kind::File,
-        "memory-backend-memfd" => Kind::Memfd,
-        _ => Kind::Anonymous,
+        "memory-backend-file" => BackendKind::File,
+        "memory-backend-memfd" => BackendKind::Memfd,
+        _ => BackendKind::Anonymous,
     }
 }
 

@@ -33,19 +33,19 @@ const ISA_VMX: u64 = 1;
 
 /// An event that is counted, and by which of its fields: the first row whose
 /// fields this kernel's event has.
-struct Event {
+struct TraceEvent {
     name: &'static str,
     keys: &'static [&'static [&'static str]],
 }
 
 const EXIT: &str = "kvm_exit";
 
-const EVENTS: &[Event] = &[
-    Event { name: EXIT, keys: &[&["exit_reason", "isa"], &["ret", "esr_ec"]] },
-    Event { name: "kvm_inj_virq", keys: &[&["vector"], &["irq"]] },
-    Event { name: "kvm_apic_ipi", keys: &[&["icr_low"]] },
-    Event { name: "kvm_msr", keys: &[&["ecx", "write"]] },
-    Event { name: "kvm_hypercall", keys: &[&["nr"]] },
+const EVENTS: &[TraceEvent] = &[
+    TraceEvent { name: EXIT, keys: &[&["exit_reason", "isa"], &["ret", "esr_ec"]] },
+    TraceEvent { name: "kvm_inj_virq", keys: &[&["vector"], &["irq"]] },
+    TraceEvent { name: "kvm_apic_ipi", keys: &[&["icr_low"]] },
+    TraceEvent { name: "kvm_msr", keys: &[&["ecx", "write"]] },
+    TraceEvent { name: "kvm_hypercall", keys: &[&["nr"]] },
 ];
 
 /// Error type for [`Tracing::new`] and [`Tracing::count`].
@@ -141,7 +141,9 @@ impl Tracing {
             let trigger = format!("hist:keys={} if {}", keys.join(","), counter.filter);
             let file = folder.join("trigger");
             match write(&file, &trigger) {
-                Ok(()) => counter.counted.push(Counted { event: event.name, folder, trigger }),
+                Ok(()) => {
+                    counter.counted.push(EventHistogram { event: event.name, folder, trigger });
+                }
                 // Without exits the others are not worth their price.
                 Err(error) if event.name == EXIT => return Err(TracingError::io(&file)(error)),
                 Err(_) => {}
@@ -162,11 +164,11 @@ impl Drop for Tracing {
 #[derive(Debug)]
 pub struct ExitCounter {
     filter: String,
-    counted: Vec<Counted>,
+    counted: Vec<EventHistogram>,
 }
 
 #[derive(Debug)]
-struct Counted {
+struct EventHistogram {
     event: &'static str,
     folder: PathBuf,
     trigger: String,
@@ -178,7 +180,7 @@ impl ExitCounter {
     #[must_use]
     pub fn read(&self) -> CounterSet {
         let mut all = CounterSet::default();
-        for Counted { event, folder, .. } in &self.counted {
+        for EventHistogram { event, folder, .. } in &self.counted {
             let text = fs::read_to_string(folder.join("hist")).unwrap_or_default();
             if let Some(rows) = parse_histogram(&text, &self.filter) {
                 name_rows(event, &rows, &mut all);
@@ -190,7 +192,7 @@ impl ExitCounter {
 
 impl Drop for ExitCounter {
     fn drop(&mut self) {
-        for Counted { folder, trigger, .. } in &self.counted {
+        for EventHistogram { folder, trigger, .. } in &self.counted {
             // Gone with its instance, if that is gone.
             let _ = write(&folder.join("trigger"), &format!("!{trigger}"));
         }

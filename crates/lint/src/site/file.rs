@@ -175,7 +175,7 @@ impl SiteRules {
                 return Err(vec![bad(line, error.message().to_owned())]);
             }
         };
-        let mut reader = Reader { file, source: &source, bad: Vec::new() };
+        let mut reader = SiteFileReader { file, source: &source, bad: Vec::new() };
         if *document.vmlab.get_ref() != VERSION {
             let what = format!("vmlab = {}: this vmlab reads {VERSION}", document.vmlab.get_ref());
             reader.wrong(document.vmlab.span(), what);
@@ -213,13 +213,13 @@ impl SiteRules {
     }
 }
 
-struct Reader<'a> {
+struct SiteFileReader<'a> {
     file: &'a str,
     source: &'a SourceText<'a>,
     bad: Vec<BadRules>,
 }
 
-impl Reader<'_> {
+impl SiteFileReader<'_> {
     fn line(&self, span: Range<usize>) -> usize {
         self.source.place(span.into()).line
     }

@@ -69,7 +69,7 @@ pub(crate) fn refusals(
 pub(crate) fn refuse(layout: &Layout, free: &Free, wish: &VmWish, rules: &PlanRules) -> UnplacedVm {
     let mut refusal =
         UnplacedVm { name: wish.name.clone(), why: String::new(), nearest: Vec::new() };
-    let tried = Tried { layout, free, wish };
+    let tried = RefusedLayout { layout, free, wish };
     if let Some(ratio) = rules.overcommit {
         refusal.why = why_not_floating(layout, free, wish, ratio);
         refusal.nearest.extend(tried.fewer_vcpus_floating(ratio));
@@ -222,13 +222,13 @@ fn without_pcpus(layout: &Layout, free: &Free, wish: &VmWish, used: &[usize]) ->
 }
 
 /// Tries what else would fit.
-struct Tried<'a> {
+struct RefusedLayout<'a> {
     layout: &'a Layout,
     free: &'a Free,
     wish: &'a VmWish,
 }
 
-impl Tried<'_> {
+impl RefusedLayout<'_> {
     fn fits(&self, change: impl FnOnce(&mut VmWish)) -> bool {
         let mut wish = self.wish.clone();
         change(&mut wish);

@@ -231,7 +231,7 @@ pub struct Journal {
 /// write that made it was not finished.
 #[must_use]
 pub fn read(text: &[u8], acknowledged: Option<End>) -> Journal {
-    let mut reader = Reader { acknowledged, ..Reader::default() };
+    let mut reader = LineReader { acknowledged, ..LineReader::default() };
     let mut sound = (0, End::default());
     let mut at = 0;
     for line in text.split_inclusive(|byte| *byte == b'\n') {
@@ -247,7 +247,7 @@ pub fn read(text: &[u8], acknowledged: Option<End>) -> Journal {
 }
 
 #[derive(Debug, Default)]
-struct Reader {
+struct LineReader {
     acknowledged: Option<End>,
     /// Lines of the file so far.
     lines: u64,
@@ -264,7 +264,7 @@ struct Reader {
     gaps: Vec<(usize, std::ops::Range<u64>)>,
 }
 
-impl Reader {
+impl LineReader {
     fn tell(&mut self, kind: DamageKind) {
         self.damage.push(Damage { line: self.lines, kind });
     }

@@ -462,11 +462,8 @@ fn failure(load: &str, workload: &str, variant: &str, block: u32) -> TrialFailur
             variant: variant.to_owned(),
             order: 47,
         },
-        failure: Failure {
-            kind: FailureKind::GuestPanicked,
-            detail: "the console said: Kernel panic - not syncing: VFS: Unable to mount root fs"
-                .to_owned(),
-        },
+        failure: Failure::new(FailureKind::GuestPanicked, "the console said: Kernel panic - not syncing: VFS: Unable to mount root fs"
+                .to_owned()),
         console_tail: Some(
             "[    1.204] VFS: Cannot open root device \"vda\" or unknown-block(0,0)\n\
              [    1.205] \u{1b}[31mKernel panic\u{1b}[0m - not syncing: VFS: Unable to mount root fs\n\

@@ -38,7 +38,7 @@ pub(crate) fn draw(report: &Report, groups: &[&ResultGroup], id: &str) -> String
             y += HEADER;
         }
         for cell in &group.cells {
-            let row = Row { report, group, cell, axis: &axis, scale: &scale, y };
+            let row = ValueRow { report, group, cell, axis: &axis, scale: &scale, y };
             row.draw(&mut svg);
             y += ROW;
         }
@@ -76,7 +76,7 @@ fn draw_axis(svg: &mut Svg, axis: &Axis, scale: &UnitScale, metric: &Metric, bot
     svg.fitted("axis middle", (WIDTH / 2.0, bottom + 35.0), &title, WIDTH);
 }
 
-struct Row<'a> {
+struct ValueRow<'a> {
     report: &'a Report,
     group: &'a ResultGroup,
     cell: &'a Cell,
@@ -85,7 +85,7 @@ struct Row<'a> {
     y: f64,
 }
 
-impl Row<'_> {
+impl ValueRow<'_> {
     fn draw(&self, svg: &mut Svg) {
         let index = index_of(self.report, &self.cell.variant);
         let colour = marker::colour(index);

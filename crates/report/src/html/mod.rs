@@ -41,6 +41,13 @@ pub fn html(report: &Report) -> String {
 
 /// A page of our own style around `body`, which is HTML; `title` is text.
 pub(crate) fn page(title: &str, body: &str) -> String {
+    format!("{}{body}</body>\n</html>\n", page_head(title, STYLE))
+}
+
+/// How each page of vmlab's begins, to the begin of its body: `title` is text, `style` what
+/// it has beside the colours that all have.
+#[must_use]
+pub fn page_head(title: &str, style: &str) -> String {
     let title = escape(title);
     format!(
         concat!(
@@ -50,8 +57,8 @@ pub(crate) fn page(title: &str, body: &str) -> String {
             "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n",
             "<meta name=\"color-scheme\" content=\"light dark\"/>\n",
             "<meta name=\"generator\" content=\"vmlab\"/>\n",
-            "<title>{} - vmlab</title>\n<style>\n{}{}</style>\n</head>\n<body>\n{}</body>\n</html>\n",
+            "<title>{} - vmlab</title>\n<style>\n{}{}</style>\n</head>\n<body>\n",
         ),
-        title, PALETTE, STYLE, body
+        title, PALETTE, style
     )
 }

@@ -104,8 +104,5 @@ fn of_kernel(
         |number: usize| Port { mac: MACS[number].to_owned(), queues: interfaces[number].queues };
     let ports = [port(UNDER_TEST), port(OTHER)];
     let made = host::network::LabNetwork::new(switch, &ports, lab.runtime.path(), &lab.owner);
-    made.map_err(|error| Failure {
-        kind: FailureKind::VmRefused,
-        detail: load_failure(&error).detail,
-    })
+    made.map_err(|error| Failure::new(FailureKind::VmRefused, load_failure(&error).detail))
 }

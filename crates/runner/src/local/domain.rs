@@ -21,7 +21,7 @@ pub(super) fn start(
     name: &str,
     channels: Channels,
 ) -> Result<(OwnedVm, Vec<String>), Failure> {
-    let refused = |detail: String| Failure { kind: FailureKind::VmRefused, detail };
+    let refused = |detail: String| Failure::new(FailureKind::VmRefused, detail);
     let owner = serde_json::to_string(&lab.owner).map_err(|error| refused(error.to_string()))?;
     let name = domains::name(&lab.owner.run_id, name);
     let xml = domains::domain(lab.plan, libvirt, spec, &name, &channels, &owner).text;

@@ -182,7 +182,7 @@ fn stopped(error: SandboxExecError, command: &GuestCommand) -> Stopped {
         SandboxExecError::Cancelled => (failure(guest::Cancelled.into()), None),
         SandboxExecError::ProgramMissing => {
             let detail = format!("{program} is not on the host");
-            (Failure { kind: FailureKind::WorkloadMissing, detail }, None)
+            (Failure::new(FailureKind::WorkloadMissing, detail), None)
         }
         error @ SandboxExecError::Gone { .. } => (gone(&error), None),
     };
@@ -190,5 +190,5 @@ fn stopped(error: SandboxExecError, command: &GuestCommand) -> Stopped {
 }
 
 fn gone(error: &SandboxExecError) -> Failure {
-    Failure { kind: FailureKind::WorkloadFailed, detail: error.to_string() }
+    Failure::new(FailureKind::WorkloadFailed, error.to_string())
 }

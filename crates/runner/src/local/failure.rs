@@ -1,7 +1,7 @@
 //! What fails in a guest, as records hold it.
 
 use guest::GuestFailure;
-use record::{Failure, FailureKind};
+use record::{Failure, FailureCause, FailureKind};
 
 /// A guest's failure as records hold it.
 pub(super) fn failure(error: GuestFailure) -> Failure {
@@ -19,8 +19,16 @@ pub(super) fn failure(error: GuestFailure) -> Failure {
         GuestFailure::ProgramMissing { .. } => FailureKind::WorkloadMissing,
         GuestFailure::Cancelled(_) => FailureKind::Aborted,
     };
-    let detail = error.to_string();
-    // Shown behind its kind, which is not said twice.
-    let detail = detail.strip_prefix(&format!("{kind}: ")).unwrap_or(&detail).to_owned();
-    Failure { kind, detail }
+    let (detail, cause) = match error {
+        // Shown behind its kind, which is not said twice.
+        GuestFailure::Died { detail } => (detail, None),
+        // What QEMU prints is understood here, where it comes in.
+        GuestFailure::Refused { .. } => {
+            let detail = error.to_string();
+            let cause = detail.lines().find_map(FailureCause::said_by_qemu);
+            (detail, cause)
+        }
+        error => (error.to_string(), None),
+    };
+    Failure { cause, ..Failure::new(kind, detail) }
 }

@@ -29,9 +29,11 @@ pub(super) fn follow_memory(
         }
     };
     for (number, (vcpus, backend)) in cells.into_iter().enumerate() {
-        let refused = |why: &str| Failure {
-            kind: FailureKind::NotAsClaimed,
-            detail: format!("The memory of guest node {number} can't be followed: {why}"),
+        let refused = |why: &str| {
+            Failure::new(
+                FailureKind::NotAsClaimed,
+                format!("The memory of guest node {number} can't be followed: {why}"),
+            )
         };
         let at = backend.map(|backend| addresses.get(&backend).copied());
         let region = region(&memory.regions, at);
@@ -49,7 +51,7 @@ pub(super) fn follow_memory(
         told.insert(number, format!("node {home} has {percent:.0} % of it: pCPUs {pcpus}"));
     }
     let followed = VmSpec::new(settings)
-        .map_err(|error| Failure { kind: FailureKind::NotAsClaimed, detail: error.to_string() })?;
+        .map_err(|error| Failure::new(FailureKind::NotAsClaimed, error.to_string()))?;
     Ok((followed, told))
 }
 

@@ -16,7 +16,7 @@ use std::fs;
 use guest::{Cancel, GuestCommand, OwnedVm};
 use host::settings::{SettingsTree, setting};
 use record::journal::RunResult;
-use record::{CpuPmDeviation, CpuPmFinding, EXITS, Failure, FailureKind};
+use record::{CpuPmDeviation, CpuPmFinding, EXITS, Failure, FailureCause, FailureKind};
 use vmconfig::{Accel, Arch, VmSpec};
 
 use super::exec_target::ExecTarget;
@@ -25,9 +25,6 @@ use super::role_guest::{GuestName, MOMENT, RoleGuest, named};
 
 /// Facts by name.
 pub(super) type Facts = BTreeMap<String, String>;
-
-/// What QEMU prints when KVM refuses to disable exits, and goes on.
-const REFUSED: &str = "guest stopping CPU not supported";
 
 /// Idle time of all vCPUs together below which a guest did not show how it
 /// idles, s.
@@ -139,7 +136,7 @@ fn guest_facts(said: &str) -> Facts {
 }
 
 fn not_as_claimed(detail: String) -> Failure {
-    Failure { kind: FailureKind::NotAsClaimed, detail }
+    Failure::new(FailureKind::NotAsClaimed, detail)
 }
 
 /// Hints that were asked for and that the guest did not get, or got unasked.
@@ -199,8 +196,10 @@ fn cpu_pm_before(spec: &VmSpec, printed: &str) -> Result<CpuPmFinding, Failure> 
         let why = "QEMU does not look at it on Arm".to_owned();
         return Ok(CpuPmFinding::NotInForce { why });
     }
-    match printed.lines().find(|line| line.contains(REFUSED)) {
-        Some(line) => Err(not_as_claimed(CpuPmDeviation::refused(line.trim()).to_string())),
+    let refused =
+        |line: &&str| FailureCause::said_by_qemu(line) == Some(FailureCause::CpuPmRefusedByKvm);
+    match printed.lines().find(refused) {
+        Some(line) => Err(CpuPmDeviation::refused(line.trim()).failure()),
         None => Ok(CpuPmFinding::NotProven { why: "no run".to_owned() }),
     }
 }
@@ -229,7 +228,7 @@ pub(super) fn cpu_pm_after(
         let cause = why_halts_exit();
         let evidence =
             format!("{halts:.0} halt exits while the guest idled for {idle_s:.1} s{cause}");
-        return Err(not_as_claimed(CpuPmDeviation::Halts { evidence }.to_string()));
+        return Err(CpuPmDeviation::Halts { evidence }.failure());
     }
     if idle_s < SHOWS_IDLING_S {
         return not_proven("the guest never idled");

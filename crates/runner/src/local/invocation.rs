@@ -53,16 +53,15 @@ impl Invocation {
         let (stdout, stderr) = (output.stdout_text(), output.stderr_text());
         let outcome = if output.success() {
             let output = CommandOutput { stdout: &stdout, stderr: &stderr };
-            entry.parse(output, params, &client.facts).map_err(|error| Failure {
-                kind: FailureKind::OutputNotUnderstood,
-                detail: format!("{}: {error}", entry.name),
+            entry.parse(output, params, &client.facts).map_err(|error| {
+                Failure::new(FailureKind::OutputNotUnderstood, format!("{}: {error}", entry.name))
             })
         } else {
             let said = if stderr.trim().is_empty() { &stdout } else { &stderr };
-            Err(client.named(Failure {
-                kind: FailureKind::WorkloadFailed,
-                detail: format!("{} {}: {}", entry.name, how(output.status), last_words(said)),
-            }))
+            Err(client.named(Failure::new(
+                FailureKind::WorkloadFailed,
+                format!("{} {}: {}", entry.name, how(output.status), last_words(said)),
+            )))
         };
         keep("stdout", output.stdout);
         keep("stderr", output.stderr);

@@ -33,12 +33,12 @@ impl OtherVm {
     ) -> Result<Self, Failure> {
         let failed = |failure: Failure| match failure.kind {
             FailureKind::Aborted => failure,
-            _ => Failure {
-                kind: FailureKind::HostLoadFailed,
-                detail: format!("Other VM {number} of load {}: {failure}", load.name),
-            },
+            _ => Failure::new(
+                FailureKind::HostLoadFailed,
+                format!("Other VM {number} of load {}: {failure}", load.name),
+            ),
         };
-        let missing = |detail: String| Failure { kind: FailureKind::HostLoadFailed, detail };
+        let missing = |detail: String| Failure::new(FailureKind::HostLoadFailed, detail);
         let spec = lab
             .plan
             .other_vms
@@ -78,9 +78,8 @@ impl OtherVm {
 
     /// Whether the VM still runs.
     pub(super) fn check_alive(&mut self, cancel: &Cancel) -> Result<(), Failure> {
-        self.guest.place.check_alive(cancel).map_err(|failure| Failure {
-            kind: FailureKind::HostLoadFailed,
-            detail: format!("{}: {failure}", self.name),
+        self.guest.place.check_alive(cancel).map_err(|failure| {
+            Failure::new(FailureKind::HostLoadFailed, format!("{}: {failure}", self.name))
         })
     }
 }

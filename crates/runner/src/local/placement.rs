@@ -86,7 +86,7 @@ pub(super) fn schedulers(vm: Threads<'_>, spec: &VmSpec) -> Result<Vec<String>, 
     }
     if !deviations.is_empty() {
         let kind = FailureKind::NotAsClaimed;
-        return Err(Failure { kind, detail: deviations.join("; ") });
+        return Err(Failure::new(kind, deviations.join("; ")));
     }
     let found = vm.vcpu_tids.iter().filter_map(|tid| scheduler::read(*tid));
     Ok(found.map(|one| one.to_string()).collect())
@@ -121,7 +121,7 @@ pub(super) fn check(vm: Threads<'_>, spec: &VmSpec) -> Result<Vec<String>, Failu
         if !deviations.is_empty() {
             let all: Vec<_> = deviations.iter().map(ToString::to_string).collect();
             let kind = FailureKind::NotAsClaimed;
-            return Err(Failure { kind, detail: all.join("; ") });
+            return Err(Failure::new(kind, all.join("; ")));
         }
     }
     vm.vcpu_tids
@@ -187,5 +187,5 @@ pub(super) fn read(vm: Threads<'_>) -> Result<RunningVm, Failure> {
 }
 
 fn refused(error: &dyn std::error::Error) -> Failure {
-    Failure { kind: FailureKind::NotAsClaimed, detail: load_failure(error).detail }
+    Failure::new(FailureKind::NotAsClaimed, load_failure(error).detail)
 }

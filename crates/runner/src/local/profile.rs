@@ -154,9 +154,9 @@ fn side_profile(
 /// What a guest answered; a failure of its VM, or an interruption, ends the trial.
 fn heard<T>(answer: Result<T, Failure>) -> Result<Result<T, Missing>, Failure> {
     match answer {
-        Err(Failure { kind: FailureKind::WorkloadFailed | FailureKind::TimeLimit, detail }) => {
-            Ok(Err(detail))
-        }
+        Err(Failure {
+            kind: FailureKind::WorkloadFailed | FailureKind::TimeLimit, detail, ..
+        }) => Ok(Err(detail)),
         Err(failure) => Err(failure),
         Ok(value) => Ok(Ok(value)),
     }

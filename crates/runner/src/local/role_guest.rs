@@ -153,17 +153,16 @@ impl RoleGuest {
         command: GuestCommand,
         cancel: &Cancel,
     ) -> Result<String, Failure> {
-        let output = self.exec(&command, cancel).map_err(|stopped| {
-            let Failure { kind, detail } = stopped.failure;
-            self.named(Failure { kind, detail: format!("{what}: {detail}") })
-        })?;
+        let output = self
+            .exec(&command, cancel)
+            .map_err(|stopped| self.named(stopped.failure.within(what)))?;
         let (stdout, stderr) = (output.stdout_text(), output.stderr_text());
         if output.success() {
             return Ok(stdout);
         }
         let said = if stderr.trim().is_empty() { &stdout } else { &stderr };
         let detail = format!("{what} {}: {}", how(output.status), last_words(said));
-        Err(self.named(Failure { kind: FailureKind::WorkloadFailed, detail }))
+        Err(self.named(Failure::new(FailureKind::WorkloadFailed, detail)))
     }
 
     /// Refuses a guest without the programs that a role needs.
@@ -179,7 +178,7 @@ impl RoleGuest {
         }
         let place = self.place.where_it_is();
         let detail = format!("{} is not {place}", missing.trim().replace('\n', ", "));
-        Err(self.named(Failure { kind: FailureKind::WorkloadMissing, detail }))
+        Err(self.named(Failure::new(FailureKind::WorkloadMissing, detail)))
     }
 
     /// Does `steps` in their order, each in at most `limit`.
@@ -239,7 +238,7 @@ impl RoleGuest {
 
     /// Puts the guests' own program where programs are found.
     pub(super) fn install_probe(&mut self, arch: Arch, cancel: &Cancel) -> Result<(), Failure> {
-        let missing = |detail: String| Failure { kind: FailureKind::WorkloadMissing, detail };
+        let missing = |detail: String| Failure::new(FailureKind::WorkloadMissing, detail);
         let path = probe::find(arch).map_err(|error| missing(error.to_string()))?;
         let bytes = std::fs::read(&path)
             .map_err(|error| missing(format!("Cannot read {}: {error}", path.display())))?;
@@ -397,9 +396,7 @@ impl RoleGuest {
 /// `failure` with the name of the guest in which it happened.
 pub(super) fn named(name: Option<GuestName>, failure: Failure) -> Failure {
     match name {
-        Some(name) if failure.kind != FailureKind::Aborted => {
-            Failure { kind: failure.kind, detail: format!("{name}: {}", failure.detail) }
-        }
+        Some(name) if failure.kind != FailureKind::Aborted => failure.within(name),
         _ => failure,
     }
 }

@@ -188,5 +188,5 @@ fn server(
 }
 
 fn refused(detail: String) -> Failure {
-    Failure { kind: FailureKind::VmRefused, detail }
+    Failure::new(FailureKind::VmRefused, detail)
 }

@@ -44,9 +44,8 @@ impl StorageDaemon {
         queues: u32,
         name: &str,
     ) -> Result<Self, Failure> {
-        let refused = |detail: String| Failure {
-            kind: FailureKind::VmRefused,
-            detail: format!("{STORAGE_DAEMON}: {detail}"),
+        let refused = |detail: String| {
+            Failure::new(FailureKind::VmRefused, format!("{STORAGE_DAEMON}: {detail}"))
         };
         let folder = lab.runtime.path();
         let [socket, pidfile, log] =
@@ -101,9 +100,11 @@ impl StorageDaemon {
 
     /// Whether it still serves.
     pub(super) fn check_alive(&mut self) -> Result<(), Failure> {
-        let failed = |detail: String| Failure {
-            kind: FailureKind::WorkloadFailed,
-            detail: format!("{STORAGE_DAEMON}, which served a disk: {detail}"),
+        let failed = |detail: String| {
+            Failure::new(
+                FailureKind::WorkloadFailed,
+                format!("{STORAGE_DAEMON}, which served a disk: {detail}"),
+            )
         };
         match self.child.try_wait() {
             Ok(None) => Ok(()),

@@ -51,9 +51,11 @@ impl RunningSwitch {
         interfaces: [&StudyNetwork; 2],
     ) -> Result<Self, Failure> {
         let folder = lab.runtime.path().to_owned();
-        let refused = |error: &dyn std::error::Error| Failure {
-            kind: FailureKind::VmRefused,
-            detail: format!("The switch: {}", load_failure(error).detail),
+        let refused = |error: &dyn std::error::Error| {
+            Failure::new(
+                FailureKind::VmRefused,
+                format!("The switch: {}", load_failure(error).detail),
+            )
         };
         let pcpus = interfaces[0].switch_pcpus.clone();
         let log = File::create(folder.join("switch.log")).map_err(|error| refused(&error))?;
@@ -92,7 +94,7 @@ impl RunningSwitch {
                     let ended = self.child.try_wait().is_ok_and(|status| status.is_some());
                     if ended || Instant::now() >= until {
                         let kind = FailureKind::VmRefused;
-                        return Err(Failure { kind, detail: failure.detail });
+                        return Err(Failure::new(kind, failure.detail));
                     }
                 }
             }
@@ -103,13 +105,10 @@ impl RunningSwitch {
     fn status(&self) -> Result<Status, Failure> {
         let lost = |why: String| {
             let said = fs::read_to_string(self.folder.join("switch.log")).unwrap_or_default();
-            Failure {
-                kind: FailureKind::WorkloadFailed,
-                detail: format!(
-                    "The switch between the VMs: {why}; it said: {}",
-                    last_words(&said)
-                ),
-            }
+            Failure::new(
+                FailureKind::WorkloadFailed,
+                format!("The switch between the VMs: {why}; it said: {}", last_words(&said)),
+            )
         };
         match ask(&self.folder.join("switch.ctl"), Question::Status) {
             Ok(Answer::Status(status)) => Ok(*status),
@@ -123,7 +122,7 @@ impl RunningSwitch {
         if self.pcpus.is_empty() {
             return Ok(());
         }
-        let wrong = |detail: String| Failure { kind: FailureKind::NotAsClaimed, detail };
+        let wrong = |detail: String| Failure::new(FailureKind::NotAsClaimed, detail);
         let mut found = PcpuSet::default();
         let tasks = format!("/proc/{}/task", self.child.id());
         let tasks = fs::read_dir(&tasks).map_err(|error| wrong(format!("{tasks}: {error}")))?;

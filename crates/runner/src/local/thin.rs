@@ -44,7 +44,7 @@ impl ThinPlace {
         let words = own.into_iter().chain(std::mem::take(&mut settings.kernel_cmdline));
         settings.kernel_cmdline = words.collect();
         let spec = VmSpec::new(settings)
-            .map_err(|error| Failure { kind: FailureKind::VmRefused, detail: error.to_string() })?;
+            .map_err(|error| Failure::new(FailureKind::VmRefused, error.to_string()))?;
         let args = emit_serial(&spec, &channels, &lab.capabilities).args;
         let launch = ThinLaunch {
             qemu: lab.qemu(),
@@ -73,13 +73,13 @@ impl ThinPlace {
     ) -> Result<Duration, Failure> {
         let left = limit.saturating_sub(self.vm.started().elapsed());
         match self.vm.next(left, cancel).map_err(|error| thin_failure(error, limit))? {
-            ThinMessage::Hello(hello) if hello.started < hello.vcpus => Err(Failure {
-                kind: FailureKind::NotAsClaimed,
-                detail: format!(
+            ThinMessage::Hello(hello) if hello.started < hello.vcpus => Err(Failure::new(
+                FailureKind::NotAsClaimed,
+                format!(
                     "only {} of {} vCPUs were started; the guest knows no more",
                     hello.started, hello.vcpus
                 ),
-            }),
+            )),
             ThinMessage::Hello(hello) => {
                 self.hello = Some(hello);
                 // What is counted from the first run on has a count before it.
@@ -87,10 +87,10 @@ impl ThinPlace {
                 self.kvm = names.map(|name| (name, 0.0)).collect();
                 Ok(self.vm.started().elapsed())
             }
-            _ => Err(Failure {
-                kind: FailureKind::OutputNotUnderstood,
-                detail: "The thin guest did not begin with what it is".to_owned(),
-            }),
+            _ => Err(Failure::new(
+                FailureKind::OutputNotUnderstood,
+                "The thin guest did not begin with what it is".to_owned(),
+            )),
         }
     }
 
@@ -113,10 +113,10 @@ impl ThinPlace {
         command: &GuestCommand,
         cancel: &Cancel,
     ) -> Result<ExecOutput, Failure> {
-        let failed = |detail: String| Failure { kind: FailureKind::WorkloadFailed, detail };
+        let failed = |detail: String| Failure::new(FailureKind::WorkloadFailed, detail);
         let task = Task::of(&command.argv).map_err(|why| {
             let detail = format!("The thin guest: {why}");
-            Failure { kind: FailureKind::WorkloadMissing, detail }
+            Failure::new(FailureKind::WorkloadMissing, detail)
         })?;
         let khz = self.hello.map_or(0, |hello| hello.tsc_khz);
         if khz == 0 {
@@ -168,11 +168,11 @@ impl ThinPlace {
                         _ => FailureKind::WorkloadFailed,
                     };
                     let detail = format!("{}: {}", operation.name(), skipped(why));
-                    return Err(Failure { kind, detail });
+                    return Err(Failure::new(kind, detail));
                 }
                 ThinMessage::Hello(_) | ThinMessage::Bye => {
                     let detail = "The thin guest answers what was not asked".to_owned();
-                    return Err(Failure { kind: FailureKind::OutputNotUnderstood, detail });
+                    return Err(Failure::new(FailureKind::OutputNotUnderstood, detail));
                 }
             }
         }
@@ -225,8 +225,8 @@ fn thin_failure(error: ThinFailure, limit: Duration) -> Failure {
             };
             let detail =
                 format!("The thin guest was not through in {} s{at}{registers}", limit.as_secs());
-            Failure { kind, detail }
+            Failure::new(kind, detail)
         }
-        error => Failure { kind, detail: error.to_string() },
+        error => Failure::new(kind, error.to_string()),
     }
 }

@@ -74,8 +74,7 @@ impl<'a, 'lab> Trial<'a, 'lab> {
         observe: &'a mut dyn FnMut(ExecutionEvent<'_>),
     ) -> Self {
         let detail = "The trial did not begin".to_owned();
-        let record =
-            TrialRecord::failed(key.clone(), Failure { kind: FailureKind::Aborted, detail });
+        let record = TrialRecord::failed(key.clone(), Failure::new(FailureKind::Aborted, detail));
         let further = (1..).zip(&variant.further).map(|(number, _)| further_name(number));
         let vm_names = [UNDER_TEST_VM, PEER_VM].map(str::to_owned).into_iter().chain(further);
         Self { lab, observe, vm_names: vm_names.collect(), record, cpu_pm: None }

@@ -82,7 +82,7 @@ impl<'a> TrialParts<'a> {
         variant: &'a PlanVariant,
         workload: &'a PlanWorkload,
     ) -> Result<Self, Failure> {
-        let missing = |detail: String| Failure { kind: FailureKind::WorkloadMissing, detail };
+        let missing = |detail: String| Failure::new(FailureKind::WorkloadMissing, detail);
         let (entry, params) =
             workload.resolve_in(variant).map_err(|error| missing(error.to_string()))?;
         let background = match &workload.background {
@@ -142,9 +142,11 @@ impl TrialGuests {
                 between: Between::default(),
             });
         };
-        let missing = |what: &str| Failure {
-            kind: FailureKind::VmRefused,
-            detail: format!("The plan has no {what} for a workload with two roles"),
+        let missing = |what: &str| {
+            Failure::new(
+                FailureKind::VmRefused,
+                format!("The plan has no {what} for a workload with two roles"),
+            )
         };
         let peer = lab.plan.peer.as_ref().ok_or_else(|| missing("other VM"))?;
         let mine = trial.variant.network.clone().ok_or_else(|| missing("network"))?;
@@ -489,10 +491,8 @@ fn on_host(
         scratch: scratch.and_then(ScratchDisks::file).map(|file| (file, past_cache)),
     };
     let made = Sandbox::new(&wanted, lab.runtime.path(), &lab.owner);
-    made.map(ExecTarget::Host).map_err(|error| Failure {
-        kind: FailureKind::WorkloadFailed,
-        detail: load_failure(&error).detail,
-    })
+    made.map(ExecTarget::Host)
+        .map_err(|error| Failure::new(FailureKind::WorkloadFailed, load_failure(&error).detail))
 }
 
 /// The VM of `spec`, which boots `image`, pinned, and QEMU's arguments.

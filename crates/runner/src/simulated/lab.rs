@@ -89,7 +89,7 @@ impl<'p> SimulatedLab<'p> {
         workload: &PlanWorkload,
     ) -> Played {
         let started = Instant::now();
-        let failed = |kind, detail: String| Err(Failure { kind, detail });
+        let failed = |kind, detail: String| Err(Failure::new(kind, detail));
         let CellScenario { text, model } =
             match scenario::of_cell(self.plan, self.host, load, variant, workload) {
                 Ok(cell) => cell,
@@ -184,7 +184,7 @@ impl Lab for SimulatedLab<'_> {
             self.play_block(key);
         }
         let Some(Played { scenario, wall_s, result }) = self.played.remove(&cell) else {
-            let failure = Failure { kind: FailureKind::Aborted, detail: "Ctrl-C".to_owned() };
+            let failure = Failure::new(FailureKind::Aborted, "Ctrl-C".to_owned());
             return TrialRecord::failed(key.clone(), failure);
         };
         let (samples, counters) = match result {

@@ -133,9 +133,10 @@ impl Checker {
 
 /// All of them would be a page: the nearest, or where to look.
 fn unknown_setting(id: &str, ids: impl Iterator<Item = &'static str> + Clone) -> String {
-    let text = unknown("host", "host setting", id, ids);
-    match text.split_once("; there are ") {
-        Some((begin, _)) => format!("{begin}; `vmlab settings list` shows all"),
-        None => text,
+    match workload::near(id, ids.clone()) {
+        Some(_) => unknown("host", "host setting", id, ids),
+        None => {
+            format!("host = {id:?}: no such host setting; `vmlab settings list` shows all")
+        }
     }
 }

@@ -223,7 +223,7 @@ mod tests {
             variant: variant.to_owned(),
             order: 0,
         };
-        let failure = Failure { kind: FailureKind::Aborted, detail: String::new() };
+        let failure = Failure::new(FailureKind::Aborted, String::new());
         let mut trial = TrialRecord::failed(key, failure).result;
         trial.outcome = Outcome::Completed;
         trial.runs = vec![RunResult {

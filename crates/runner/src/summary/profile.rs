@@ -103,7 +103,7 @@ fn comparison(
 type Shares = Vec<[f64; 2]>;
 
 /// A frame below the frames that called it.
-struct Node<'a> {
+struct StackNode<'a> {
     name: &'a str,
     depth: u32,
     shares: Shares,
@@ -114,14 +114,14 @@ struct Node<'a> {
 /// read, so each frame of each stack costs one step.
 struct CallTree<'a> {
     /// The first one is no frame: it calls the outermost ones.
-    nodes: Vec<Node<'a>>,
+    nodes: Vec<StackNode<'a>>,
     places: HashMap<(usize, &'a str), usize>,
     blocks: usize,
 }
 
 impl<'a> CallTree<'a> {
     fn new(blocks: usize) -> Self {
-        let root = Node { name: "", depth: 0, shares: Vec::new(), callees: Vec::new() };
+        let root = StackNode { name: "", depth: 0, shares: Vec::new(), callees: Vec::new() };
         Self { nodes: vec![root], places: HashMap::new(), blocks }
     }
 
@@ -137,7 +137,7 @@ impl<'a> CallTree<'a> {
             if known.is_none() {
                 self.places.insert((caller, name), next);
                 let (depth, shares) = (depth as u32, vec![[0.0; 2]; self.blocks]);
-                self.nodes.push(Node { name, depth, shares, callees: Vec::new() });
+                self.nodes.push(StackNode { name, depth, shares, callees: Vec::new() });
                 self.nodes[caller].callees.push(place);
             }
             self.nodes[place].shares[block][which] += share;

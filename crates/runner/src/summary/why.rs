@@ -310,7 +310,7 @@ mod tests {
             variant: "v".to_owned(),
             order: 0,
         };
-        let failure = Failure { kind: FailureKind::Aborted, detail: String::new() };
+        let failure = Failure::new(FailureKind::Aborted, String::new());
         let mut trial = TrialRecord::failed(key, failure).result;
         trial.runs = vec![run(&[50.0], vec![], &counters), run(&[150.0], vec![], &counters)];
         let rate = metric("ops-per-s", "1/s", MetricKind::Rate);

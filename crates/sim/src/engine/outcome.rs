@@ -74,6 +74,9 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// The name of what is a time and no count.
+    pub const WAITED: &str = "waited ns";
+
     /// Names and values, in the order of output.
     #[must_use]
     pub fn parts(&self) -> [(&'static str, u64); 11] {
@@ -88,7 +91,7 @@ impl Counters {
             ("host migrations", self.host_migrations),
             ("guest switches", self.guest_switches),
             ("guest migrations", self.guest_migrations),
-            ("waited ns", self.waited_ns),
+            (Self::WAITED, self.waited_ns),
         ]
     }
 }

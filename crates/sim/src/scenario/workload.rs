@@ -163,7 +163,7 @@ fn spin_ns(table: &Reader<'_>) -> u64 {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum WorkloadKind {
     SpinLock,
     Barrier,
     Messages,
@@ -175,16 +175,16 @@ enum Kind {
     Program,
 }
 
-const KINDS: [(&str, Kind); 9] = [
-    ("spin-lock", Kind::SpinLock),
-    ("barrier", Kind::Barrier),
-    ("messages", Kind::Messages),
-    ("ping-pong", Kind::PingPong),
-    ("flush", Kind::Flush),
-    ("requests", Kind::Requests),
-    ("compute", Kind::Compute),
-    ("stream", Kind::Stream),
-    ("program", Kind::Program),
+const KINDS: [(&str, WorkloadKind); 9] = [
+    ("spin-lock", WorkloadKind::SpinLock),
+    ("barrier", WorkloadKind::Barrier),
+    ("messages", WorkloadKind::Messages),
+    ("ping-pong", WorkloadKind::PingPong),
+    ("flush", WorkloadKind::Flush),
+    ("requests", WorkloadKind::Requests),
+    ("compute", WorkloadKind::Compute),
+    ("stream", WorkloadKind::Stream),
+    ("program", WorkloadKind::Program),
 ];
 
 /// Reads the workload `name` for a VM of `vcpus`.
@@ -194,21 +194,21 @@ pub(super) fn read(name: &str, table: &Reader<'_>, vcpus: u32, meters: &mut Mete
         let words = words.join(", ");
         table.problem(table.line, format!("A workload needs a class: one of {words}"));
     }
-    let kind = table.choice("class", &KINDS, Kind::Compute);
+    let kind = table.choice("class", &KINDS, WorkloadKind::Compute);
     let meter = table.text("meter").map_or(name, |(meter, _)| meter);
     let done = Op::Done(meters.of(meter));
     let mut parts = Parts::default();
-    if kind == Kind::Program {
+    if kind == WorkloadKind::Program {
         program(name, table, done, &mut parts);
         return parts;
     }
     let tasks = table.whole("tasks", u64::from(vcpus), 1, 10_000) as u32;
-    let pinned = table.flag("pinned", kind == Kind::SpinLock);
+    let pinned = table.flag("pinned", kind == WorkloadKind::SpinLock);
     let pin = |task: u32| pinned.then_some(task % vcpus);
     let class = class(table, kind);
     let work = |key| Op::Work(needed(table, key), class);
     match kind {
-        Kind::SpinLock => {
+        WorkloadKind::SpinLock => {
             let own = work("work");
             let hold = Op::Work(needed(table, "hold"), Class { kernel: true, ..class });
             let count = table.whole("locks", 1, 1, 10_000) as u32;
@@ -222,7 +222,7 @@ pub(super) fn read(name: &str, table: &Reader<'_>, vcpus: u32, meters: &mut Mete
                 parts.task(name, pin(task), steps.collect());
             }
         }
-        Kind::Barrier => {
+        WorkloadKind::Barrier => {
             let own = work("work");
             let spin_ns = spin_ns(table);
             parts.barriers.push(Barrier {
@@ -239,7 +239,7 @@ pub(super) fn read(name: &str, table: &Reader<'_>, vcpus: u32, meters: &mut Mete
                 parts.task(name, pin(task), steps);
             }
         }
-        Kind::Messages => {
+        WorkloadKind::Messages => {
             let send = work("send_work");
             let receive = work("receive_work");
             let groups = table.whole("groups", 1, 1, 1_000) as u32;
@@ -262,7 +262,7 @@ pub(super) fn read(name: &str, table: &Reader<'_>, vcpus: u32, meters: &mut Mete
                 }
             }
         }
-        Kind::PingPong => {
+        WorkloadKind::PingPong => {
             let produce = work("produce_work");
             let consume = work("consume_work");
             let ahead = table.whole("ahead", 1, 1, 1_000_000);
@@ -272,20 +272,20 @@ pub(super) fn read(name: &str, table: &Reader<'_>, vcpus: u32, meters: &mut Mete
             parts.task(name, pin(0), vec![Op::Receive(room), produce, Op::Send(items), done]);
             parts.task(name, pin(1), vec![Op::Receive(items), consume, Op::Send(room)]);
         }
-        Kind::Flush => {
+        WorkloadKind::Flush => {
             let own = work("work");
             for task in 0..tasks {
                 parts.task(name, pin(task), vec![own, Op::Flush, done]);
             }
         }
-        Kind::Requests => {
+        WorkloadKind::Requests => {
             let service = work("work");
             let sleep = Op::Sleep(needed(table, "sleep"));
             for task in 0..tasks {
                 parts.task(name, pin(task), vec![sleep, Op::Begin, service, done]);
             }
         }
-        Kind::Compute | Kind::Stream | Kind::Program => {
+        WorkloadKind::Compute | WorkloadKind::Stream | WorkloadKind::Program => {
             let own = work("work");
             for task in 0..tasks {
                 parts.task(name, pin(task), vec![own, done]);
@@ -295,11 +295,12 @@ pub(super) fn read(name: &str, table: &Reader<'_>, vcpus: u32, meters: &mut Mete
     parts
 }
 
-fn class(table: &Reader<'_>, kind: Kind) -> Class {
-    let stream = kind == Kind::Stream;
+fn class(table: &Reader<'_>, kind: WorkloadKind) -> Class {
+    let stream = kind == WorkloadKind::Stream;
     let default = if stream { 1.0 } else { 0.0 };
     let memory = table.number("memory_bound", 0.0, 1.0).unwrap_or(default);
-    let in_kernel = matches!(kind, Kind::SpinLock | Kind::Messages | Kind::Flush);
+    let in_kernel =
+        matches!(kind, WorkloadKind::SpinLock | WorkloadKind::Messages | WorkloadKind::Flush);
     Class {
         stream,
         memory_permille: (memory * 1_000.0) as u16,

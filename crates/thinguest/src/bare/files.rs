@@ -2,10 +2,6 @@
 
 use core::hint::black_box;
 
-use thinguest::{Calls, MAX_IO_BYTES};
-
-use crate::metal::instruction::null_io_from_ring_3;
-
 /// The null device's number.
 pub(crate) const NULL: u32 = 3;
 /// What a call on a number that is no file brings (EBADF).
@@ -46,24 +42,4 @@ pub(crate) fn write(number: u32, bytes: &[u8]) -> i64 {
 #[inline(never)]
 pub(crate) fn read(number: u32, bytes: &mut [u8]) -> i64 {
     file(number).map_or(NO_FILE, |file| file.read(bytes))
-}
-
-/// Writes `size` bytes to the null device and reads as many from it, `count` times;
-/// how many of the calls did what they should.
-pub(crate) fn null_io(
-    calls: Calls,
-    count: u32,
-    buffer: &mut [u8; MAX_IO_BYTES as usize],
-    size: usize,
-) -> u64 {
-    let bytes = &mut buffer[..size];
-    if calls == Calls::Ring3 {
-        return null_io_from_ring_3(count, NULL, bytes);
-    }
-    let mut right = 0;
-    for _ in 0..count {
-        right += u64::from(write(NULL, bytes) == bytes.len() as i64);
-        right += u64::from(read(NULL, bytes) == 0);
-    }
-    right
 }

@@ -18,6 +18,7 @@ mod metal;
 mod operations;
 mod sampler;
 mod vcpus;
+mod work;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
@@ -114,7 +115,7 @@ fn do_item(bench: &mut Bench, item: Item) {
 
 /// Every other vCPU.
 fn other_main(index: usize) -> ! {
-    vcpus::work(index)
+    work::work(index)
 }
 
 #[panic_handler]

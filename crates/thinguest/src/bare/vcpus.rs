@@ -1,10 +1,9 @@
-//! The other vCPUs: each does the job that the first gives it, and sleeps otherwise.
+//! The other vCPUs: how they are started, get their jobs and wait for each other.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use thinguest::Wait;
 
-use crate::items;
 use crate::machine::interrupts;
 use crate::metal::instruction::{
     clock_unordered, halt, interrupts_off, interrupts_on, relax, ticks, wait_for_write,
@@ -102,7 +101,8 @@ pub(crate) fn wait_until(mut condition: impl FnMut() -> bool) -> bool {
     }
 }
 
-fn job(index: usize) -> u32 {
+/// What the vCPU is to do.
+pub(crate) fn job(index: usize) -> u32 {
     VCPUS[index].job.load(Ordering::SeqCst)
 }
 
@@ -114,39 +114,20 @@ pub(crate) fn start(index: usize, id: u64) -> bool {
     wait_until(|| VCPUS[index].doing.load(Ordering::SeqCst) == Job::None as u32)
 }
 
-/// What a vCPU but the first does.
-pub(crate) fn work(index: usize) -> ! {
-    let vcpu = &VCPUS[index];
-    interrupts::begin();
-    loop {
-        let now = job(index);
-        vcpu.doing.store(now, Ordering::SeqCst);
-        if now == Job::Spin as u32 {
-            interrupts_on();
-            while job(index) == now {
-                relax();
-            }
-        } else if now == Job::Answer as u32 {
-            answer(index, now);
-        } else if now == Job::Return as u32 {
-            interrupts_on();
-            while job(index) == now {
-                // What the first vCPU waits for is 0.
-                if SENT.0.load(Ordering::SeqCst) == index as u32 {
-                    SENT.0.store(0, Ordering::SeqCst);
-                }
-                relax();
-            }
-        } else if now == Job::Consume as u32 {
-            items::consume(index, now);
-        } else {
-            halt_while(index, || job(index) == now);
+/// Sends the line back whenever it comes, as long as `job_then` is its job.
+pub(crate) fn return_line(index: usize, job_then: u32) {
+    interrupts_on();
+    while job(index) == job_then {
+        // What the first vCPU waits for is 0.
+        if SENT.0.load(Ordering::SeqCst) == index as u32 {
+            SENT.0.store(0, Ordering::SeqCst);
         }
+        relax();
     }
 }
 
 /// Halts as long as `condition` holds, which whoever changes it follows with an IPI.
-fn halt_while(index: usize, condition: impl Fn() -> bool) {
+pub(crate) fn halt_while(index: usize, condition: impl Fn() -> bool) {
     let halted = &VCPUS[index].halted;
     loop {
         interrupts_off();
@@ -236,7 +217,8 @@ pub(crate) fn send_line(to: usize) -> bool {
     wait_until(|| SENT.0.load(Ordering::SeqCst) == 0)
 }
 
-fn answer(index: usize, job_then: u32) {
+/// Answers on the semaphore as long as `job_then` is its job.
+pub(crate) fn answer(index: usize, job_then: u32) {
     let style = Style::now();
     loop {
         let ours = || TURN.0.load(Ordering::SeqCst) % 2 == 1 || job(index) != job_then;

@@ -16,7 +16,7 @@ use super::{CacheSizes, Description, Facet, Fault};
 use crate::{Cache, CacheKind, Host, Node, Pcpu, PcpuSet, Virtualised};
 
 /// The columns of a row, and where it stands.
-struct Row {
+struct LscpuRow {
     line: Option<usize>,
     /// Whether it would say where an online pCPU lies.
     tells_places: bool,
@@ -148,7 +148,7 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .filter(|(_, line)| !line.is_empty())
 }
 
-fn row(line: usize, text: &str, columns: &[Column], cells: &[&str]) -> Result<Row, Fault> {
+fn row(line: usize, text: &str, columns: &[Column], cells: &[&str]) -> Result<LscpuRow, Fault> {
     if cells.len() != columns.len() {
         let why = format!("{} values stand under {} headings", cells.len(), columns.len());
         return Err(Fault::new(line, text, why));
@@ -159,7 +159,7 @@ fn row(line: usize, text: &str, columns: &[Column], cells: &[&str]) -> Result<Ro
         .filter(|(_, cell)| !matches!(cell.trim(), "" | "-"))
         .map(|(column, cell)| (column.clone(), (*cell).trim().to_owned()))
         .collect();
-    Ok(Row { line: Some(line), tells_places: columns.iter().any(Column::is_place), cells })
+    Ok(LscpuRow { line: Some(line), tells_places: columns.iter().any(Column::is_place), cells })
 }
 
 /// Reads any of the outputs of `lscpu -J`.
@@ -194,7 +194,7 @@ pub(super) fn json(text: &str, sets: &mut Sets) -> Result<Description, Fault> {
     ))
 }
 
-fn json_row(entry: &Value) -> Row {
+fn json_row(entry: &Value) -> LscpuRow {
     let cells = entry.as_object().into_iter().flatten();
     let cells = cells.filter_map(|(name, value)| {
         let text = match value {
@@ -208,7 +208,7 @@ fn json_row(entry: &Value) -> Row {
     });
     let mut names = entry.as_object().into_iter().flat_map(|entry| entry.keys());
     let tells_places = names.any(|name| Column::of(name).is_place());
-    Row { line: None, tells_places, cells: cells.collect() }
+    LscpuRow { line: None, tells_places, cells: cells.collect() }
 }
 
 /// Newer versions nest the fields below headings.
@@ -224,15 +224,15 @@ fn flatten(entries: &[Value], fields: &mut Vec<Field>) {
 }
 
 /// What rows tell about one pCPU beside its ids.
-struct Placed {
+struct CachedPcpu {
     pcpu: Pcpu,
     /// `(level, kind, id)` of the caches around it.
     caches: Vec<(u32, CacheKind, u32)>,
 }
 
-fn place(rows: Vec<Row>) -> Result<Description, Fault> {
+fn place(rows: Vec<LscpuRow>) -> Result<Description, Fault> {
     let mut found = Description::default();
-    let mut placed: BTreeMap<u32, Placed> = BTreeMap::new();
+    let mut placed: BTreeMap<u32, CachedPcpu> = BTreeMap::new();
     for row in &rows {
         let (id, one) = read_row(row)?;
         if one.pcpu.online {
@@ -265,7 +265,7 @@ fn place(rows: Vec<Row>) -> Result<Description, Fault> {
     Ok(found)
 }
 
-fn read_row(row: &Row) -> Result<(u32, Placed), Fault> {
+fn read_row(row: &LscpuRow) -> Result<(u32, CachedPcpu), Fault> {
     let mut pcpu = Pcpu::default();
     let mut caches = Vec::new();
     let mut id = None;
@@ -324,9 +324,9 @@ fn read_row(row: &Row) -> Result<(u32, Placed), Fault> {
     pcpu.online = online.unwrap_or(lies_somewhere || !row.tells_places);
     if !pcpu.online {
         // What lscpu says of a switched-off pCPU is stale.
-        return Ok((id, Placed { pcpu: Pcpu { id, ..Pcpu::default() }, caches: Vec::new() }));
+        return Ok((id, CachedPcpu { pcpu: Pcpu { id, ..Pcpu::default() }, caches: Vec::new() }));
     }
-    Ok((id, Placed { pcpu, caches }))
+    Ok((id, CachedPcpu { pcpu, caches }))
 }
 
 /// The core of each pCPU: its numbers, and its L2 cache. Core numbers repeat
@@ -334,9 +334,9 @@ fn read_row(row: &Row) -> Result<(u32, Placed), Fault> {
 /// whose cores are of different kinds. Threads of one core always share its
 /// L2, so different ones tell cores apart. The L1 does not serve: the threads
 /// of an AMD module of family 15h have one each.
-fn cores(placed: &BTreeMap<u32, Placed>) -> BTreeMap<u32, [Option<u32>; 4]> {
+fn cores(placed: &BTreeMap<u32, CachedPcpu>) -> BTreeMap<u32, [Option<u32>; 4]> {
     let mut cores = BTreeMap::new();
-    for (id, Placed { pcpu, caches }) in placed {
+    for (id, CachedPcpu { pcpu, caches }) in placed {
         let l2 = caches.iter().find(|(level, kind, _)| (*level, *kind) == (2, CacheKind::Unified));
         if pcpu.core.is_some() {
             cores.insert(*id, [pcpu.socket, pcpu.cluster, pcpu.core, l2.map(|(_, _, id)| *id)]);
@@ -345,7 +345,7 @@ fn cores(placed: &BTreeMap<u32, Placed>) -> BTreeMap<u32, [Option<u32>; 4]> {
     cores
 }
 
-fn gather_caches(placed: &BTreeMap<u32, Placed>, host: &mut Host) {
+fn gather_caches(placed: &BTreeMap<u32, CachedPcpu>, host: &mut Host) {
     let mut shared: BTreeMap<(u32, CacheKind, u32), PcpuSet> = BTreeMap::new();
     for (id, one) in placed {
         for cache in &one.caches {

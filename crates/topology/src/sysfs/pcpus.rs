@@ -16,7 +16,7 @@ const EFFICIENCY_SHARE: f64 = 0.75;
 
 pub(super) fn read(reader: &mut Reader, host: &mut Host) {
     let (present, online) = present_and_online(reader);
-    let mut seen = Seen::default();
+    let mut seen = PcpuNumbers::default();
     for id in present.iter() {
         let pcpu = if online.contains(id) {
             read_online(reader, id, host, &mut seen)
@@ -38,7 +38,7 @@ pub(super) fn read(reader: &mut Reader, host: &mut Host) {
 
 /// What was seen of each pCPU beside its ids.
 #[derive(Default)]
-struct Seen {
+struct PcpuNumbers {
     /// Threads of the same core, itself included.
     siblings: BTreeMap<u32, PcpuSet>,
     /// pCPUs of the same socket, itself included.
@@ -81,7 +81,7 @@ fn present_and_online(reader: &mut Reader) -> (PcpuSet, PcpuSet) {
     (present.union(&online), online)
 }
 
-fn read_online(reader: &mut Reader, id: u32, host: &Host, seen: &mut Seen) -> Pcpu {
+fn read_online(reader: &mut Reader, id: u32, host: &Host, seen: &mut PcpuNumbers) -> Pcpu {
     let folder = format!("{PCPUS}/cpu{id}/topology");
     let known = |id: &u32| *id != UNKNOWN_X86_ID;
     let node = host
@@ -128,7 +128,7 @@ fn read_node_link(reader: &Reader, id: u32) -> Option<u32> {
 
 /// Numbers the sockets where the kernel gives -1 but says which pCPUs share
 /// one (some arm64 and POWER firmware).
-fn name_sockets(host: &mut Host, seen: &Seen) {
+fn name_sockets(host: &mut Host, seen: &PcpuNumbers) {
     let packages: BTreeSet<&PcpuSet> = seen.package.values().collect();
     let mut packages: Vec<&PcpuSet> = packages.into_iter().collect();
     packages.sort_by_key(|package| package.first());
@@ -148,7 +148,7 @@ fn name_sockets(host: &mut Host, seen: &Seen) {
 
 /// Makes `(socket, die, cluster, core)` name one core. The lists of threads
 /// decide; core ids repeat on kernels that do not show dies.
-fn name_cores(reader: &mut Reader, host: &mut Host, seen: &Seen) {
+fn name_cores(reader: &mut Reader, host: &mut Host, seen: &PcpuNumbers) {
     let mut by_ids: BTreeMap<_, PcpuSet> = BTreeMap::new();
     for pcpu in host.pcpus.iter().filter(|pcpu| pcpu.online) {
         by_ids.entry(ids(pcpu)).or_default().insert(pcpu.id);

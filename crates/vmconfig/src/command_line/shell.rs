@@ -120,7 +120,7 @@ pub fn commands(text: &str) -> Vec<Command> {
         return vec![Command { words, ends_with_line: false }];
     }
     let is_unit = text.lines().any(|line| line.trim_end() == "[Service]");
-    let mut reader = Reader { text, is_unit, ..Reader::default() };
+    let mut reader = ShellReader { text, is_unit, ..ShellReader::default() };
     reader.read();
     reader.commands
 }
@@ -148,7 +148,7 @@ impl Variable {
 }
 
 #[derive(Default)]
-struct Reader<'a> {
+struct ShellReader<'a> {
     text: &'a str,
     /// A unit of systemd: close to a shell's words, with specifiers (`%i`).
     is_unit: bool,
@@ -176,7 +176,7 @@ const LEADING: &[&str] = &["then", "else", "elif", "do", "{", "}", "!", "time", 
 /// Commands that assign their arguments.
 const ASSIGNING: &[&str] = &["export", "local", "declare", "readonly", "typeset"];
 
-impl Reader<'_> {
+impl ShellReader<'_> {
     fn peek(&self) -> Option<char> {
         self.text[self.at..].chars().next()
     }

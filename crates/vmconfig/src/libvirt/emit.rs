@@ -93,6 +93,19 @@ fn write(spec: &VmSpec, launched: Option<&Launched<'_>>) -> EmittedText {
     EmittedText { text, losses }
 }
 
+/// One NIC of a VM with KVM as `<interface>`, indented by two spaces, with the MTU that the
+/// guest is told. What libvirt has no word for is left out.
+#[must_use]
+pub fn emit_interface(nic: &Nic, mtu: Option<u32>) -> String {
+    let mut element = interface(0, nic, true, &mut Vec::new());
+    if let Some(bytes) = mtu {
+        element.push(Element::new("mtu").attr("size", bytes));
+    }
+    let mut text = String::new();
+    element.write(1, &mut text);
+    text
+}
+
 fn name(spec: &VmSpec, losses: &mut Vec<Loss>) -> String {
     if spec.name.contains('/') {
         let why = "libvirt takes no slash in a name; it is a dash";

@@ -13,13 +13,13 @@ use super::xml::Xml;
 
 /// Who serves a disk, or all disks of a SCSI controller, and its queues.
 #[derive(Clone, Default)]
-struct Served {
+struct ControllerDriver {
     iothread: Option<u32>,
     queue_iothreads: Vec<QueueIothread>,
     queues: Option<u32>,
 }
 
-impl Served {
+impl ControllerDriver {
     fn of(self, disk: &mut Disk) {
         (disk.iothread, disk.queues) = (self.iothread, self.queues);
         disk.queue_iothreads = self.queue_iothreads;
@@ -28,7 +28,7 @@ impl Served {
 
 impl<'a> Parser<'a> {
     pub(super) fn devices(&mut self, devices: Xml<'a>) {
-        let mut controllers: BTreeMap<u32, Served> = BTreeMap::new();
+        let mut controllers: BTreeMap<u32, ControllerDriver> = BTreeMap::new();
         for element in devices.children().filter(|node| node.is_element()) {
             let is = |name: &str, value: &str| element.attribute(name) == Some(value);
             match element.tag_name().name() {
@@ -45,7 +45,8 @@ impl<'a> Parser<'a> {
                         self.xml.attr(element, name);
                     }
                     let driver = self.xml.child(element, "driver");
-                    let served = driver.map_or_else(Served::default, |one| self.served(one));
+                    let served =
+                        driver.map_or_else(ControllerDriver::default, |one| self.served(one));
                     controllers.insert(index, served);
                 }
                 _ => {}
@@ -71,7 +72,7 @@ impl<'a> Parser<'a> {
     }
 
     /// What an element `<driver>` says of threads and queues.
-    fn served(&self, driver: Xml<'a>) -> Served {
+    fn served(&self, driver: Xml<'a>) -> ControllerDriver {
         let iothread = self.xml.attr_if(driver, "iothread", |id| self.iothread(id));
         let mut queue_iothreads = Vec::new();
         if let Some(all) = self.xml.child(driver, "iothreads") {
@@ -82,10 +83,10 @@ impl<'a> Parser<'a> {
                 queue_iothreads.extend(id.map(|iothread| QueueIothread { iothread, queues }));
             }
         }
-        Served { iothread, queue_iothreads, queues: self.xml.number(driver, "queues") }
+        ControllerDriver { iothread, queue_iothreads, queues: self.xml.number(driver, "queues") }
     }
 
-    fn is_plain(&self, element: Xml<'a>, controllers: &BTreeMap<u32, Served>) -> bool {
+    fn is_plain(&self, element: Xml<'a>, controllers: &BTreeMap<u32, ControllerDriver>) -> bool {
         let is = |name: &str, value: &str| element.attribute(name) == Some(value);
         match element.tag_name().name() {
             "controller" if is("type", "usb") => is("model", "none"),
@@ -107,7 +108,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn disk(&mut self, element: Xml<'a>, controllers: &BTreeMap<u32, Served>) -> bool {
+    fn disk(&mut self, element: Xml<'a>, controllers: &BTreeMap<u32, ControllerDriver>) -> bool {
         if element.attribute("device").is_some_and(|device| device != "disk") {
             return false;
         }

@@ -115,7 +115,8 @@ impl Interface {
 
     /// The interface of a VM's description, the `number`th of it. What only a manager of
     /// VMs can set up is connected to QEMU's own network stack.
-    pub(super) fn of_nic(number: usize, nic: &Nic) -> Self {
+    #[must_use]
+    pub fn of_nic(number: usize, nic: &Nic) -> Self {
         let vhost = nic.vhost;
         let netdev = match &nic.backend {
             NicBackend::Tap { ifname } => Netdev::Tap { ifname: ifname.clone(), vhost },

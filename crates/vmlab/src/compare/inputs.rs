@@ -11,7 +11,6 @@ use compare::{Columns, Data, Dataset, TableError};
 use record::LogValue;
 use runner::state::JournalState;
 use runner::{results, store};
-use workload::logs;
 
 use super::DAMAGED;
 use crate::{input, results_folder, terminal};

@@ -82,10 +82,10 @@ struct Candidate {
 pub(super) struct Ranking {
     asked: String,
     draws: u32,
-    rows: Vec<Row>,
+    rows: Vec<PlacementRow>,
 }
 
-struct Row {
+struct PlacementRow {
     name: String,
     about: &'static str,
     /// Counts a second of all VMs, to the plan's, draw by draw.
@@ -121,7 +121,12 @@ pub(super) fn rank(
         let ratios: Vec<f64> = own.iter().zip(&values[0]).map(|(own, plan)| own / plan).collect();
         let of_plan =
             DrawEstimate::of(&ratios).context("Nothing was done in the simulated time")?;
-        rows.push(Row { name: candidate.name.to_owned(), about: candidate.about, of_plan, best });
+        rows.push(PlacementRow {
+            name: candidate.name.to_owned(),
+            about: candidate.about,
+            of_plan,
+            best,
+        });
     }
     rows.sort_by(|a, b| b.of_plan.median.total_cmp(&a.of_plan.median));
     let beside = match asked.beside {

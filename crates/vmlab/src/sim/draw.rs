@@ -21,11 +21,11 @@ const DRAWS_WITHOUT: u32 = 3;
 pub(super) struct Job {
     pub(super) cell: usize,
     draw: u32,
-    kind: Kind,
+    kind: DrawKind,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum DrawKind {
     AsItIs,
     OtherStart,
     /// Without the mechanism of this place in a cell's list.
@@ -61,17 +61,17 @@ impl DrawPlan {
         let cells = 0..scenario.cells.len();
         let mut jobs = Vec::new();
         for draw in 0..scenario.draws {
-            let kind = Kind::AsItIs;
+            let kind = DrawKind::AsItIs;
             jobs.extend(cells.clone().map(|cell| Job { cell, draw, kind }));
             if draw == 0 {
-                let kind = Kind::OtherStart;
+                let kind = DrawKind::OtherStart;
                 jobs.extend(cells.clone().map(|cell| Job { cell, draw, kind }));
             }
         }
         for draw in 0..scenario.draws.min(DRAWS_WITHOUT) {
             for cell in cells.clone() {
                 let each = 0..without[cell].len();
-                jobs.extend(each.map(|at| Job { cell, draw, kind: Kind::Without(at) }));
+                jobs.extend(each.map(|at| Job { cell, draw, kind: DrawKind::Without(at) }));
             }
         }
         Self { jobs, without }
@@ -80,9 +80,9 @@ impl DrawPlan {
     fn model(&self, scenario: &Scenario, job: Job) -> SimModel {
         let mut model = scenario.cells[job.cell].draw(scenario.seed, job.draw);
         match job.kind {
-            Kind::AsItIs => model,
-            Kind::OtherStart => answer::started_otherwise(model),
-            Kind::Without(at) => {
+            DrawKind::AsItIs => model,
+            DrawKind::OtherStart => answer::started_otherwise(model),
+            DrawKind::Without(at) => {
                 (MECHANISMS[self.without[job.cell][at]].1)(&mut model);
                 model
             }
@@ -159,9 +159,9 @@ pub(crate) fn simulate(scenario: &Scenario, cancel: &Cancel) -> anyhow::Result<V
 fn keep(drawn: &mut [Drawn], job: Job, outcome: SimOutcome) {
     let cell = &mut drawn[job.cell];
     match job.kind {
-        Kind::AsItIs => cell.outcomes[job.draw as usize] = Some(outcome),
-        Kind::OtherStart => cell.other_start = Some(outcome),
-        Kind::Without(at) => cell.without[at].1[job.draw as usize] = Some(outcome),
+        DrawKind::AsItIs => cell.outcomes[job.draw as usize] = Some(outcome),
+        DrawKind::OtherStart => cell.other_start = Some(outcome),
+        DrawKind::Without(at) => cell.without[at].1[job.draw as usize] = Some(outcome),
     }
 }
 

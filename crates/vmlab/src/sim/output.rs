@@ -118,8 +118,10 @@ pub(super) fn text(
         let time: Vec<String> =
             time.map(|(name, share)| format!("{name} {:.0} %", share * 100.0)).collect();
         let _ = writeln!(text, "  {:<18} {}", "time", time.join(", "));
-        let counters =
-            cell.counters.iter().filter(|(name, rate)| *rate > 0.0 && *name != "waited ns");
+        let counters = cell
+            .counters
+            .iter()
+            .filter(|(name, rate)| *rate > 0.0 && *name != sim::Counters::WAITED);
         let counters: Vec<String> =
             counters.map(|(name, rate)| format!("{name} {}", digits(*rate))).collect();
         if !counters.is_empty() {

@@ -1,12 +1,12 @@
 //! What belongs to the other end of a port: QEMU's arguments and libvirt's XML.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::PathBuf;
 
-use report::escape;
-use vmconfig::Accel;
 use vmconfig::command_line::shell::join;
-use vmconfig::qemu::{Capabilities, Interface, Netdev};
+use vmconfig::libvirt::emit_interface;
+use vmconfig::qemu::{Capabilities, Interface};
+use vmconfig::{Accel, Nic, NicBackend};
 use vswitch::{PortConfig, mac_text};
 
 /// The text for all ports.
@@ -28,52 +28,30 @@ pub(super) fn text(ports: &[PortConfig]) -> String {
             continue;
         };
         let path = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
-        let libvirt = libvirt(port, &path.display().to_string());
-        let _ = write!(text, "\nport {}\n  {}\n{libvirt}", port.name, qemu(port, &path));
+        let (nic, mtu) = (nic(port, path), port.policy.mtu.map(u32::from));
+        let (qemu, libvirt) = (qemu(&port.name, &nic, mtu), emit_interface(&nic, mtu));
+        let _ = write!(text, "\nport {}\n  {qemu}\n{libvirt}", port.name);
     }
     text
 }
 
-fn qemu(port: &PortConfig, socket: &Path) -> String {
+/// The NIC of a VM that is on the port's other end.
+fn nic(port: &PortConfig, socket: PathBuf) -> Nic {
     let server = port.calls();
     let reconnect_s = Some(1).filter(|_| !server);
-    let netdev = Netdev::VhostUser { socket: socket.to_owned(), server, reconnect_s };
-    let interface = Interface {
+    Nic {
         mac: port.policy.mac.map(mac_text),
         queues: Some(u32::from(port.queues)).filter(|queues| *queues > 1),
-        mtu: port.policy.mtu.map(u32::from),
-        ..Interface::new(&port.name, netdev)
-    };
+        ..Nic::new(NicBackend::VhostUser { socket, server, reconnect_s })
+    }
+}
+
+fn qemu(name: &str, nic: &Nic, mtu: Option<u32>) -> String {
+    let interface = Interface { id: name.to_owned(), mtu, ..Interface::of_nic(0, nic) };
     // A word that every QEMU knows which is used.
     let options = interface.options(Accel::Kvm, &Capabilities::oldest());
     let words: Vec<&str> = options.iter().flat_map(|(option, value)| [*option, value]).collect();
     join(&words)
-}
-
-fn libvirt(port: &PortConfig, path: &str) -> String {
-    let path = escape(path);
-    let source = if port.calls() {
-        format!("    <source type='unix' path='{path}' mode='server'/>\n")
-    } else {
-        format!(
-            "    <source type='unix' path='{path}' mode='client'>\n      \
-             <reconnect enabled='yes' timeout='1'/>\n    </source>\n"
-        )
-    };
-    let mtu = port.policy.mtu.map_or(String::new(), |mtu| format!("    <mtu size='{mtu}'/>\n"));
-    let mac = port
-        .policy
-        .mac
-        .map_or(String::new(), |mac| format!("    <mac address='{}'/>\n", mac_text(mac)));
-    let queues = if port.queues > 1 {
-        format!("    <driver queues='{}'/>\n", port.queues)
-    } else {
-        String::new()
-    };
-    format!(
-        "  <interface type='vhostuser'>\n{mac}{source}    <model type='virtio'/>\n{queues}{mtu}  \
-         </interface>\n"
-    )
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// A module by the names that lead to it; none are the crate's root.
+/// A module by the names of the folders and files that lead to it from `src`.
 type Module = Vec<String>;
 
 /// What one file says of others.
@@ -17,6 +17,8 @@ struct Said {
     used: Vec<Vec<String>>,
     /// `use`: what a name stands for here, and whether others see it.
     names: BTreeMap<String, (Vec<String>, bool)>,
+    /// Whether a library or a program begins here: what `crate` is in the files below.
+    is_root: bool,
 }
 
 /// The sources of a crate, tests left out.
@@ -32,12 +34,15 @@ fn modules(folder: &Path, at: &Module, found: &mut BTreeMap<Module, Said>) {
             module.push(stem);
             modules(&path, &module, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            if !["lib", "main", "mod"].contains(&&*stem) {
+            let is_root = ["lib", "main"].contains(&&*stem);
+            if !is_root && stem != "mod" {
                 module.push(stem);
             }
             let text = fs::read_to_string(&path).unwrap();
             let tokens: TokenStream = text.parse().unwrap_or_else(|_| panic!("{path:?}"));
-            read(tokens, found.entry(module).or_default());
+            let said = found.entry(module).or_default();
+            said.is_root |= is_root;
+            read(tokens, said);
         }
     }
 }
@@ -131,6 +136,12 @@ fn tree(prefix: &[String], tokens: &[TokenTree], public: bool, said: &mut Said) 
     }
 }
 
+/// The library's or the program's first file, of which `here` is part.
+fn root(modules: &BTreeMap<Module, Said>, here: &Module) -> Module {
+    let mut above = (0..=here.len()).rev().map(|length| here[..length].to_vec());
+    above.find(|above| modules.get(above).is_some_and(|said| said.is_root)).unwrap_or_default()
+}
+
 /// The module that a path, written in `here`, leads to: where what it names is defined,
 /// as far as files tell.
 fn target(
@@ -140,7 +151,7 @@ fn target(
     depth: u32,
 ) -> Option<Module> {
     let mut whole = match path[0].as_str() {
-        "crate" => Module::new(),
+        "crate" => root(modules, here),
         "self" => here.clone(),
         "super" => here[..here.len().checked_sub(1)?].to_vec(),
         first => {
@@ -170,7 +181,9 @@ fn target(
             (whole, rest) = (inner, more);
             continue;
         }
-        let shown = modules[&whole].names.get(first).filter(|(_, public)| *public);
+        // What a file brings for itself alone, those below it see as well.
+        let is_below = here.starts_with(&whole);
+        let shown = modules[&whole].names.get(first).filter(|(_, public)| *public || is_below);
         return match shown {
             Some((brought, _)) if depth > 0 => {
                 let brought = [brought, more].concat();
@@ -246,11 +259,14 @@ fn no_files_of_a_crate_need_each_other() {
 
 #[test]
 fn circles_are_found() {
-    let module = |name: &str| vec![name.to_owned()];
     let read_all = |texts: &[(&str, &str)]| {
-        let mut found: BTreeMap<Module, Said> = BTreeMap::from([(Module::new(), Said::default())]);
+        let root = Said { is_root: true, ..Said::default() };
+        let mut found: BTreeMap<Module, Said> = BTreeMap::from([(Module::new(), root)]);
         for (name, text) in texts {
-            let name = if name.is_empty() { Module::new() } else { module(name) };
+            let name: Module = name.split_terminator("::").map(str::to_owned).collect();
+            if !found.contains_key(&name) && text.contains("fn main()") {
+                found.entry(name.clone()).or_default().is_root = true;
+            }
             read(text.parse().unwrap(), found.entry(name).or_default());
         }
         circle(&needs(&found)).map(|way| way.len())
@@ -266,4 +282,12 @@ fn circles_are_found() {
     assert_eq!(read_all(&[a, ("b", "fn b() { assert!(crate::a::is()) }")]), Some(2));
     assert_eq!(read_all(&[a, ("b", "use crate::a; fn b() { a::is() }")]), Some(2));
     assert_eq!(read_all(&[a, ("b", "use crate::a as other; fn b() { other::is() }")]), Some(2));
+    // By a name that the file above brought for itself.
+    let above = ("", "use b::B; mod a; mod b;");
+    assert_eq!(read_all(&[above, ("a", "use super::B;"), ("b", "use super::a::A;")]), Some(2));
+    // In a program below the library.
+    let program = ("p", "mod a; mod b; fn main() {}");
+    let by_crate = ("p::a", "use crate::b::B; pub struct A(B);");
+    assert_eq!(read_all(&[program, by_crate, ("p::b", "use crate::a::A;")]), Some(2));
+    assert_eq!(read_all(&[program, by_crate, ("p::b", "pub struct B;")]), None);
 }

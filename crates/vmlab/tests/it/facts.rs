@@ -22,7 +22,7 @@ fn what_was_asked_for_is_told_by_host() {
             let Event::TrialEnded(result) = event else { continue };
             if qemu_refuses {
                 let kind = kinds.next().unwrap_or(FailureKind::NotAsClaimed);
-                result.outcome = Outcome::Failed(Failure { kind, detail: detail.to_owned() });
+                result.outcome = Outcome::Failed(Failure::new(kind, detail.to_owned()));
             } else {
                 let fact = |name: &str, value: &str| (name.to_owned(), value.to_owned());
                 let evidence = fact("cpu_pm.evidence", "no halt exit in 6.0 s of idle vCPUs");

@@ -55,7 +55,7 @@ fn a_variant_that_fails_leaves_the_others_numbers() {
     assert_eq!(kinds(&all, "panics", "hackbench"), twice(FailureKind::GuestPanicked));
     assert_eq!(kinds(&all, "refused", "hackbench"), twice(FailureKind::VmRefused));
     for result in &all {
-        let Some(Failure { kind, detail }) = failure(result) else { continue };
+        let Some(Failure { kind, detail, .. }) = failure(result) else { continue };
         let expected = match kind {
             FailureKind::VmRefused => "no-such-device",
             _ => "Unable to mount root",
@@ -251,7 +251,7 @@ fn a_vm_that_stops_for_good_is_a_recorded_outcome() {
     assert_eq!(said.code, Some(1), "{said:#?}");
     let all = results(&store_of(&study));
     let (first, later) = all.split_first().expect("the trial was recorded");
-    let Failure { kind, detail } = failure(first).expect("it failed");
+    let Failure { kind, detail, .. } = failure(first).expect("it failed");
     assert_eq!(*kind, FailureKind::GuestHung, "{detail}");
     assert!(later.iter().any(|result| result.outcome.is_completed()), "{later:#?}");
 }

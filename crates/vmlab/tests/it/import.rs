@@ -126,7 +126,7 @@ fn compress(path: &Path) {
 fn the_tools_are_listed() {
     let output = Command::new(VMLAB).args(["import", "--list"]).output().unwrap();
     let list = stdout(&output);
-    for tool in workload::logs::TOOLS {
+    for tool in logs::TOOLS {
         assert!(list.contains(tool.about), "{}", tool.name);
     }
 }

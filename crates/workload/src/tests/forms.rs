@@ -46,7 +46,10 @@ fn historic_forms_of_hackbench_are_read() {
 
 #[test]
 fn a_run_of_pgbench_is_read_if_it_did_what_was_asked() {
-    let forms = std::fs::read_to_string(testdata().join("pgbench-forms/9.6-and-15.log")).unwrap();
+    let forms = std::fs::read_to_string(
+        testdata().join("../../logs/testdata/pgbench-forms/9.6-and-15.log"),
+    )
+    .unwrap();
     let whole = &forms[forms.find("pgbench (15.5").unwrap()..];
     let parse = |stdout: &str, clients: i64| {
         let entry = find("pgbench").unwrap();

@@ -171,12 +171,12 @@ fn claim_of(node: &Node) -> Option<Claim<'_>> {
 }
 
 /// Claims of an object, and who asked for what of them.
-struct Asked<'a> {
+struct ClaimRequests<'a> {
     known: HashSet<&'a str>,
     pairs: HashMap<(&'a str, &'a str), &'a str>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> ClaimRequests<'a> {
     /// Takes what a device asks for.
     fn take(&mut self, owner: &'a str, claim: &Claim<'a>, span: Span, out: &mut Drafts) {
         let (Some(of), Some(request)) = (claim.claim, claim.request) else {
@@ -195,7 +195,7 @@ impl<'a> Asked<'a> {
 
 fn devices(vm: &Vm, context: &Context, out: &mut Drafts) {
     let known = list(vm, "resourceClaims").iter().map(name).collect();
-    let mut asked = Asked { known, pairs: HashMap::new() };
+    let mut asked = ClaimRequests { known, pairs: HashMap::new() };
     let newest = context.kubevirt >= KubevirtVersion::new(1, 9, 0);
     for (path, since) in
         [("gpus", KubevirtVersion::new(1, 6, 0)), ("hostDevices", KubevirtVersion::new(1, 8, 0))]
@@ -233,7 +233,7 @@ fn devices(vm: &Vm, context: &Context, out: &mut Drafts) {
     }
 }
 
-fn claimed_networks<'a>(vm: &'a Vm, asked: &mut Asked<'a>, out: &mut Drafts) {
+fn claimed_networks<'a>(vm: &'a Vm, asked: &mut ClaimRequests<'a>, out: &mut Drafts) {
     let multus = networks(vm).iter().find(|network| network.given("multus").is_some());
     for network in networks(vm) {
         let Some(source) = network.given("resourceClaim") else { continue };

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the installed tools and keeps what a shell session shows of them:
-# <tool>-<version>/NAME.log, for the readers of logs (src/logs). Needs the
+# <tool>-<version>/NAME.log, for the readers of logs (src). Needs the
 # tools of Debian 12 that `scripts/install-deps goldens` installs.
 set -u
 cd "$(dirname "$0")"

@@ -3,7 +3,9 @@
 //! Source: rt-tests `src/cyclictest/cyclictest.c`, all versions. Latencies are
 //! in us, with `-N` in ns: then `Act:` is eight columns wide, not five.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use record::Histogram;
 
 use super::failure::failed;
 use super::json::{self, Node};
@@ -28,8 +30,16 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// A quantile needs so many wake-ups beyond it.
-const BEYOND_QUANTILE: f64 = 20.0;
-const QUANTILES: [(&str, f64); 4] = [("50", 0.5), ("99", 0.01), ("99.9", 0.001), ("99.99", 0.0001)];
+const BEYOND_QUANTILE: u64 = 20;
+/// The quantiles: percentile, and how many wake-ups of [`ALL`] are later.
+const QUANTILES: [(&str, u64); 4] = [("50", 5000), ("99", 100), ("99.9", 10), ("99.99", 1)];
+const ALL: u64 = 10_000;
+
+/// How many of so many wake-ups may be later than a quantile.
+fn beyond(wakeups: u64, later_of_all: u64) -> u64 {
+    let later = u128::from(wakeups) * u128::from(later_of_all) / u128::from(ALL);
+    u64::try_from(later).unwrap_or(u64::MAX)
+}
 
 /// Reads one run, or more that follow each other.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
@@ -40,7 +50,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         }
     }
     let mut threads: BTreeMap<u32, ThreadLine<'_>> = BTreeMap::new();
-    let mut histogram = Histogram::default();
+    let mut histogram = WakeUps::default();
     let mut samples: BTreeMap<&str, [(f64, usize); 2]> = BTreeMap::new();
     for line in text.lines() {
         if line.text.starts_with("T:") {
@@ -60,7 +70,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             }
         } else if let Some(comment) = line.after("#") {
             if comment.text == "Histogram" {
-                histogram = Histogram::default();
+                histogram = WakeUps::default();
             }
             summary(comment, &mut histogram, log);
         } else if let Some((thread, latency)) = sample(line) {
@@ -166,17 +176,17 @@ fn emit_threads(threads: &mut BTreeMap<u32, ThreadLine<'_>>, log: &mut Log) {
 
 /// All threads' wake-ups by lateness.
 #[derive(Default)]
-struct Histogram {
+struct WakeUps {
     /// Lateness in us, wake-ups in all threads, line.
-    rows: Vec<(f64, f64, usize)>,
+    rows: Vec<(u64, u64, usize)>,
     /// Columns behind the lateness.
     columns: usize,
     threads: usize,
-    total: Option<f64>,
+    total: Option<u64>,
     broken: bool,
 }
 
-impl Histogram {
+impl WakeUps {
     /// `000019 000004  000016`
     fn row(&mut self, line: TextLine<'_>) {
         let mut words = line.words();
@@ -185,9 +195,10 @@ impl Histogram {
         if !digits(bucket) {
             return;
         }
-        let counts: Option<Few<f64>> =
-            words.map(|word| digits(word).then(|| line.number(word)).flatten()).collect();
-        let (Some(counts), Some(bucket)) = (counts, line.number(bucket)) else {
+        let whole = |word: &str| line.number(word).map(|value| value as u64);
+        let counts: Option<Few<u64>> =
+            words.map(|word| digits(word).then(|| whole(word)).flatten()).collect();
+        let (Some(counts), Some(bucket)) = (counts, whole(bucket)) else {
             self.broken = true;
             return;
         };
@@ -196,30 +207,33 @@ impl Histogram {
         }
         self.broken |= self.columns != 0 && self.columns != counts.len();
         self.columns = counts.len();
-        self.rows.push((bucket, counts.iter().sum(), line.number));
+        let all = counts.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
+        self.rows.push((bucket, all, line.number));
     }
 
     /// Quantiles of all threads together, if the rows hold all wake-ups.
-    fn quantiles(&self, overflows: f64, log: &mut Log) {
+    fn quantiles(&self, overflows: u64, log: &mut Log) {
         let Some(total) = self.total else { return };
         // With -H the last column sums the others up.
-        let times = if self.columns == self.threads + 1 { 2.0 } else { 1.0 };
-        let inside = self.rows.iter().map(|(_, count, _)| count / times).sum::<f64>();
+        let times = if self.columns == self.threads + 1 { 2 } else { 1 };
+        let inside =
+            self.rows.iter().fold(0, |sum: u64, (_, count, _)| sum.saturating_add(count / times));
         if self.broken || self.columns < self.threads || self.threads == 0 || inside != total {
             return;
         }
-        let all = inside + overflows;
-        for (name, beyond) in QUANTILES {
-            if all * beyond < BEYOND_QUANTILE {
+        let all = inside.saturating_add(overflows);
+        for (name, later) in QUANTILES {
+            let later = beyond(all, later);
+            if later < BEYOND_QUANTILE {
                 continue;
             }
             let mut left = all;
             let found = self.rows.iter().find(|(_, count, _)| {
                 left -= count / times;
-                left <= all * beyond
+                left <= later
             });
             if let Some((bucket, _, line)) = found {
-                log.quantile("latency", bucket / 1e6, *line).label("percentile", name);
+                log.quantile("latency", *bucket as f64 / 1e6, *line).label("percentile", name);
             }
         }
     }
@@ -227,7 +241,7 @@ impl Histogram {
 
 /// `# Min Latencies: 00019 00019` and its neighbours: a column a thread, with
 /// `-H` one more for all.
-fn summary(comment: TextLine<'_>, histogram: &mut Histogram, log: &mut Log) {
+fn summary(comment: TextLine<'_>, histogram: &mut WakeUps, log: &mut Log) {
     let Some((name, rest)) = comment.split(":") else { return };
     if !["Total", "Min Latencies", "Avg Latencies", "Max Latencies", "Histogram Overflows"]
         .contains(&name)
@@ -246,18 +260,18 @@ fn summary(comment: TextLine<'_>, histogram: &mut Histogram, log: &mut Log) {
     match name {
         "Total" => {
             // The threads are known one line later.
-            histogram.total = Some(values.iter().take(threads).sum());
+            histogram.total = Some(values.iter().take(threads).sum::<f64>() as u64);
             for (thread, value) in values.iter().enumerate() {
                 log.count("cycles", *value, comment).label("thread", thread.to_string());
             }
             return;
         }
         "Histogram Overflows" => {
-            let overflows = values.iter().take(histogram.threads).sum();
+            let overflows = values.iter().take(histogram.threads).sum::<f64>() as u64;
             if let Some(total) = histogram.total.as_mut()
                 && histogram.columns == histogram.threads + 1
             {
-                *total /= 2.0;
+                *total /= 2;
             }
             histogram.quantiles(overflows, log);
         }
@@ -296,10 +310,21 @@ fn read_json(document: &Node<'_>, log: &mut Log) {
     if !document.whole {
         log.unread_at(document.line, "{", "the document ends early");
     }
+    if let Some(node) = document.get("return_code").filter(|node| node.number() != Some(0.0)) {
+        log.failed_at(node.line, "\"return_code\"", "it is not 0");
+    }
     let Some(threads) = document.get("thread") else { return };
-    for (thread, node) in threads.members().iter().filter(|(_, node)| node.whole) {
+    let names: BTreeSet<&str> = threads.members().iter().map(|(name, _)| *name).collect();
+    if let Some(node) = document.get("num_threads").filter(|_| threads.whole)
+        && node.number() != Some(names.len() as f64)
+    {
+        let why = format!("not the {} threads that follow", names.len());
+        log.unread_at(node.line, "\"num_threads\"", why);
+    }
+    let mut all = Vec::new();
+    for (name, node) in threads.members().iter().filter(|(_, node)| node.whole) {
         log.clear_labels();
-        log.label("thread", *thread);
+        log.label("thread", *name);
         let field = |key: &str| {
             let found = node.get(key)?;
             Some((found.number()?, found.line))
@@ -319,33 +344,73 @@ fn read_json(document: &Node<'_>, log: &mut Log) {
         if let Some((value, line)) = field("max") {
             log.quantile("latency-max", number::scaled(value, unit), line);
         }
+        if unit != 1e-6 {
+            continue;
+        }
+        match ThreadWakeUps::read(node) {
+            Some(thread) => {
+                thread.tell(node.line, log);
+                all.push(thread);
+            }
+            None => {
+                log.unread_at(node.line, name, "no thread whose histogram fits its cycles and max")
+            }
+        }
     }
     log.clear_labels();
-    if document.whole && unit == 1e-6 {
-        json_quantiles(threads, log);
+    if document.whole && all.len() == names.len() {
+        quantiles_of_all(&all, log);
     }
 }
 
-/// Quantiles of all threads together: `cycles` counts every wake-up, those
-/// beyond the histogram's end too.
-fn json_quantiles(threads: &Node<'_>, log: &mut Log) {
-    let mut histogram = Histogram { columns: 1, threads: 1, ..Histogram::default() };
-    let mut merged: BTreeMap<u64, (f64, usize)> = BTreeMap::new();
-    let (mut cycles, mut inside) = (0.0, 0.0);
-    for (_, node) in threads.members() {
-        cycles += node.get("cycles").and_then(Node::number).unwrap_or(f64::NAN);
-        for (bucket, count) in node.get("histogram").map_or(&[][..], Node::members) {
-            let (Ok(bucket), Some(value)) = (bucket.parse(), count.number()) else { return };
-            let row = merged.entry(bucket).or_insert((0.0, count.line));
-            row.0 += value;
-            inside += value;
+/// One thread's wake-ups in JSON, in us.
+struct ThreadWakeUps {
+    /// Lateness, wake-ups, line.
+    rows: Vec<(u64, u64, usize)>,
+    /// Wake-ups beyond the histogram's end: `cycles` counts them too.
+    overflows: u64,
+}
+
+impl ThreadWakeUps {
+    /// Nothing if its numbers contradict each other, or aren't all there.
+    fn read(node: &Node<'_>) -> Option<Self> {
+        let whole = |node: &Node<'_>| node.text()?.parse::<u64>().ok();
+        let (cycles, max) = (whole(node.get("cycles")?)?, whole(node.get("max")?)?);
+        let mut rows = Vec::new();
+        for (lateness, count) in node.get("histogram")?.members() {
+            rows.push((lateness.parse().ok()?, whole(count)?, count.line));
+        }
+        let inside = rows.iter().try_fold(0_u64, |sum, (_, count, _)| sum.checked_add(*count))?;
+        let overflows = cycles.checked_sub(inside)?;
+        let latest = rows.iter().map(|(lateness, ..)| *lateness).max();
+        let fits = latest.is_none_or(|latest| max > latest || (overflows == 0 && max == latest));
+        fits.then_some(Self { rows, overflows })
+    }
+
+    fn tell(&self, line: usize, log: &mut Log) {
+        const NS_PER_US: u64 = 1000;
+        if log.keeps_distributions() {
+            let rows = self.rows.iter();
+            let buckets = rows.map(|(us, count, _)| (us.saturating_mul(NS_PER_US), *count));
+            log.distribution(Histogram::new("latency", buckets, self.overflows), line);
         }
     }
-    if cycles.is_nan() || cycles < inside {
-        return;
+}
+
+/// Quantiles of all threads together.
+fn quantiles_of_all(threads: &[ThreadWakeUps], log: &mut Log) {
+    let mut merged: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
+    let (mut inside, mut overflows) = (0_u64, 0_u64);
+    for thread in threads {
+        overflows = overflows.saturating_add(thread.overflows);
+        for (lateness, count, line) in &thread.rows {
+            let row = merged.entry(*lateness).or_insert((0, *line));
+            row.0 = row.0.saturating_add(*count);
+            inside = inside.saturating_add(*count);
+        }
     }
-    histogram.rows =
-        merged.into_iter().map(|(bucket, (count, line))| (bucket as f64, count, line)).collect();
-    histogram.total = Some(inside);
-    histogram.quantiles(cycles - inside, log);
+    let rows = merged.into_iter().map(|(lateness, (count, line))| (lateness, count, line));
+    let total = Some(inside);
+    let all = WakeUps { rows: rows.collect(), columns: 1, threads: 1, total, broken: false };
+    all.quantiles(overflows, log);
 }

@@ -8,8 +8,6 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use workload::logs;
-
 /// The release's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -46,7 +46,9 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         let clean = json::unquoted(text);
         let text = Text::at(&clean, text.first_line());
         // The bins of JSON+ are most of it.
-        if let Some((document, rest)) = json::parse(text, |key| key == "bins") {
+        let skip: fn(&str) -> bool =
+            if log.keeps_distributions() { |_| false } else { |key| key == "bins" };
+        if let Some((document, rest)) = json::parse(text, skip) {
             document::read(&document, log);
             return lines(rest, log);
         }

@@ -52,7 +52,7 @@ pub(super) const IPERF2: Tool = Tool {
 };
 
 /// `[  5][TX-C]   0.00-1.00   sec  1.10 GBytes  9.42 Gbits/sec   18    767 KBytes`
-struct Row<'a> {
+struct IntervalRow<'a> {
     /// The stream's number, or `SUM`.
     stream: &'a str,
     role: Option<&'a str>,
@@ -64,7 +64,7 @@ struct Row<'a> {
     rest: Vec<&'a str>,
 }
 
-impl<'a> Row<'a> {
+impl<'a> IntervalRow<'a> {
     fn of(line: TextLine<'a>) -> Option<Result<Self, &'static str>> {
         let (stream, rest) = line.split("]")?;
         let stream = stream.strip_prefix('[')?.trim();
@@ -138,7 +138,7 @@ pub(crate) fn read3(text: Text<'_>, log: &mut Log) {
         } else if line.text.starts_with("[ ID]") {
             results = dashes;
         } else {
-            match Row::of(line) {
+            match IntervalRow::of(line) {
                 Some(Ok(row)) => row3(&row, results, streams == 1, line, log),
                 Some(Err(why)) => log.unread(line, why),
                 None => {}
@@ -148,7 +148,7 @@ pub(crate) fn read3(text: Text<'_>, log: &mut Log) {
     }
 }
 
-fn row3(row: &Row<'_>, results: bool, single: bool, line: TextLine<'_>, log: &mut Log) {
+fn row3(row: &IntervalRow<'_>, results: bool, single: bool, line: TextLine<'_>, log: &mut Log) {
     let end = match row.rest.last() {
         Some(&"sender") => Some("sender"),
         Some(&"receiver") => Some("receiver"),
@@ -289,7 +289,7 @@ pub(crate) fn read2(text: Text<'_>, log: &mut Log) {
         } else if let Some(fields) = csv(line) {
             row_csv(&fields, line, log);
         } else {
-            match Row::of(line) {
+            match IntervalRow::of(line) {
                 Some(Ok(row)) => row2(&row, streams == 1, line, log),
                 Some(Err(why)) => log.unread(line, why),
                 None => {}
@@ -298,7 +298,7 @@ pub(crate) fn read2(text: Text<'_>, log: &mut Log) {
     }
 }
 
-fn row2(row: &Row<'_>, single: bool, line: TextLine<'_>, log: &mut Log) {
+fn row2(row: &IntervalRow<'_>, single: bool, line: TextLine<'_>, log: &mut Log) {
     let datagrams = row.datagrams();
     if line.is_open() && !row.rest.is_empty() && datagrams.is_none() {
         return log.unread(line, "the line ends early");

@@ -318,7 +318,7 @@ fn what_is_below_zero_is_no_value() {
     check("Running with 1*40 (== 40) tasks.\nTime: -5.000\n", 2);
     check(
         "{\n\"fio version\": \"fio-3.33\",\n\"jobs\": [{\"jobname\": \"a\", \"error\": 0,\n\
-         \"read\": {\"io_bytes\": 4096,\n\"iops\": -1}}]}\n",
+         \"write\": {}, \"read\": {\"io_bytes\": 4096,\n\"iops\": -1}}]}\n",
         5,
     );
 }

@@ -37,6 +37,9 @@ pub(super) const TOOL: Tool = Tool {
 
 const MIB: f64 = 1024.0 * 1024.0;
 
+/// What YAML ends with.
+const YAML_END: &str = "...";
+
 /// What the lines below belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
@@ -54,7 +57,12 @@ enum Part {
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     let mut part = Part::None;
     for line in text.lines() {
-        let (body, logged) = message(line);
+        let (body, level) = message(line);
+        let logged = level.is_some();
+        log.ended |= match logged {
+            true => body.text.starts_with("successful run completed"),
+            false => line.text == YAML_END,
+        };
         if body.text.starts_with("stressor ") && body.text.holds("bogo ops") {
             let columns = if body.text.holds("CPU used") { 9 } else { 7 };
             part = Part::Table { columns };
@@ -92,18 +100,24 @@ fn is_failure(line: &str) -> bool {
         .is_some_and(|level| level == "fail:" || level == "error:")
 }
 
-/// The message of `stress-ng: 12:34:56.78 info:  [1234] message`, and whether
+/// What stress-ng warns of in `text`, line by line.
+pub fn warnings(text: &str) -> impl Iterator<Item = &str> {
+    let messages = Text::new(text).lines().map(message);
+    messages.filter(|(_, level)| *level == Some("warn:")).map(|(body, _)| body.text)
+}
+
+/// The message of `stress-ng: 12:34:56.78 info:  [1234] message`, and its level if
 /// it was one.
-fn message(line: TextLine<'_>) -> (TextLine<'_>, bool) {
+fn message(line: TextLine<'_>) -> (TextLine<'_>, Option<&str>) {
     let inner = line.after("stress-ng: ").unwrap_or(line);
-    let Some((head, rest)) = inner.split("]") else { return (line, false) };
-    let Some((level, pid)) = head.split_once('[') else { return (line, false) };
+    let Some((head, rest)) = inner.split("]") else { return (line, None) };
+    let Some((level, pid)) = head.split_once('[') else { return (line, None) };
     let level = level.trim().rsplit(' ').next().unwrap_or_default();
     let known = matches!(level, "info:" | "metrc:" | "debug:" | "warn:" | "fail:" | "error:");
     if known && pid.bytes().all(|byte| byte.is_ascii_digit()) {
-        (rest, true)
+        (rest, Some(level))
     } else {
-        (line, false)
+        (line, None)
     }
 }
 
@@ -257,7 +271,7 @@ fn yaml(line: TextLine<'_>, part: &mut Part, log: &mut Log) -> bool {
     if !matches!(part, Part::YamlMetrics | Part::YamlTimes) {
         return false;
     }
-    if line.text == "..." || line.text == "---" {
+    if line.text == YAML_END || line.text == "---" {
         *part = Part::None;
         return true;
     }

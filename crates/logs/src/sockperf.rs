@@ -35,9 +35,14 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         let rest = line.after("sockperf: ").unwrap_or(line);
         if let Some(version) = rest.after("== version #") {
             of = TimesOf::Latency;
-            log.version = version.word(0).map(|word| word.trim_end_matches('.').to_owned());
+            // What was built of a release says so.
+            let plain =
+                |word: &str| word.trim_end_matches('.').trim_end_matches("-no.git").to_owned();
+            log.version = version.word(0).map(plain);
         } else if rest.text.starts_with("[Total Run]") {
             of = TimesOf::Latency;
+        } else if let Some(rest) = rest.after("[Valid Duration]") {
+            valid(rest, line, log);
         } else if let Some(summary) = rest.after("Summary: ") {
             self::summary(summary, line, &mut of, log);
         } else if let Some(rest) = rest.after("---> ") {
@@ -58,6 +63,24 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             for item in rest.text.trim_start_matches("# ").split("; ") {
                 dropped(item.trim_start_matches("# "), line, log);
             }
+        }
+    }
+}
+
+/// `RunTime=1.572 sec; SentMessages=134399; ReceivedMessages=134399`: what is left of a run
+/// without its beginning and its end, of which all that follows is.
+fn valid(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
+    for item in rest.text.split(';') {
+        let Some((name, value)) = item.split_once('=') else { continue };
+        let seconds = value.strip_suffix("sec").map(str::trim).and_then(number::parse);
+        let count = rest.number(value.trim());
+        match (name.trim(), seconds, count) {
+            ("RunTime", Some(seconds), _) => {
+                log.time("valid-time", seconds, line).better(None);
+            }
+            ("SentMessages", _, Some(count)) => drop(log.count("valid-sent", count, line)),
+            ("ReceivedMessages", _, Some(count)) => drop(log.count("valid-received", count, line)),
+            _ => log.unread(line, "not a time and two counts"),
         }
     }
 }

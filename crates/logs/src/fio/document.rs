@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use record::MetricKind;
+use record::{Histogram, MetricKind};
 
 use super::super::Log;
 use super::super::json::Node;
@@ -32,6 +32,11 @@ pub(super) fn read(document: &Node<'_>, log: &mut Log) {
         }
         if let Some(error) = job.get("error").filter(|error| error.number() != Some(0.0)) {
             log.failed_at(error.line, name, "the job has an error");
+        }
+        // Both are there, whatever the job did, unless they are reported as one.
+        let has = |direction: &str| job.get(direction).is_some();
+        if !(has("mixed") || has("read") && has("write")) {
+            log.unread_at(job.line, name, "a job without what it read and wrote");
         }
         for direction in ["read", "write", "trim", "mixed"] {
             if let Some(node) = job.get(direction) {
@@ -105,8 +110,32 @@ fn latencies(node: &Node<'_>, key: &str, metric: &'static str, log: &mut Log) {
                         .label("percentile", name);
                 }
             }
+        } else if *name == "bins" {
+            if let Some(histogram) = histogram(node, metric) {
+                log.distribution(histogram, value.line);
+            }
         } else if let Some(found) = value.number() {
             latency(log, metric, name, number::scaled(found, unit), value.line);
         }
     }
+}
+
+/// Middle and end of the last bucket, into which fio counts all that is greater too.
+const LAST_BIN_NS: u64 = 17_112_760_320;
+const LAST_BIN_END_NS: f64 = (1_u64 << 34) as f64;
+
+/// The buckets of JSON+, by the middle of each in ns, if there are any.
+fn histogram(latency: &Node<'_>, metric: &str) -> Option<Histogram> {
+    let most = latency.get("max").and_then(Node::number)?;
+    let (mut buckets, mut overflows) = (Vec::new(), 0_u64);
+    for (middle, count) in latency.get("bins")?.members() {
+        let (middle, count) = (middle.parse().ok()?, count.text()?.parse().ok()?);
+        if middle < LAST_BIN_NS || most < LAST_BIN_END_NS {
+            buckets.push((middle, count));
+        } else {
+            overflows = overflows.saturating_add(count);
+        }
+    }
+    let any = !buckets.is_empty() || overflows > 0;
+    any.then(|| Histogram::new(metric, buckets, overflows))
 }

@@ -9,10 +9,10 @@
 //!
 //! # To add a tool
 //!
-//! One file, `logs/<tool>.rs`, with
+//! One file, `src/<tool>.rs`, with
 //!
 //! ```ignore
-//! pub(super) const TOOL: Tool = Tool {
+//! pub(crate) const TOOL: Tool = Tool {
 //!     name: "hackbench",
 //!     about: "rt-tests' hackbench and its ancestors",
 //!     signs: &[opens("Running in "), opens("Running with "), hint("Time:")],
@@ -66,45 +66,45 @@ mod sections;
 mod sign;
 mod text;
 
-pub(crate) mod ab;
-pub(crate) mod coremark;
-pub(crate) mod cyclictest;
-pub(crate) mod dbench;
-pub(crate) mod fio;
-pub(crate) mod go_bench;
-pub(crate) mod hackbench;
-pub(crate) mod hyperfine;
-pub(crate) mod interrupts;
-pub(crate) mod iozone;
-pub(crate) mod iperf;
-pub(crate) mod kernbench;
-pub(crate) mod lmbench;
-pub(crate) mod memtier;
-pub(crate) mod mpstat;
-pub(crate) mod netperf;
-pub(crate) mod npb;
-pub(crate) mod ntttcp;
-pub(crate) mod perf_bench;
-pub(crate) mod perf_stat;
-pub(crate) mod pgbench;
-pub(crate) mod redis_benchmark;
-pub(crate) mod schbench;
-pub(crate) mod sockperf;
-pub(crate) mod stream;
-pub(crate) mod stress_ng;
-pub(crate) mod sysbench;
-pub(crate) mod time;
-pub(crate) mod turbostat;
-pub(crate) mod unixbench;
-pub(crate) mod uperf;
-pub(crate) mod vmstat;
-pub(crate) mod will_it_scale;
+mod ab;
+mod coremark;
+mod cyclictest;
+mod dbench;
+mod fio;
+mod go_bench;
+mod hackbench;
+mod hyperfine;
+mod interrupts;
+mod iozone;
+mod iperf;
+mod kernbench;
+mod lmbench;
+mod memtier;
+mod mpstat;
+mod netperf;
+mod npb;
+mod ntttcp;
+mod perf_bench;
+mod perf_stat;
+mod pgbench;
+mod redis_benchmark;
+mod schbench;
+mod sockperf;
+mod stream;
+mod stress_ng;
+mod sysbench;
+mod time;
+mod turbostat;
+mod unixbench;
+mod uperf;
+mod vmstat;
+mod will_it_scale;
 
 #[cfg(test)]
 mod tests;
 
 use rayon::prelude::*;
-use record::{Better, Labels, LogValue, MetricKind, Name, Series};
+use record::{Better, Histogram, Labels, LogValue, MetricKind, Name, Series};
 
 use failure::Failure;
 pub(crate) use names::NameText;
@@ -112,6 +112,7 @@ pub use parts::visit_parts;
 use section::Section;
 use sections::Sections;
 use sign::Sign;
+pub use stress_ng::warnings as stress_ng_warnings;
 pub(crate) use text::{Cut, Text, TextLine};
 
 /// Words or numbers of a line, of which the usual few need no allocation.
@@ -182,12 +183,31 @@ pub struct Log {
     /// The lines that say that the run failed: what it has for values proves
     /// nothing.
     pub failed: Vec<Unread>,
+    /// The whole distributions behind its quantiles, of logs read for them
+    /// ([`read_whole`]): they are most of a log, and no value.
+    pub distributions: Vec<Distribution>,
+    /// Whether the tool's last words are there, of tools that have some of which
+    /// a reader knows: what is below could still have said that the run failed.
+    pub ended: bool,
+    /// Whether distributions are kept.
+    whole: bool,
     /// Labels that all further values get.
     labels: Labels,
     /// So many values are kept.
     room: usize,
     /// The first value that had to be left out.
     left_out: Option<Box<Unread>>,
+}
+
+/// How often each latency came, as a tool counts it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Distribution {
+    /// Its buckets, of the name of the metric whose values are its quantiles.
+    pub histogram: Histogram,
+    /// What tells it from others of that name.
+    pub labels: Labels,
+    /// The line that it begins in, from 1.
+    pub line: usize,
 }
 
 /// A line that could not be read, or that says that its run failed.
@@ -224,6 +244,9 @@ impl Log {
             values: Vec::new(),
             unread: Vec::new(),
             failed: Vec::new(),
+            distributions: Vec::new(),
+            ended: false,
+            whole: false,
             labels: Labels::default(),
             room: MAX_VALUES,
             left_out: None,
@@ -339,7 +362,7 @@ impl Log {
 
     /// What is read of lines behind those of this log.
     fn behind(&self) -> Self {
-        Self { room: self.room - self.values.len(), ..Self::new(self.tool) }
+        Self { room: self.room - self.values.len(), whole: self.whole, ..Self::new(self.tool) }
     }
 
     /// Makes room for so many more values. To grow again and again would copy all of them
@@ -373,6 +396,21 @@ impl Log {
         self.unread.append(&mut behind.unread);
         behind.failed.truncate(MAX_UNREAD.saturating_sub(self.failed.len()));
         self.failed.append(&mut behind.failed);
+        self.distributions.append(&mut behind.distributions);
+        self.ended |= behind.ended;
+    }
+
+    /// Whether distributions are kept, so that they are worth reading.
+    pub(crate) fn keeps_distributions(&self) -> bool {
+        self.whole
+    }
+
+    /// Notes a distribution with the labels that values get now, if they are kept.
+    pub(crate) fn distribution(&mut self, histogram: Histogram, line: usize) {
+        if self.whole {
+            let labels = self.labels.clone();
+            self.distributions.push(Distribution { histogram, labels, line });
+        }
     }
 
     /// Notes a line that could not be read.
@@ -513,10 +551,28 @@ pub fn read(text: &str, tool: Option<&Tool>) -> Vec<Log> {
     logs
 }
 
+/// As [`read`], of what one run of `tool` printed, with the distributions that it holds.
+#[must_use]
+pub fn read_whole(text: &str, tool: &Tool) -> Vec<Log> {
+    let text = text::as_shown(text);
+    let mut sections = Sections::new(&text, Some(tool));
+    let mut logs = Vec::new();
+    loop {
+        let batch = sections.next_batch(BATCH_BYTES);
+        if batch.is_empty() {
+            return logs;
+        }
+        logs.extend(batch.into_iter().filter_map(|section| {
+            let log = Log { whole: true, ..Log::new(section.tool.name) };
+            section.read_into(log)
+        }));
+    }
+}
+
 /// The lines of `text`, which is no log but what `tool` said beside one, that say that its
 /// run failed.
 #[must_use]
-pub(crate) fn failures(tool: &'static Tool, text: &str) -> Vec<Unread> {
+pub fn failures(tool: &'static Tool, text: &str) -> Vec<Unread> {
     let mut log = Log::new(tool.name);
     failure::find(tool, Text::new(text), &mut log);
     log.failed
@@ -575,8 +631,14 @@ impl Log {
 
 impl Section<'_> {
     /// What its run printed, if anything of it is a result.
-    fn read(self) -> Option<Log> {
-        let mut log = self.begun.map_or_else(|| Log::new(self.tool.name), |begun| *begun);
+    fn read(mut self) -> Option<Log> {
+        let begun = self.begun.take();
+        let log = begun.map_or_else(|| Log::new(self.tool.name), |begun| *begun);
+        self.read_into(log)
+    }
+
+    /// As [`Section::read`], behind what `log` has.
+    fn read_into(self, mut log: Log) -> Option<Log> {
         log.read(self.tool, self.text);
         log.unread.extend(log.left_out.take().map(|unread| *unread));
         // Without a sign of its own, only what was read proves the tool.
