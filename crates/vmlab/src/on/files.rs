@@ -111,7 +111,7 @@ pub(crate) fn bring_images(
 }
 
 /// Names of the built images that a study boots, and that the trial of KVM does.
-pub(super) fn builtin_images(study: &Study) -> Vec<String> {
+pub(crate) fn builtin_images(study: &Study) -> Vec<String> {
     let mut names: Vec<String> = freeze::images(study)
         .into_iter()
         .filter_map(|image| match image {
