@@ -25,7 +25,7 @@ use crate::report::Demand;
 use crate::study_file::{self, BudgetArgs, StudyText};
 use crate::trials::TrialPlace;
 use crate::watcher::{Watch, Watcher};
-use crate::{across, endpoint, interrupt, plan_text, report, results_folder, terminal, trials};
+use crate::{endpoint, interrupt, plan_text, report, results_folder, terminal, trials};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -139,10 +139,10 @@ fn on_nodes(
         let dir = ended.dir.display();
         bail!("Interrupted: `vmlab report {dir}` shows what was measured");
     }
-    let report = across::read(&ended.dir)?;
-    let text = if args.json { report.to_json() } else { across::text(&report) };
+    let report = crate::across::read(&ended.dir)?;
+    let text = if args.json { report.to_json() } else { crate::across::text(&report) };
     terminal::print(&text)?;
-    Ok(across::exit_code(&report, args.demand.require_decision))
+    Ok(crate::across::exit_code(&report, args.demand.require_decision))
 }
 
 #[cfg(not(feature = "kubernetes"))]

@@ -346,7 +346,7 @@ fn a_study_runs_in_the_pod_of_a_real_node() {
                 kernel = \"builtin:thin\"\n\n\
                 [[variant]]\nname = \"plain\"\nvm.kernel_cmdline = \"calls=plain\"\n\n\
                 [[variant]]\nname = \"ring3\"\nvm.kernel_cmdline = \"calls=ring3\"\n\n\
-                [[workload]]\nrun = \"probe-syscalls\"\nparams = { loops = 2000, repeats = 2 }\n";
+                [[workload]]\nrun = \"thin\"\nparams = { operation = \"self-ipi\", n = 20 }\n";
     fs::write(&study, text).expect("a file");
     let study = study.to_str().expect("a path");
     let image = format!("vmlab:{}", env!("CARGO_PKG_VERSION"));
