@@ -252,7 +252,9 @@ impl NodeRun {
     #[must_use]
     pub fn warnings(&self, cancel: &Cancel) -> Vec<String> {
         let events = self.events(cancel);
-        let warnings = events.iter().filter(|event| event.is_warning);
+        // Of every pod of a cluster without DNS.
+        let tells = |event: &&Happened| event.is_warning && event.reason != "MissingClusterDNS";
+        let warnings = events.iter().filter(tells);
         let mut said: Vec<String> =
             warnings.map(|event| format!("{}: {}", event.reason, event.message)).collect();
         said.dedup();

@@ -34,7 +34,7 @@ use crate::on::node_args::NodesAsked;
 use crate::progress::Spinner;
 use crate::study_file::{BudgetArgs, StudyText};
 use crate::terminal;
-use one::{NodeNews, NodeTask, RESULTS, STUDY, follow};
+use one::{NodeNews, NodeTask, RESULTS, follow};
 
 /// The label of nodes by their machine type, as clouds set it.
 const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
@@ -101,7 +101,9 @@ impl ReachedNodes {
     pub(crate) fn jobs(&self, written: &StudyText, budget: &BudgetArgs) -> anyhow::Result<Value> {
         written.parse(budget)?;
         let nodes = self.survey.nodes.iter().enumerate();
-        let items = nodes.map(|(number, node)| Ok(manifest(&self.job(number, node, budget)?)));
+        let job =
+            |(number, node)| Ok(manifest(&self.job(number, node, &there(written), budget)?));
+        let items = nodes.map(job);
         let items: Vec<Value> = items.collect::<anyhow::Result<_>>()?;
         Ok(json!({ "apiVersion": "v1", "kind": "List", "items": items }))
     }
@@ -110,10 +112,11 @@ impl ReachedNodes {
         &self,
         number: usize,
         node: &ClusterNode,
+        study: &str,
         budget: &BudgetArgs,
     ) -> anyhow::Result<JobSpec> {
         let run: String = self.owner.run_id.chars().take(RUN_CHARS).collect();
-        let words = ["vmlab", "run", STUDY, "--out", RESULTS, "--verbose"];
+        let words = ["vmlab", "run", study, "--out", RESULTS, "--verbose"];
         let mut command: Vec<String> = words.into_iter().map(str::to_owned).collect();
         command.extend(budget.words());
         let pair = |name: &str, value: String| (name.to_owned(), value);
@@ -181,10 +184,11 @@ impl ReachedNodes {
             files.extend(built(&study, node));
             tasks.push_back(NodeTask {
                 number,
-                job: self.job(number, node, budget)?,
+                job: self.job(number, node, &there(written), budget)?,
                 namespace: self.survey.namespace.clone(),
                 start_s: self.asked.start_s,
                 study: written.text.clone(),
+                there: there(written),
                 files,
                 folder: NodeSet::folder(&dir, &set.nodes[number])?,
             });
@@ -251,6 +255,12 @@ fn work(
         let Some(task) = next else { return };
         follow(target, &task, tell, cancel);
     }
+}
+
+/// Where the study's file is in a pod: a study is called as its file.
+fn there(written: &StudyText) -> String {
+    let name = Path::new(&written.file).file_name().unwrap_or_default().to_string_lossy();
+    format!("study/{}", if name.is_empty() { "study.toml" } else { &*name })
 }
 
 /// The disk images that lie beside the study.

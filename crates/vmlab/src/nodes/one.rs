@@ -15,9 +15,6 @@ use runner::verify::texts;
 
 use crate::terminal;
 
-/// The study's file in a pod.
-pub(super) const STUDY: &str = "study/study.toml";
-
 /// The results folder in a pod.
 pub(super) const RESULTS: &str = "results";
 
@@ -42,6 +39,8 @@ pub(super) struct NodeTask {
     pub(super) start_s: u64,
     /// The study's text.
     pub(super) study: String,
+    /// Where its file is to be in the pod.
+    pub(super) there: String,
     pub(super) files: Vec<NodeFile>,
     /// Where its results go.
     pub(super) folder: PathBuf,
@@ -163,7 +162,7 @@ fn on_node(
         step(&format!("copying {}", file.there));
         run.put(file, cancel)?;
     }
-    run.put_text(&task.study, STUDY, cancel)?;
+    run.put_text(&task.study, &task.there, cancel)?;
     run.put_text("", "go", cancel)?;
     step("the study begins");
     let mut kept = Kept { task, store: None, offset: 0, line: Vec::new(), done: 0, of: None };

@@ -340,10 +340,11 @@ fn a_study_runs_in_the_pod_of_a_real_node() {
     let kubeconfig = kubeconfig.to_str().expect("a path");
     let folder = tempfile::tempdir().expect("a folder");
     let study = folder.path().join("study.toml");
-    // A guest that is nothing but a list of operations needs no image.
+    // A guest that is nothing but a list of operations needs no image, nor does one that is
+    // emulated need the trial of KVM.
     let text = "vmlab = 1\ntitle = \"Thin\"\nbaseline = \"plain\"\nseed = 1\n\n\
                 [budget]\nblocks = 2\nuntil = \"budget\"\n\n[vm]\nmemory_mib = 128\n\
-                kernel = \"builtin:thin\"\n\n\
+                kernel = \"builtin:thin\"\naccel = \"tcg\"\n\n\
                 [[variant]]\nname = \"plain\"\nvm.kernel_cmdline = \"calls=plain\"\n\n\
                 [[variant]]\nname = \"ring3\"\nvm.kernel_cmdline = \"calls=ring3\"\n\n\
                 [[workload]]\nrun = \"thin\"\nparams = { operation = \"self-ipi\", n = 20 }\n";
