@@ -8,14 +8,10 @@
 use std::time::{Duration, Instant};
 
 use guest::{AgentLine, AgentLink, Cancel, GuestFailure};
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api as KubeApi;
-use kube::api::{AttachParams, AttachedProcess};
-use kube::client::UpgradeConnectionError;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::api::{Failure, chain};
+use crate::api::Failure;
+use crate::exec::{ExecLoop, LoopAnswer, MOST_PRINTED_BYTES, PodExec};
 use crate::session::{PATIENCE, Session, tokio_sleep};
 
 /// The container of virt-launcher in which libvirt runs.
@@ -29,9 +25,6 @@ const SILENCE: Duration = Duration::from_secs(10);
 
 /// Linux takes no longer argument of a program than 128 KiB (`MAX_ARG_STRLEN`).
 const MOST_REQUEST_BYTES: usize = 100 << 10;
-
-/// Most that is kept of what a program in the pod prints, bytes.
-const MOST_PRINTED_BYTES: usize = 4 << 20;
 
 /// Finds libvirt's socket, which newer KubeVirts have for QEMU alone; `$V` is virsh.
 const FIND_LIBVIRT: &str = "LC_ALL=C; export LC_ALL\n\
@@ -60,35 +53,22 @@ const SERVE: &str = "d=/tmp/vmlab-agent; mkdir -p $d; before=\n\
 
 /// The way to the agent.
 pub(crate) struct PodAgent {
-    pod: String,
-    namespace: String,
+    pod: PodExec,
     domain: String,
     number: u64,
     line_bytes: usize,
     answer_by: Instant,
-    open: Option<Open>,
-}
-
-/// A connection to the loop.
-struct Open {
-    process: AttachedProcess,
-    stdin: Box<dyn tokio::io::AsyncWrite + Send + Unpin>,
-    stdout: Box<dyn tokio::io::AsyncRead + Send + Unpin>,
-    received: Vec<u8>,
-}
-
-/// An answer of the loop.
-struct Said {
-    status: u32,
-    /// `None`: it was longer than what is kept.
-    text: Option<Vec<u8>>,
+    open: Option<ExecLoop>,
 }
 
 impl PodAgent {
     pub(crate) fn new(namespace: &str, pod: &str, vmi: &str) -> Self {
         Self {
-            pod: pod.to_owned(),
-            namespace: namespace.to_owned(),
+            pod: PodExec {
+                namespace: namespace.to_owned(),
+                pod: pod.to_owned(),
+                container: CONTAINER,
+            },
             domain: domain(namespace, vmi),
             number: 0,
             line_bytes: MOST_PRINTED_BYTES,
@@ -102,69 +82,23 @@ impl PodAgent {
     pub(crate) async fn print(&self, session: &Session, script: &str) -> Result<String, Failure> {
         let script = format!("{FIND_LIBVIRT}{script}");
         let command = ["sh", "-c", &script, "sh", &self.domain];
-        let params = AttachParams::default().container(CONTAINER).stderr(false);
-        let mut process = self.exec(session, &command, params).await?;
-        let mut printed = Vec::new();
-        if let Some(stdout) = process.stdout() {
-            let mut stdout = stdout.take(MOST_PRINTED_BYTES as u64);
-            let read = stdout.read_to_end(&mut printed).await;
-            read.map_err(|error| Failure::Unreachable(chain(&error)))?;
-        }
-        Ok(String::from_utf8_lossy(&printed).into_owned())
+        self.pod.print(session, &command).await
     }
 
-    async fn exec(
-        &self,
-        session: &Session,
-        command: &[&str],
-        params: AttachParams,
-    ) -> Result<AttachedProcess, Failure> {
-        let pods: KubeApi<Pod> = KubeApi::namespaced(session.api.client.clone(), &self.namespace);
-        let command = command.iter().map(ToString::to_string);
-        pods.exec(&self.pod, command, &params).await.map_err(|error| match &error {
-            kube::Error::Api(status) if status.code == 403 => {
-                Failure::Forbidden(status.message.clone())
-            }
-            kube::Error::Api(status) if status.code == 404 => Failure::Absent,
-            // What a server refuses instead of changing protocols has its status alone.
-            kube::Error::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(code)) => {
-                match code.as_u16() {
-                    403 => Failure::Forbidden(chain(&error)),
-                    // No such pod, or one that has come to its end.
-                    400 | 404 => Failure::Absent,
-                    _ => Failure::Unreachable(chain(&error)),
-                }
-            }
-            _ => Failure::Unreachable(chain(&error)),
-        })
-    }
-
-    async fn open(&self, session: &Session) -> Result<Open, Failure> {
+    async fn open(&self, session: &Session) -> Result<ExecLoop, Failure> {
         let script = format!("{FIND_LIBVIRT}{SERVE}");
         let limit = AGENT_LIMIT.as_secs().to_string();
-        let command = ["sh", "-c", &script, "sh", &self.domain, &limit];
-        let params = AttachParams::default()
-            .container(CONTAINER)
-            .stdin(true)
-            .stderr(false)
-            .max_stdin_buf_size(64 << 10)
-            .max_stdout_buf_size(256 << 10);
-        let mut process = self.exec(session, &command, params).await?;
-        let (Some(stdin), Some(stdout)) = (process.stdin(), process.stdout()) else {
-            return Err(Failure::Other("the exec has no stdin".to_owned()));
-        };
-        let (stdin, stdout) = (Box::new(stdin), Box::new(stdout));
-        Ok(Open { process, stdin, stdout, received: Vec::new() })
+        self.pod.answer(session, &["sh", "-c", &script, "sh", &self.domain, &limit]).await
     }
 
     /// One request over the connection that there is, or a new one.
-    async fn request(&mut self, session: &Session, request: &Value) -> Result<Said, Failure> {
+    async fn request(&mut self, session: &Session, request: &Value) -> Result<LoopAnswer, Failure> {
         if self.open.is_none() {
             self.open = Some(self.open(session).await?);
         }
         let (number, most) = (self.number, self.line_bytes);
         let open = self.open.as_mut().ok_or(Failure::Absent)?;
-        let answer = open.ask(number, request, most).await;
+        let answer = open.ask(number, &request.to_string(), most).await;
         if answer.is_err() {
             self.open = None;
         }
@@ -209,7 +143,7 @@ impl PodAgent {
                 None => "no answer".to_owned(),
                 Some(Err(Failure::Forbidden(said))) => return Err(forbidden_exec(&said)),
                 Some(Err(Failure::Absent)) => {
-                    let detail = format!("its pod {} is gone", self.pod);
+                    let detail = format!("its pod {} is gone", self.pod.pod);
                     return Err(GuestFailure::Died { detail });
                 }
                 Some(Err(
@@ -226,7 +160,7 @@ impl PodAgent {
                     detail: format!(
                         "the way to the guest through pod {} broke and could not be had again for \
                          {} s: {reason}",
-                        self.pod,
+                        self.pod.pod,
                         PATIENCE.as_secs()
                     ),
                 });
@@ -273,77 +207,6 @@ fn forbidden_exec(said: &str) -> GuestFailure {
             "May not create pods/exec, by which guests are reached: `vmlab k8s rbac --run` prints \
              the role that allows it ({said})"
         ),
-    }
-}
-
-impl Open {
-    async fn ask(&mut self, number: u64, request: &Value, most: usize) -> Result<Said, Failure> {
-        let broken = |error: std::io::Error| Failure::Unreachable(chain(&error));
-        let line = format!("{number} {request}\n");
-        self.stdin.write_all(line.as_bytes()).await.map_err(broken)?;
-        self.stdin.flush().await.map_err(broken)?;
-        // An answer to a request that was given up may come first.
-        loop {
-            let head = self.line().await?;
-            let mut words = head.split(' ').map(str::parse::<u64>);
-            let (Some(Ok(of)), Some(Ok(status)), Some(Ok(bytes))) =
-                (words.next(), words.next(), words.next())
-            else {
-                return Err(Failure::Unreachable(format!("{head:?} is no answer")));
-            };
-            let text = self.take(bytes, most).await?;
-            if of == number {
-                return Ok(Said { status: u32::try_from(status).unwrap_or(u32::MAX), text });
-            }
-        }
-    }
-
-    async fn line(&mut self) -> Result<String, Failure> {
-        loop {
-            if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.received.drain(..=end).collect();
-                return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
-            }
-            if self.received.len() > 4096 {
-                return Err(Failure::Unreachable("an answer's head has no end".to_owned()));
-            }
-            self.fill().await?;
-        }
-    }
-
-    /// So many bytes; `None` if those are more than are kept.
-    async fn take(&mut self, bytes: u64, most: usize) -> Result<Option<Vec<u8>>, Failure> {
-        let whole = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let keeps = whole <= most.saturating_add(1);
-        let mut left = whole;
-        let mut text = Vec::new();
-        while left > 0 {
-            if self.received.is_empty() {
-                self.fill().await?;
-            }
-            let piece = self.received.len().min(left);
-            let taken = self.received.drain(..piece);
-            if keeps {
-                text.extend(taken);
-            }
-            left -= piece;
-        }
-        Ok(keeps.then_some(text))
-    }
-
-    async fn fill(&mut self) -> Result<(), Failure> {
-        let mut buffer = vec![0; 64 << 10];
-        let read = self.stdout.read(&mut buffer).await;
-        match read.map_err(|error| Failure::Unreachable(chain(&error)))? {
-            0 => {
-                self.process.abort();
-                Err(Failure::Unreachable("the connection to its pod ended".to_owned()))
-            }
-            length => {
-                self.received.extend_from_slice(&buffer[..length]);
-                Ok(())
-            }
-        }
     }
 }
 

@@ -247,6 +247,18 @@ impl Api {
         &self,
         what: &Read,
         namespace: Option<&str>,
+        each: impl FnMut(&RawValue) -> Result<Option<T>, serde_json::Error>,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<Option<Vec<T>>, ListError> {
+        self.list_labelled(what, namespace, None, each, progress).await
+    }
+
+    /// The same of those whose labels `selector` selects.
+    pub(crate) async fn list_labelled<T>(
+        &self,
+        what: &Read,
+        namespace: Option<&str>,
+        selector: Option<&str>,
         mut each: impl FnMut(&RawValue) -> Result<Option<T>, serde_json::Error>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Option<Vec<T>>, ListError> {
@@ -259,6 +271,9 @@ impl Api {
         let mut next: Option<String> = None;
         loop {
             let mut query = format!("{path}?limit={PAGE}");
+            if let Some(selector) = selector {
+                query += &format!("&labelSelector={}", escaped(selector));
+            }
             if let Some(token) = &next {
                 query += &format!("&continue={}", escaped(token));
             }

@@ -69,23 +69,27 @@ pub enum ClusterError {
     },
     /// There is no such namespace.
     #[error(
-        "The cluster has no namespace {namespace:?}: name another one, kubevirt:CONTEXT/NAMESPACE"
+        "The cluster has no namespace {namespace:?}: name another one, {place}:CONTEXT/NAMESPACE"
     )]
     NoNamespace {
         /// The namespace.
         namespace: String,
+        /// What `--on` names such a cluster by.
+        place: &'static str,
     },
     /// It is about to be gone.
     #[error(
-        "Namespace {namespace:?} is being deleted: name another one, kubevirt:CONTEXT/NAMESPACE"
+        "Namespace {namespace:?} is being deleted: name another one, {place}:CONTEXT/NAMESPACE"
     )]
     NamespaceEnds {
         /// The namespace.
         namespace: String,
+        /// What `--on` names such a cluster by.
+        place: &'static str,
     },
     /// A run would be refused.
     #[error(
-        "May not {} in namespace {namespace:?}: `vmlab k8s rbac --run` prints the role that allows it",
+        "May not {} in namespace {namespace:?}: `vmlab k8s rbac {role}` prints the role that allows it",
         missing.join(", ")
     )]
     NoRights {
@@ -93,6 +97,19 @@ pub enum ClusterError {
         namespace: String,
         /// Verb and resource.
         missing: Vec<String>,
+        /// The option that has the role printed.
+        role: &'static str,
+    },
+    /// No node is meant.
+    #[error(
+        "No node of the cluster at {server} is ready, takes pods and is meant{}",
+        selector.as_ref().map(|text| format!(" by --nodes {text:?}")).unwrap_or_default()
+    )]
+    NoNodeMeant {
+        /// Its URL.
+        server: String,
+        /// The labels that were asked for.
+        selector: Option<String>,
     },
     /// No runtime for the requests.
     #[error("Cannot start the client")]

@@ -8,16 +8,12 @@ use guest::{AgentLink as _, Cancel, ExecOutput, GuestCommand, GuestFailure, exec
 use serde_json::Value;
 
 use crate::agent::{AgentOver, PodAgent};
-use crate::api::{Call, ClusterTarget, Failure, escaped};
-use crate::events::{Happened, read_events};
-use crate::resource::{INSTANCES, PODS};
-use crate::session::{Session, tokio_sleep};
-
-/// How long the end of an instance is waited for.
-const END_LIMIT: Duration = Duration::from_secs(120);
-
-/// A watch is begun anew after so long, should the server have forgotten it.
-const WATCH_LIMIT: Duration = Duration::from_secs(30);
+use crate::api::{ClusterTarget, Failure};
+use crate::events::Happened;
+use crate::kind::INSTANCE;
+use crate::made::{Made, text_at};
+use crate::resource::PODS;
+use crate::session::Session;
 
 /// So often what happened is looked at while an instance is on its way up.
 const LOOK_AT_EVENTS: Duration = Duration::from_secs(5);
@@ -27,19 +23,14 @@ const MOST_SYNC_FAILURES: u64 = 3;
 
 /// An instance that this process created. What is left of it is deleted when it is dropped.
 pub struct Instance {
-    session: Session,
-    namespace: String,
-    name: String,
-    uid: String,
-    created: Instant,
+    made: Made,
     agent: Option<PodAgent>,
     pod: Option<String>,
-    is_deleted: bool,
 }
 
 impl fmt::Debug for Instance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Instance {}/{}", self.namespace, self.name)
+        self.made.fmt(f)
     }
 }
 
@@ -65,70 +56,13 @@ impl Instance {
     ) -> Result<Self, GuestFailure> {
         let failed = |detail: String| GuestFailure::Cluster { detail };
         let session = Session::connect(target).map_err(|error| failed(error.to_string()))?;
-        let path = INSTANCES.path(Some(namespace));
-        // Unknown fields would be dropped without a word.
-        let path = format!("{path}?fieldValidation=Strict");
-        let call = Call::create(&path, "application/yaml", manifest.as_bytes());
-        let created = Instant::now();
-        let mut instance = Self {
-            session,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            uid: String::new(),
-            created,
-            agent: None,
-            pod: None,
-            is_deleted: false,
-        };
-        let answer = instance
-            .session
-            .ask("to create an instance", cancel, || instance.session.api.call(&call))?;
-        let text = match answer {
-            Ok(text) => text,
-            // The answer to an earlier try was lost: its name is nobody else's.
-            Err(Failure::Exists(_)) => {
-                let path = instance.path();
-                let answer = instance
-                    .session
-                    .ask("for an instance", cancel, || instance.session.api.get(&path))?;
-                answer.map_err(|failure| refused("get", failure, namespace))?
-            }
-            Err(failure) => {
-                instance.is_deleted = true;
-                return Err(refused("create", failure, namespace));
-            }
-        };
-        let object: Value = serde_json::from_slice(&text).unwrap_or_default();
-        instance.uid = text_at(&object, "/metadata/uid").to_owned();
-        Ok(instance)
+        let text = ("application/yaml", manifest);
+        let made = Made::create(session, &INSTANCE, namespace, name, text, cancel)?;
+        Ok(Self { made, agent: None, pod: None })
     }
 
-    /// An instance that another process created.
-    pub(crate) fn adopt(session: Session, namespace: &str, name: &str, uid: &str) -> Self {
-        Self {
-            session,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            uid: uid.to_owned(),
-            created: Instant::now(),
-            agent: None,
-            pod: None,
-            is_deleted: false,
-        }
-    }
-
-    fn path(&self) -> String {
-        format!("{}/{}", INSTANCES.path(Some(&self.namespace)), self.name)
-    }
-
-    /// The instance as the server has it; `None`: it is gone.
     fn read(&self, cancel: &Cancel) -> Result<Option<Value>, GuestFailure> {
-        let path = self.path();
-        match self.session.ask("for an instance", cancel, || self.session.api.get(&path))? {
-            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
-            Err(Failure::Absent) => Ok(None),
-            Err(failure) => Err(refused("get", failure, &self.namespace)),
-        }
+        Ok(self.made.read(cancel)?)
     }
 
     /// Waits until the guest's agent answers; the time since the instance was created.
@@ -141,10 +75,10 @@ impl Instance {
         limit: Duration,
         cancel: &Cancel,
     ) -> Result<Duration, GuestFailure> {
-        let until = self.created + limit;
+        let until = self.made.created + limit;
         let stage = loop {
             let next = until.min(Instant::now() + LOOK_AT_EVENTS);
-            if let Some(stage) = self.watch(next, cancel, stage)? {
+            if let Some(stage) = self.made.watch(next, cancel, stage)? {
                 break stage;
             }
             if let Some(failure) = self.not_made(cancel) {
@@ -158,57 +92,13 @@ impl Instance {
             return Err(self.explained(failure, cancel));
         }
         let pod = self.find_pod(cancel)?;
-        let mut agent = PodAgent::new(&self.namespace, &pod, &self.name);
+        let mut agent = PodAgent::new(&self.made.namespace, &pod, &self.made.name);
         self.pod = Some(pod);
-        let mut over = AgentOver { session: &self.session, agent: &mut agent };
+        let mut over = AgentOver { session: &self.made.session, agent: &mut agent };
         over.begin(64 << 10, u64::MAX, until.max(Instant::now() + Duration::from_secs(10)));
         over.ask("guest-ping", None, cancel)?;
         self.agent = Some(agent);
-        Ok(self.created.elapsed())
-    }
-
-    /// Watches the instance until `look` makes something of it; `None` after `until`.
-    fn watch<T>(
-        &self,
-        until: Instant,
-        cancel: &Cancel,
-        look: impl Fn(Option<&Value>) -> Option<T>,
-    ) -> Result<Option<T>, GuestFailure> {
-        loop {
-            let object = self.read(cancel)?;
-            if let Some(found) = look(object.as_ref()) {
-                return Ok(Some(found));
-            }
-            let version = object.as_ref().map_or("", |it| text_at(it, "/metadata/resourceVersion"));
-            let path = format!(
-                "{}?watch=1&fieldSelector=metadata.name%3D{}&resourceVersion={version}",
-                INSTANCES.path(Some(&self.namespace)),
-                self.name
-            );
-            let mut each = |line: &[u8]| {
-                let event: Value = serde_json::from_slice(line).unwrap_or_default();
-                match event["type"].as_str() {
-                    Some("DELETED") => look(None).map(Some),
-                    Some("ADDED" | "MODIFIED") => look(Some(&event["object"])).map(Some),
-                    Some("BOOKMARK") => None,
-                    // It is too old: look again.
-                    _ => Some(None),
-                }
-            };
-            let next = until.min(Instant::now() + WATCH_LIMIT);
-            let api = &self.session.api;
-            match self.session.wait(next, cancel, api.watch(&path, &mut each))? {
-                Some(Ok(Some(Some(found)))) => return Ok(Some(found)),
-                // One that breaks is not begun again in the same moment.
-                Some(Err(_) | Ok(None)) => {
-                    self.session.wait(next, cancel, tokio_sleep(Duration::from_millis(200)))?;
-                }
-                Some(Ok(Some(None))) | None => {}
-            }
-            if Instant::now() >= until {
-                return Ok(None);
-            }
-        }
+        Ok(self.made.created.elapsed())
     }
 
     /// The pod of virt-launcher in which the VM runs.
@@ -222,18 +112,7 @@ impl Instance {
     }
 
     fn pods(&self, cancel: &Cancel) -> Result<Vec<Value>, GuestFailure> {
-        let path = format!(
-            "{}?labelSelector={}",
-            PODS.path(Some(&self.namespace)),
-            escaped(&format!("kubevirt.io/created-by={}", self.uid))
-        );
-        match self.session.ask("for a pod", cancel, || self.session.api.get(&path))? {
-            Ok(text) => {
-                let mut list: Value = serde_json::from_slice(&text).unwrap_or_default();
-                Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
-            }
-            Err(failure) => Err(refused("list", failure, &self.namespace)),
-        }
+        Ok(self.made.pods(cancel)?)
     }
 
     /// Runs a command in the guest to its end.
@@ -249,7 +128,7 @@ impl Instance {
         let Some(agent) = &mut self.agent else {
             return Err(GuestFailure::Died { detail: "it has no agent yet".to_owned() });
         };
-        let mut over = AgentOver { session: &self.session, agent };
+        let mut over = AgentOver { session: &self.made.session, agent };
         let ended = exec_over(&mut over, command, cancel);
         match ended {
             // What became of the VM tells more than that nobody answers.
@@ -325,20 +204,8 @@ impl Instance {
 
     /// What happened with the instance and its pods, as far as it may be read.
     pub fn events(&self, cancel: &Cancel) -> Vec<Happened> {
-        let mut found = Vec::new();
-        let names = [Some(&self.name), self.pod.as_ref()];
-        for name in names.into_iter().flatten() {
-            let path = format!(
-                "/api/v1/namespaces/{}/events?fieldSelector=involvedObject.name%3D{name}",
-                self.namespace
-            );
-            let asked = self.session.ask("for events", cancel, || self.session.api.get(&path));
-            if let Ok(Ok(text)) = asked {
-                found.extend(read_events(&text));
-            }
-        }
-        found.sort_by(|one, other| one.at.cmp(&other.at));
-        found
+        let pod: Vec<&str> = self.pod.iter().map(String::as_str).collect();
+        self.made.events(&pod, cancel)
     }
 
     /// Why it was not up in time.
@@ -385,7 +252,8 @@ impl Instance {
 
     /// What the server answers at `path`; why it does not, in a line.
     pub(crate) fn text(&self, path: &str, cancel: &Cancel) -> Result<Vec<u8>, String> {
-        let answer = self.session.ask("for an object", cancel, || self.session.api.get(path));
+        let session = &self.made.session;
+        let answer = session.ask("for an object", cancel, || session.api.get(path));
         answer.map_err(|failure| failure.to_string())?.map_err(|failure| match failure {
             Failure::Forbidden(said) => format!("may not read {path}: {said}"),
             Failure::Absent => format!("there is no {path}"),
@@ -406,10 +274,10 @@ impl Instance {
         let Some(agent) = &self.agent else {
             return Err(GuestFailure::Died { detail: "it has no pod yet".to_owned() });
         };
-        let answer = self
-            .session
-            .ask("to run a command in a pod", cancel, || agent.print(&self.session, script))?;
-        answer.map_err(|failure| refused("exec", failure, &self.namespace))
+        let session = &self.made.session;
+        let answer =
+            session.ask("to run a command in a pod", cancel, || agent.print(session, script))?;
+        Ok(answer.map_err(|failure| self.made.refused("exec", failure))?)
     }
 
     /// The end of what the guest printed on its serial console, where KubeVirt keeps it.
@@ -424,28 +292,12 @@ impl Instance {
         let Some(pod) = pods.first() else { return Vec::new() };
         let path = format!(
             "{}/{pod}/log?container=guest-console-log&limitBytes=1048576",
-            PODS.path(Some(&self.namespace))
+            PODS.path(Some(&self.made.namespace))
         );
-        match self.session.ask("for a log", cancel, || self.session.api.get(&path)) {
+        let session = &self.made.session;
+        match session.ask("for a log", cancel, || session.api.get(&path)) {
             Ok(Ok(text)) => text,
             _ => Vec::new(),
-        }
-    }
-
-    /// Deletes the object, at once; that it is gone already is as good.
-    fn tell_to_end(&self, cancel: &Cancel) -> Result<(), GuestFailure> {
-        let path = self.path();
-        // Another one may have come by its name.
-        let uid = match self.uid.as_str() {
-            "" => String::new(),
-            uid => format!(r#","preconditions":{{"uid":"{uid}"}}"#),
-        };
-        let options =
-            format!(r#"{{"gracePeriodSeconds":0,"propagationPolicy":"Background"{uid}}}"#);
-        let call = Call::delete(&path, options.as_bytes());
-        match self.session.ask("to delete an instance", cancel, || self.session.api.call(&call))? {
-            Ok(_) | Err(Failure::Absent) => Ok(()),
-            Err(failure) => Err(refused("delete", failure, &self.namespace)),
         }
     }
 
@@ -454,105 +306,9 @@ impl Instance {
     /// # Errors
     /// Why something of it may be left.
     pub fn delete(&mut self) -> Result<(), String> {
-        if self.is_deleted {
-            return Ok(());
-        }
-        // Also of one that was interrupted.
-        let cancel = Cancel::new();
         self.agent = None;
-        let left = |error: &dyn fmt::Display| {
-            format!(
-                "VirtualMachineInstance {}/{} may be left in the cluster ({error}); `vmlab clean` \
-                 deletes it",
-                self.namespace, self.name
-            )
-        };
-        self.tell_to_end(&cancel).map_err(|error| left(&error))?;
-        let until = Instant::now() + END_LIMIT;
-        let gone = |object: Option<&Value>| {
-            let other = |it: &Value| text_at(it, "/metadata/uid") != self.uid;
-            object.is_none_or(other).then_some(())
-        };
-        match self.watch(until, &cancel, gone) {
-            Ok(Some(())) => {}
-            Ok(None) => return Err(left(&format!("not gone after {} s", END_LIMIT.as_secs()))),
-            Err(failure) => return Err(left(&failure)),
-        }
-        // Its pCPUs are free when the pod is gone.
-        loop {
-            match self.pods(&cancel) {
-                Ok(pods) if pods.is_empty() => break,
-                Ok(_) if Instant::now() >= until => {
-                    return Err(left(&format!("its pod is there after {} s", END_LIMIT.as_secs())));
-                }
-                Ok(_) => {
-                    let next = Instant::now() + WATCH_LIMIT;
-                    let path = format!(
-                        "{}?watch=1&labelSelector={}",
-                        PODS.path(Some(&self.namespace)),
-                        escaped(&format!("kubevirt.io/created-by={}", self.uid))
-                    );
-                    let each = |line: &[u8]| {
-                        let event: Value = serde_json::from_slice(line).unwrap_or_default();
-                        (event["type"] == "DELETED").then_some(())
-                    };
-                    let api = &self.session.api;
-                    let watched = self.session.wait(next, &cancel, api.watch(&path, each));
-                    if !matches!(watched, Ok(Some(Ok(Some(()))))) {
-                        let pause = tokio_sleep(Duration::from_millis(200));
-                        drop(self.session.wait(next, &cancel, pause));
-                    }
-                }
-                Err(failure) => return Err(left(&failure)),
-            }
-        }
-        self.is_deleted = true;
-        Ok(())
+        self.made.delete()
     }
-}
-
-impl Drop for Instance {
-    fn drop(&mut self) {
-        // Told by whoever deletes it in order.
-        drop(self.delete());
-    }
-}
-
-/// What a server's refusal means.
-pub(crate) fn refused(verb: &str, failure: Failure, namespace: &str) -> GuestFailure {
-    let (resource, right) = match verb {
-        "exec" => ("pods/exec", "create"),
-        "list" => ("pods", "list"),
-        verb => ("virtualmachineinstances.kubevirt.io", verb),
-    };
-    let detail = match failure {
-        Failure::Forbidden(said) if said.contains("exceeded quota") => {
-            format!("A quota of namespace {namespace:?} is reached: {said}")
-        }
-        Failure::Forbidden(said) if said.contains("being terminated") => {
-            format!("Namespace {namespace:?} is being deleted: {said}")
-        }
-        Failure::Forbidden(said) => format!(
-            "May not {right} {resource}: `vmlab k8s rbac --run` prints the role that allows it \
-             ({said})"
-        ),
-        Failure::Absent if verb == "create" => {
-            format!("There is no namespace {namespace:?}, or no KubeVirt")
-        }
-        Failure::Absent => "it is gone".to_owned(),
-        Failure::Unauthorized(said) => {
-            format!("The API server does not accept the credentials any more ({said})")
-        }
-        Failure::Unreachable(said) | Failure::Other(said) | Failure::Exists(said) => {
-            format!("The cluster refuses to {verb} the instance: {said}")
-        }
-        Failure::Gone(_) => "the server has forgotten it".to_owned(),
-    };
-    GuestFailure::Cluster { detail }
-}
-
-fn text_at<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Conditions: type, whether it holds, reason and message.
@@ -707,20 +463,5 @@ mod tests {
         let failed = condition("Ready", "False", "PodTerminating", "it ends");
         check(Some(&instance("Failed", failed)), "Ready: PodTerminating: it ends");
         check(Some(&instance("Succeeded", json!([]))), "shut down by itself");
-    }
-
-    #[test]
-    fn a_refusal_says_what_to_do() {
-        let check = |verb: &str, failure: Failure, part: &str| {
-            let said = refused(verb, failure, "lab").to_string();
-            assert!(said.contains(part), "{part:?}: {said}");
-        };
-        let forbidden = |said: &str| Failure::Forbidden(said.to_owned());
-        check("create", forbidden("exceeded quota: none"), "A quota of namespace \"lab\"");
-        check("create", forbidden("because it is being terminated"), "is being deleted");
-        check("create", forbidden("User \"x\" cannot create"), "May not create virtualmachine");
-        check("exec", forbidden("no"), "May not create pods/exec: `vmlab k8s rbac --run`");
-        check("create", Failure::Absent, "no namespace \"lab\"");
-        check("delete", Failure::Other("busy".to_owned()), "refuses to delete the instance: busy");
     }
 }

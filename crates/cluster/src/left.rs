@@ -1,4 +1,4 @@
-//! Instances of vmlab's own: how they are marked, and those that dead runs left.
+//! Objects of vmlab's own: how they are marked, and those that dead runs left.
 
 use guest::Cancel;
 use serde::Deserialize;
@@ -6,11 +6,11 @@ use serde_json::value::RawValue;
 
 use crate::api::{ClusterTarget, ListError};
 use crate::error::ClusterError;
-use crate::instance::Instance;
-use crate::resource::INSTANCES;
+use crate::kind::{INSTANCE, JOB, MadeKind};
+use crate::made::Made;
 use crate::session::Session;
 
-/// The label of all instances of vmlab's, and its value.
+/// The label of all objects of vmlab's, and its value.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "vmlab");
 /// The label with the id of their run.
 pub const RUN_LABEL: &str = "vmlab/run";
@@ -19,9 +19,35 @@ pub const OWNER_ANNOTATION: &str = "vmlab/owner";
 /// The annotation with the machine on which that vmlab ran.
 pub const MACHINE_ANNOTATION: &str = "vmlab/machine";
 
-/// An instance with vmlab's label.
+/// Of what kind objects are that dead runs may have left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MarkedKind {
+    /// VMs of `--on kubevirt`.
+    Instance,
+    /// Jobs of `--on k8s`.
+    Job,
+}
+
+impl MarkedKind {
+    fn made(self) -> &'static MadeKind {
+        match self {
+            Self::Instance => &INSTANCE,
+            Self::Job => &JOB,
+        }
+    }
+
+    /// As Kubernetes calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.made().read.kind
+    }
+}
+
+/// An object with vmlab's label.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MarkedInstance {
+pub struct MarkedObject {
+    /// What it is.
+    pub kind: MarkedKind,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -52,12 +78,12 @@ struct Metadata {
     annotations: std::collections::BTreeMap<String, String>,
 }
 
-/// The instances in a cluster that bear vmlab's label; of all namespaces, if the target
+/// The objects in a cluster that bear vmlab's label; of all namespaces, if the target
 /// names none.
 ///
 /// # Errors
 /// [`ClusterError`].
-pub fn marked(target: &ClusterTarget) -> Result<Vec<MarkedInstance>, ClusterError> {
+pub fn marked(target: &ClusterTarget, kind: MarkedKind) -> Result<Vec<MarkedObject>, ClusterError> {
     let session = Session::connect(target)?;
     let each = |item: &RawValue| {
         let mut metadata = serde_json::from_str::<Object>(item.get())?.metadata;
@@ -68,12 +94,12 @@ pub fn marked(target: &ClusterTarget) -> Result<Vec<MarkedInstance>, ClusterErro
         let mut said = |name: &str| metadata.annotations.remove(name).unwrap_or_default();
         let (owner, machine) = (said(OWNER_ANNOTATION), said(MACHINE_ANNOTATION));
         let Metadata { namespace, name, uid, .. } = metadata;
-        Ok(Some(MarkedInstance { namespace, name, uid, owner, machine }))
+        Ok(Some(MarkedObject { kind, namespace, name, uid, owner, machine }))
     };
     let namespace = target.namespace.as_deref();
     let until = std::time::Instant::now() + crate::session::PATIENCE;
     let list = session.wait(until, &Cancel::new(), async {
-        session.api.list(&INSTANCES, namespace, each, &mut |_| {}).await
+        session.api.list(&kind.made().read, namespace, each, &mut |_| {}).await
     });
     let server = session.api.server.clone();
     match list {
@@ -86,13 +112,13 @@ pub fn marked(target: &ClusterTarget) -> Result<Vec<MarkedInstance>, ClusterErro
     }
 }
 
-impl MarkedInstance {
+impl MarkedObject {
     /// Deletes it, and waits until nothing of it is left.
     ///
     /// # Errors
     /// What the cluster said.
     pub fn delete(&self, target: &ClusterTarget) -> Result<(), String> {
         let session = Session::connect(target).map_err(|error| error.to_string())?;
-        Instance::adopt(session, &self.namespace, &self.name, &self.uid).delete()
+        Made::adopt(session, self.kind.made(), &self.namespace, &self.name, &self.uid).delete()
     }
 }

@@ -8,7 +8,8 @@
 //!
 //! [`Instance`] is a VM that vmlab itself creates there, reaches by its guest agent and
 //! deletes ([`role_of_runs`]); [`Placed`] says where it is, beside what was predicted.
-//! [`marked`] finds what dead runs left.
+//! [`NodeRun`] is a study on a node, in the pod of a Job ([`role_of_jobs`]). [`marked`] finds
+//! what dead runs left.
 //!
 //! Lists come in pages, and of each page only what is needed is kept, so that ten thousand
 //! VMs take some hundred megabytes at most.
@@ -17,13 +18,19 @@ mod agent;
 mod api;
 mod error;
 mod events;
+mod exec;
 mod instance;
+mod job;
+mod kind;
 mod left;
+mod made;
 mod node;
+mod node_run;
 mod object;
 mod placed;
 mod pod;
 mod read;
+mod refusal;
 mod resource;
 mod session;
 mod survey;
@@ -32,13 +39,19 @@ pub use api::ClusterTarget;
 pub use error::{ClusterError, Unread};
 pub use events::Happened;
 pub use instance::{Instance, condition_lines, phases_s};
+pub use job::{JobSpec, Kvm, WORK, manifest};
 pub use left::{
-    MACHINE_ANNOTATION, MANAGED_BY, MarkedInstance, OWNER_ANNOTATION, RUN_LABEL, marked,
+    MACHINE_ANNOTATION, MANAGED_BY, MarkedKind, MarkedObject, OWNER_ANNOTATION, RUN_LABEL, marked,
 };
 pub use node::ClusterNode;
+pub use node_run::{NodeFailure, NodeFile, NodeRun};
 pub use object::ClusterObject;
 pub use placed::{Forecast, Placed};
 pub use pod::ExclusivePod;
 pub use read::{ClusterFacts, read};
-pub use resource::{READS, RIGHTS_OF_RUNS, Read, Right, RoleSubject, role, role_of_runs};
-pub use survey::{ClusterSurvey, survey};
+pub use refusal::{ClusterFailure, Refusal};
+pub use resource::{
+    READS, RIGHTS_OF_JOBS, RIGHTS_OF_RUNS, Read, Right, RoleSubject, role, role_of_jobs,
+    role_of_runs,
+};
+pub use survey::{ClusterSurvey, NodesSurvey, survey, survey_nodes};

@@ -93,6 +93,15 @@ pub(crate) const INSTANCES: Read = kubevirt(
     true,
     "the VMs that run, and on which node",
 );
+pub(crate) const JOBS: Read = Read {
+    group: "batch",
+    version: "v1",
+    resource: "jobs",
+    kind: "Job",
+    verb: "list",
+    namespaced: true,
+    purpose: "a study's part on each node",
+};
 pub(crate) const INSTANCETYPES: [Read; 4] = [
     instancetype("virtualmachineinstancetypes", "VirtualMachineInstancetype", true),
     instancetype("virtualmachineclusterinstancetypes", "VirtualMachineClusterInstancetype", false),
@@ -162,6 +171,30 @@ pub const RIGHTS_OF_RUNS: [Right; 4] = [
     Right { group: "", resource: "events", verbs: &["list"], purpose: "why a VM does not start" },
 ];
 
+/// All that a study over nodes does in its namespace; which nodes there are it reads as
+/// well.
+pub const RIGHTS_OF_JOBS: [Right; 4] = [
+    Right {
+        group: "batch",
+        resource: "jobs",
+        verbs: &["create", "get", "list", "watch", "delete"],
+        purpose: "a study's part on each node",
+    },
+    Right {
+        group: "",
+        resource: "pods",
+        verbs: &["list", "watch"],
+        purpose: "whether they run, and that nothing of them is left",
+    },
+    Right {
+        group: "",
+        resource: "pods/exec",
+        verbs: &["create", "get"],
+        purpose: "the study goes in, its results come out",
+    },
+    Right { group: "", resource: "events", verbs: &["list"], purpose: "why a pod does not start" },
+];
+
 /// What a run reads of the whole cluster.
 const READS_OF_RUNS: [Read; 4] = [NODES, KUBELETS, PODS, KUBEVIRTS];
 
@@ -170,7 +203,23 @@ const READS_OF_RUNS: [Read; 4] = [NODES, KUBELETS, PODS, KUBEVIRTS];
 #[must_use]
 pub fn role_of_runs(name: &str, kubelets: bool, subject: Option<&RoleSubject>) -> String {
     let mut out = head(name);
-    for Right { group, resource, verbs, purpose } in RIGHTS_OF_RUNS {
+    rights(&mut out, &RIGHTS_OF_RUNS);
+    rules(&mut out, READS_OF_RUNS.iter().filter(|read| kubelets || **read != KUBELETS));
+    out + &binding(name, subject)
+}
+
+/// A ClusterRole that allows studies over nodes, as YAML, with a binding where there is
+/// somebody to bind it to.
+#[must_use]
+pub fn role_of_jobs(name: &str, subject: Option<&RoleSubject>) -> String {
+    let mut out = head(name);
+    rights(&mut out, &RIGHTS_OF_JOBS);
+    rules(&mut out, [NODES].iter());
+    out + &binding(name, subject)
+}
+
+fn rights(out: &mut String, rights: &[Right]) {
+    for Right { group, resource, verbs, purpose } in rights {
         let verbs: Vec<String> = verbs.iter().map(|verb| format!("{verb:?}")).collect();
         // Writing to a String can't fail.
         let _ = write!(
@@ -180,8 +229,6 @@ pub fn role_of_runs(name: &str, kubelets: bool, subject: Option<&RoleSubject>) -
             verbs.join(", ")
         );
     }
-    rules(&mut out, READS_OF_RUNS.iter().filter(|read| kubelets || **read != KUBELETS));
-    out + &binding(name, subject)
 }
 
 /// Whom a role is bound to.

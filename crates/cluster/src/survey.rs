@@ -10,14 +10,15 @@ use serde_json::{Value, json};
 
 use crate::api::{Call, ClusterTarget, Failure, ListError};
 use crate::error::ClusterError;
-use crate::instance::refused;
+use crate::kind::{INSTANCE, JOB};
 use crate::node::ClusterNode;
-use crate::resource::{INSTANCES, KUBEVIRTS, NODES, RIGHTS_OF_RUNS};
+use crate::refusal::refused;
+use crate::resource::{INSTANCES, KUBEVIRTS, NODES, RIGHTS_OF_JOBS, RIGHTS_OF_RUNS, Read, Right};
 use crate::session::{PATIENCE, Session};
 
 /// A cluster in which instances are to be created.
 pub struct ClusterSurvey {
-    session: Session,
+    asked: Asked,
     /// The server's URL.
     pub server: String,
     /// The namespace: the one that was asked for, or that of the kubeconfig's context.
@@ -30,27 +31,38 @@ pub struct ClusterSurvey {
     pub nodes: Vec<ClusterNode>,
 }
 
+/// A cluster on whose nodes a study is to run.
+#[derive(Debug, Clone)]
+pub struct NodesSurvey {
+    /// The server's URL.
+    pub server: String,
+    /// The namespace: the one that was asked for, or that of the kubeconfig's context.
+    pub namespace: String,
+    /// The nodes that are meant and take pods, by name.
+    pub nodes: Vec<ClusterNode>,
+    /// Those that are meant and take none now.
+    pub closed: Vec<String>,
+}
+
 /// Looks at the cluster of `target`.
 ///
 /// # Errors
 /// [`ClusterError`]: a study can't run there.
 pub fn survey(target: &ClusterTarget) -> Result<ClusterSurvey, ClusterError> {
-    let session = Session::connect(target)?;
-    let server = session.api.server.clone();
-    let namespace = target.namespace.clone().unwrap_or_else(|| session.api.namespace.clone());
+    let asked = Asked::connect(target)?;
+    let (server, namespace) = (asked.server.clone(), asked.namespace.clone());
+    asked.namespace("kubevirt")?;
+    asked.rights(&RIGHTS_OF_RUNS, INSTANCE.role)?;
     let mut survey = ClusterSurvey {
-        session,
+        asked,
         server,
         namespace,
         kubevirt: String::new(),
         is_emulated: false,
         nodes: Vec::new(),
     };
-    survey.namespace()?;
-    survey.rights()?;
     survey.kubevirt()?;
-    let nodes = survey.list(&NODES, |item| serde_json::from_str::<Node>(item.get()).map(Some))?;
-    survey.nodes = nodes.unwrap_or_default().into_iter().map(ClusterNode::of).collect();
+    survey.nodes = survey.asked.nodes(None)?;
     let schedulable = |node: &ClusterNode| {
         let label = node.offer.labels.get("kubevirt.io/schedulable");
         node.offer.takes_pods && label.is_some_and(|value| value == "true")
@@ -62,7 +74,45 @@ pub fn survey(target: &ClusterTarget) -> Result<ClusterSurvey, ClusterError> {
     Ok(survey)
 }
 
-impl ClusterSurvey {
+/// Looks at the nodes of the cluster of `target` that have the labels of `selector`, as
+/// kubectl takes it, or at all.
+///
+/// # Errors
+/// [`ClusterError`]: a study can't run there.
+pub fn survey_nodes(
+    target: &ClusterTarget,
+    selector: Option<&str>,
+) -> Result<NodesSurvey, ClusterError> {
+    let asked = Asked::connect(target)?;
+    asked.namespace("k8s")?;
+    asked.rights(&RIGHTS_OF_JOBS, JOB.role)?;
+    let mut nodes = asked.nodes(selector)?;
+    nodes.sort_by(|one, other| one.offer.name.cmp(&other.offer.name));
+    let closed = nodes.iter().filter(|node| !node.offer.takes_pods);
+    let closed = closed.map(|node| node.offer.name.clone()).collect();
+    nodes.retain(|node| node.offer.takes_pods);
+    let Asked { server, namespace, .. } = asked;
+    if nodes.is_empty() {
+        return Err(ClusterError::NoNodeMeant { server, selector: selector.map(str::to_owned) });
+    }
+    Ok(NodesSurvey { server, namespace, nodes, closed })
+}
+
+/// A connection before anything begins.
+struct Asked {
+    session: Session,
+    server: String,
+    namespace: String,
+}
+
+impl Asked {
+    fn connect(target: &ClusterTarget) -> Result<Self, ClusterError> {
+        let session = Session::connect(target)?;
+        let server = session.api.server.clone();
+        let namespace = target.namespace.clone().unwrap_or_else(|| session.api.namespace.clone());
+        Ok(Self { session, server, namespace })
+    }
+
     fn ask(&self, call: &Call<'_>) -> Result<Result<Vec<u8>, Failure>, ClusterError> {
         let until = Instant::now() + PATIENCE;
         let server = self.server.clone();
@@ -84,12 +134,13 @@ impl ClusterSurvey {
 
     fn list<T>(
         &self,
-        what: &crate::resource::Read,
+        what: &Read,
+        selector: Option<&str>,
         each: impl FnMut(&RawValue) -> Result<Option<T>, serde_json::Error>,
     ) -> Result<Option<Vec<T>>, ClusterError> {
         let until = Instant::now() + PATIENCE;
         let asked = self.session.wait(until, &Cancel::new(), async {
-            self.session.api.list(what, None, each, &mut |_| {}).await
+            self.session.api.list_labelled(what, None, selector, each, &mut |_| {}).await
         });
         match asked.ok().flatten() {
             Some(Ok(list)) => Ok(list),
@@ -102,28 +153,34 @@ impl ClusterSurvey {
         }
     }
 
-    /// The namespace is there, and stays.
-    fn namespace(&self) -> Result<(), ClusterError> {
+    fn nodes(&self, selector: Option<&str>) -> Result<Vec<ClusterNode>, ClusterError> {
+        let each = |item: &RawValue| serde_json::from_str::<Node>(item.get()).map(Some);
+        let nodes = self.list(&NODES, selector, each)?;
+        Ok(nodes.unwrap_or_default().into_iter().map(ClusterNode::of).collect())
+    }
+
+    /// The namespace is there, and stays; `place` is what `--on` calls such a cluster.
+    fn namespace(&self, place: &'static str) -> Result<(), ClusterError> {
         let path = format!("/api/v1/namespaces/{}", self.namespace);
         let namespace = self.namespace.clone();
         match self.ask(&Call::get(&path))? {
             Ok(text) => {
                 let object: Value = serde_json::from_slice(&text).unwrap_or_default();
                 match object["status"]["phase"] == "Terminating" {
-                    true => Err(ClusterError::NamespaceEnds { namespace }),
+                    true => Err(ClusterError::NamespaceEnds { namespace, place }),
                     false => Ok(()),
                 }
             }
-            Err(Failure::Absent) => Err(ClusterError::NoNamespace { namespace }),
+            Err(Failure::Absent) => Err(ClusterError::NoNamespace { namespace, place }),
             // Who may not look at it may still use it.
             Err(_) => Ok(()),
         }
     }
 
     /// Every right that a run needs, asked for before anything begins.
-    fn rights(&self) -> Result<(), ClusterError> {
+    fn rights(&self, rights: &[Right], role: &'static str) -> Result<(), ClusterError> {
         let mut missing = Vec::new();
-        for right in RIGHTS_OF_RUNS {
+        for right in rights {
             let (resource, subresource) =
                 right.resource.split_once('/').unwrap_or((right.resource, ""));
             for verb in right.verbs {
@@ -148,12 +205,15 @@ impl ClusterSurvey {
         if missing.is_empty() {
             return Ok(());
         }
-        Err(ClusterError::NoRights { namespace: self.namespace.clone(), missing })
+        Err(ClusterError::NoRights { namespace: self.namespace.clone(), missing, role })
     }
+}
 
+impl ClusterSurvey {
     fn kubevirt(&mut self) -> Result<(), ClusterError> {
-        let objects =
-            self.list(&KUBEVIRTS, |item| serde_json::from_str::<Value>(item.get()).map(Some))?;
+        let objects = self
+            .asked
+            .list(&KUBEVIRTS, None, |item| serde_json::from_str::<Value>(item.get()).map(Some))?;
         let server = self.server.clone();
         let object = objects.and_then(|mut all| all.pop());
         let object = object.ok_or(ClusterError::NoKubevirt { server })?;
@@ -173,10 +233,12 @@ impl ClusterSurvey {
         let path =
             format!("{}?dryRun=All&fieldValidation=Strict", INSTANCES.path(Some(&self.namespace)));
         let call = Call::create(&path, "application/yaml", manifest.as_bytes());
-        match self.ask(&call)? {
+        match self.asked.ask(&call)? {
             Ok(_) => Ok(None),
             Err(Failure::Other(said)) => Ok(Some(said)),
-            Err(failure) => Ok(Some(refused("create", failure, &self.namespace).to_string())),
+            Err(failure) => {
+                Ok(Some(refused(&INSTANCE, "create", failure, &self.namespace).to_string()))
+            }
         }
     }
 }

@@ -9,6 +9,7 @@
 
 mod account;
 mod account_text;
+mod across;
 mod count_of;
 mod escape;
 mod estimate;
@@ -30,6 +31,9 @@ mod verdict;
 
 pub use account::{
     AccountPart, Accounting, HostFact, NoPrice, PricedEvent, Unfit, Unpriced, VariantAccount,
+};
+pub use across::{
+    ACROSS_VERSION, AcrossGroup, AcrossReport, AcrossVariant, NodeRatio, NodeRow, across_text,
 };
 pub use count_of::CountOf;
 pub use escape::escape;

@@ -90,41 +90,71 @@ pub(crate) fn under_load(load: &str) -> String {
     if load == "idle" { "on an idle host".to_owned() } else { format!("under host load {load}") }
 }
 
+/// What is said of a variant, wherever it was measured.
+pub(crate) struct Claim<'a> {
+    pub(crate) workload: &'a str,
+    pub(crate) load: &'a str,
+    pub(crate) metric: &'a Metric,
+    pub(crate) margin: Option<f64>,
+    pub(crate) baseline: &'a str,
+    pub(crate) variant: &'a str,
+    pub(crate) role: Role,
+    pub(crate) verdict: Verdict,
+}
+
+impl Claim<'_> {
+    /// A sentence without its full stop.
+    pub(crate) fn text(&self) -> String {
+        let (a, b, metric) = (self.baseline, self.variant, self.metric);
+        let at = format!("at {} {}", self.workload, under_load(self.load));
+        let is_better = matches!(self.verdict, Verdict::Better | Verdict::SlightlyBetter);
+        let word = comparative(is_better, metric);
+        let margin = self.margin.map(percent).unwrap_or_default();
+        let differs = match metric.kind {
+            MetricKind::Time | MetricKind::Rate => format!("{b} is {word} than {a} {at}"),
+            MetricKind::Quantile | MetricKind::Count => {
+                format!("{b} has a {word} {} than {a} {at}", metric.name)
+            }
+        };
+        match (self.verdict, self.role) {
+            (Verdict::NotDecided | Verdict::Equivalent, Role::AaArm) => {
+                format!("A/A check passed: {b}, the same as {a}, shows no difference {at}")
+            }
+            (Verdict::Invalid, _) => format!("Not valid: {b} against {a} {at}"),
+            (_, Role::AaArm) => {
+                format!("A/A check failed: {b}, the same as {a}, seems {word} {at}")
+            }
+            (Verdict::Better | Verdict::Worse, _) => differs,
+            (Verdict::SlightlyBetter | Verdict::SlightlyWorse, _) => {
+                format!("{differs}, but by less than {margin}")
+            }
+            (Verdict::Equivalent, _) => {
+                format!("{b} and {a} differ by no more than {margin} {at}")
+            }
+            (Verdict::NotDecided, _) => {
+                format!("Not decided whether {b} differs from {a} {at}")
+            }
+        }
+    }
+}
+
 fn claim(
     group: &ResultGroup,
     baseline: &ReportVariant,
     variant: &ReportVariant,
     judgement: &VariantJudgement,
 ) -> String {
-    let (a, b) = (&baseline.name, &variant.name);
-    let metric = &group.metric;
-    let at = format!("at {} {}", group.workload, under_load(&group.load));
-    let is_better = matches!(judgement.verdict, Verdict::Better | Verdict::SlightlyBetter);
-    let word = comparative(is_better, metric);
-    let margin = group.margin.map(percent).unwrap_or_default();
-    let differs = match metric.kind {
-        MetricKind::Time | MetricKind::Rate => format!("{b} is {word} than {a} {at}"),
-        MetricKind::Quantile | MetricKind::Count => {
-            format!("{b} has a {word} {} than {a} {at}", metric.name)
-        }
+    let claim = Claim {
+        workload: &group.workload,
+        load: &group.load,
+        metric: &group.metric,
+        margin: group.margin,
+        baseline: &baseline.name,
+        variant: &variant.name,
+        role: variant.role,
+        verdict: judgement.verdict,
     };
-    match (judgement.verdict, variant.role) {
-        (Verdict::NotDecided | Verdict::Equivalent, Role::AaArm) => {
-            format!("A/A check passed: {b}, the same as {a}, shows no difference {at}")
-        }
-        (Verdict::Invalid, _) => format!("Not valid: {b} against {a} {at}"),
-        (_, Role::AaArm) => {
-            format!("A/A check failed: {b}, the same as {a}, seems {word} {at}")
-        }
-        (Verdict::Better | Verdict::Worse, _) => differs,
-        (Verdict::SlightlyBetter | Verdict::SlightlyWorse, _) => {
-            format!("{differs}, but by less than {margin}")
-        }
-        (Verdict::Equivalent, _) => {
-            format!("{b} and {a} differ by no more than {margin} {at}")
-        }
-        (Verdict::NotDecided, _) => format!("Not decided whether {b} differs from {a} {at}"),
-    }
+    claim.text()
 }
 
 /// `time ×0.53 [0.49, 0.58] (95 %, 4 blocks)`.

@@ -6,6 +6,7 @@
 //! host is read and loaded (`host`), what numbers mean (`stats`), how results
 //! look (`report`), and everything that is printed (`vmlab`).
 
+pub mod across;
 pub mod agenda;
 pub mod calibration;
 pub mod domains;
@@ -19,6 +20,7 @@ pub mod kubevirt_facts;
 pub mod limits;
 pub mod local;
 pub mod machine;
+pub mod node_set;
 pub mod pilot;
 pub mod plan;
 pub mod probe;

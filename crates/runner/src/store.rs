@@ -69,6 +69,9 @@ pub enum StoreError {
         "{0} holds a study already: go on with `vmlab run --resume {0}` or choose another --out"
     )]
     Exists(PathBuf),
+    /// The folder holds the results of many nodes.
+    #[error("{0} holds the results of a study on many nodes already: choose another --out")]
+    HoldsNodes(PathBuf),
     /// The folder holds no study.
     #[error("{0} holds no study: there is no plan.json in it")]
     NoPlan(PathBuf),
@@ -428,6 +431,14 @@ impl TrialSink for Store {
 pub fn write_derived(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, StoreError> {
     write_whole(dir, name, bytes)?;
     Ok(dir.join(name))
+}
+
+/// A file that lies in a results folder, or beside one.
+///
+/// # Errors
+/// [`StoreError`] names the file.
+pub(crate) fn read_plain(path: &Path) -> Result<Vec<u8>, StoreError> {
+    files::read(path).map_err(io_error("read", path))
 }
 
 fn read_plan(dir: &Path) -> Result<Plan, StoreError> {

@@ -98,7 +98,7 @@ pub fn verify(dir: &Path) -> Result<Verification, StoreError> {
 }
 
 /// The names of all texts that a trial left.
-fn texts(trial: &TrialResult) -> impl Iterator<Item = &String> {
+pub fn texts(trial: &TrialResult) -> impl Iterator<Item = &String> {
     trial
         .runs
         .iter()

@@ -62,6 +62,11 @@ pub enum Invalidity {
         /// Blocks in which both were measured: 0 or 1.
         blocks: u32,
     },
+    /// Fewer hosts than say anything of others.
+    TooFewHosts {
+        /// Hosts on which both were measured: 0 or 1.
+        hosts: u32,
+    },
     /// The values of one side give no number for a boot.
     Unusable {
         /// What is wrong with them.
@@ -86,6 +91,8 @@ impl fmt::Display for Invalidity {
             Self::TooFewBlocks { blocks } => {
                 write!(f, "Only {blocks} block in which both were measured, an interval needs 2")
             }
+            Self::TooFewHosts { hosts: 0 } => f.write_str("No host on which both were measured"),
+            Self::TooFewHosts { .. } => f.write_str("Only one host, which says nothing of others"),
             Self::Unusable { reason } => f.write_str(reason),
             Self::WarmingUp => f.write_str("No steady state: the last invocation still warmed up"),
             Self::HostDiffered { host } => {

@@ -11,7 +11,8 @@
 //! "no difference larger than the margin". Samples without blocks are for
 //! [`mann_whitney`] and [`welch`].
 //!
-//! A change that some hosts of a fleet got is looked at every day by [`rollout_looks`].
+//! A change that some hosts of a fleet got is looked at every day by [`rollout_looks`]. The
+//! same comparison on many hosts is put together by [`across_hosts`].
 //!
 //! Who asks one question only, and boots by himself, leaves all of it to a
 //! [`AdaptiveComparison`]: it finds the warm-up, splits the time between boots and iterations
@@ -43,6 +44,7 @@ mod describe;
 mod disturbance;
 mod engine;
 mod exact;
+mod hosts;
 mod judgement;
 mod latency;
 mod multiplicity;
@@ -76,6 +78,9 @@ pub use disturbance::{
 };
 pub use engine::{Engine, EngineProgress, FixedBlocks, InvalidPlan, Next};
 pub use exact::{Exact, exact};
+pub use hosts::{
+    AcrossHosts, AcrossQuestion, ClassAcross, ClassStand, Holds, HostRatios, across_hosts,
+};
 pub use judgement::{HodgesLehmann, Invalidity, Judgement, LogRatio, Verdict, Warning};
 pub use latency::{Band, Distribution, NoQuantile, bands};
 pub use multiplicity::{benjamini_hochberg, holm};

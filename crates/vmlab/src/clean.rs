@@ -34,7 +34,7 @@ generators, runtime folders, tracing instances, disks of the kernel's and change
 host settings. libvirtd
 itself ends the domains of a run that is no more; one that it missed is ended if its
 metadata name a vmlab that is dead, and no other domain is touched. Instances of
-KubeVirt's are deleted in the cluster where the dead run had them. Every
+KubeVirt's and Jobs are deleted in the cluster where the dead run had them. Every
 process that vmlab starts carries the identity of the vmlab that started it;
 only those whose vmlab is dead are ended. A host setting that somebody else has changed since is left
 alone and said; after a reboot there is nothing to restore, because nothing that
@@ -49,7 +49,7 @@ pub(crate) struct CleanArgs {
     dry_run: bool,
     /// Restore host settings even if somebody else has changed them since, forget
     /// those that can't be restored, set journals aside that can't be read, and forget
-    /// instances in clusters that do not answer.
+    /// what is in clusters that do not answer.
     #[arg(long)]
     force: bool,
     /// Restore the settings of the machine whose sys/ and proc/ lie in this
@@ -64,6 +64,9 @@ pub(crate) struct CleanArgs {
     /// beside those whose runs' folders tell where they are; may be given again.
     #[arg(long, value_name = "CONTEXT", conflicts_with = "sysfs_root")]
     kubevirt: Vec<String>,
+    /// The same with Jobs of `vmlab run --on k8s`.
+    #[arg(long, value_name = "CONTEXT", conflicts_with = "sysfs_root")]
+    k8s: Vec<String>,
 }
 
 pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
@@ -93,7 +96,7 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
         let (domains, bad) = left_domains(&args.libvirt, false);
         lines.extend(domains);
         failed |= bad;
-        let (instances, bad) = left_instances(&args.kubevirt, false);
+        let (instances, bad) = left_in_clusters(args, false);
         lines.extend(instances);
         failed |= bad;
     } else if !args.dry_run && args.sysfs_root.is_none() {
@@ -107,7 +110,7 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
         let (domains, bad) = left_domains(&args.libvirt, true);
         lines.extend(domains);
         failed |= bad;
-        let (instances, bad) = left_instances(&args.kubevirt, true);
+        let (instances, bad) = left_in_clusters(args, true);
         lines.extend(instances);
         failed |= bad;
         let (clusters, bad) = dead_clusters(true);
@@ -305,7 +308,7 @@ fn dead_clusters(_end: bool) -> (Vec<String>, bool) {
 /// Instances in clusters that the dead run with this runtime folder left.
 #[cfg(feature = "kubernetes")]
 fn instances_of(folder: &Path, end: bool) -> (Vec<String>, bool) {
-    crate::kubevirt::in_folder(folder, end)
+    crate::kubernetes::left::in_folder(folder, end)
 }
 
 #[cfg(not(feature = "kubernetes"))]
@@ -313,24 +316,27 @@ fn instances_of(_folder: &Path, _end: bool) -> (Vec<String>, bool) {
     (Vec::new(), false)
 }
 
-/// Instances that dead runs left in the clusters of these contexts.
+/// What dead runs left in the clusters of the contexts that are named.
 #[cfg(feature = "kubernetes")]
-fn left_instances(contexts: &[String], end: bool) -> (Vec<String>, bool) {
+fn left_in_clusters(args: &CleanArgs, end: bool) -> (Vec<String>, bool) {
+    use ::cluster::{ClusterTarget, MarkedKind};
     let (mut lines, mut failed) = (Vec::new(), false);
-    for context in contexts {
-        let target =
-            ::cluster::ClusterTarget { context: Some(context.clone()), ..Default::default() };
-        let (more, bad) = crate::kubevirt::in_cluster(&target, end);
-        lines.extend(more);
-        failed |= bad;
+    for (contexts, kind) in [(&args.kubevirt, MarkedKind::Instance), (&args.k8s, MarkedKind::Job)] {
+        for context in contexts {
+            let target = ClusterTarget { context: Some(context.clone()), ..Default::default() };
+            let (more, bad) = crate::kubernetes::left::in_cluster(&target, kind, end);
+            lines.extend(more);
+            failed |= bad;
+        }
     }
     (lines, failed)
 }
 
 #[cfg(not(feature = "kubernetes"))]
-fn left_instances(contexts: &[String], _end: bool) -> (Vec<String>, bool) {
+fn left_in_clusters(args: &CleanArgs, _end: bool) -> (Vec<String>, bool) {
     let built = |_: &String| "This vmlab was built without Kubernetes".to_owned();
-    (contexts.iter().map(built).collect(), !contexts.is_empty())
+    let named = || args.kubevirt.iter().chain(&args.k8s);
+    (named().map(built).collect(), named().next().is_some())
 }
 
 /// True if dead runs left processes that would disturb a measurement.

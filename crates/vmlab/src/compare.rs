@@ -4,6 +4,7 @@ mod inputs;
 mod study;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -14,7 +15,7 @@ use compare::{Columns, Filter, TableColumn, benchstat};
 use record::Better;
 
 use crate::exit::FINDINGS;
-use crate::{results_folder, terminal};
+use crate::{across, results_folder, terminal};
 
 /// Code of the warnings that tell what is missing from a results folder.
 const DAMAGED: &str = "damaged-results";
@@ -25,6 +26,7 @@ Examples:
   vmlab compare --benchstat old.txt new.txt          benchstat's own table
   vmlab compare results/A results/B                  two studies of vmlab
   vmlab compare results/A                            one study: its verdicts again
+  vmlab compare results/NODES                        on many nodes: does it hold on all?
   vmlab compare times.csv --variant kernel --block round
   vmlab compare runs.json                            hyperfine's commands
   vmlab compare --by workload --metric p99 A.csv B.csv --format html > page.html
@@ -103,6 +105,9 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     if args.benchstat {
         return run_benchstat(args);
     }
+    if let Some(folder) = study::node_set(args) {
+        return of_nodes(args, &folder);
+    }
     let comparison = match study::folder(args) {
         Some(folder) => study::comparison(&folder)?,
         None => {
@@ -124,6 +129,26 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(FINDINGS));
     }
     Ok(results_folder::exit_code(damaged, ExitCode::SUCCESS))
+}
+
+/// One study on many nodes: what its report says, too, with the node as a factor.
+fn of_nodes(args: &CompareArgs, folder: &Path) -> anyhow::Result<ExitCode> {
+    let report = across::read(folder)?;
+    let text = match args.format {
+        Format::Text => across::text(&report),
+        Format::Json => report.to_json(),
+        Format::Markdown | Format::Csv | Format::Html => {
+            bail!("{} holds many nodes: they have --format text and json", folder.display())
+        }
+    };
+    terminal::print(&text)?;
+    let groups = || report.groups.iter().flat_map(|group| &group.variants);
+    // What is worse by less than the margin is no reason to stop.
+    let worse = |one: &report::AcrossVariant| one.verdict == report::Verdict::Worse;
+    if args.gate && groups().any(worse) {
+        return Ok(ExitCode::from(FINDINGS));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Prints a comparison.

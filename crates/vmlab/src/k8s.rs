@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ::cluster::{READS, RoleSubject, role, role_of_runs};
+use ::cluster::{READS, RoleSubject, role, role_of_jobs, role_of_runs};
 use clap::{Args, Subcommand};
 
 use crate::terminal;
@@ -13,6 +13,8 @@ Examples:
   vmlab k8s rbac --user alice@example.com | kubectl apply -f -
   vmlab k8s rbac --run --service-account lab/vmlab | kubectl apply -f -
                                       for `vmlab run --on kubevirt`
+  vmlab k8s rbac --jobs --service-account lab/vmlab | kubectl apply -f -
+                                      for `vmlab run --on k8s`
   vmlab k8s rbac --service-account lab/vmlab --without-kubelets";
 
 #[derive(Debug, Args)]
@@ -25,7 +27,7 @@ pub(crate) struct K8sArgs {
 #[derive(Debug, Subcommand)]
 enum K8sCommand {
     /// Print the ClusterRole that `lint --cluster` and `plan --cluster` need, or with
-    /// `--run` the one of `vmlab run --on kubevirt`.
+    /// `--run` the one of `vmlab run --on kubevirt`, with `--jobs` of `vmlab run --on k8s`.
     #[command(after_help = EXAMPLES)]
     Rbac(RbacArgs),
 }
@@ -44,6 +46,9 @@ struct RbacArgs {
     /// For `vmlab run --on kubevirt`: it creates instances, and reaches their guests.
     #[arg(long)]
     run: bool,
+    /// For `vmlab run --on k8s`: it creates Jobs, and reaches their pods.
+    #[arg(long, conflicts_with = "run")]
+    jobs: bool,
     /// Leave out nodes/proxy: the kubelets' settings are not read then.
     #[arg(long)]
     without_kubelets: bool,
@@ -72,12 +77,16 @@ fn service_account(text: &str) -> Result<RoleSubject, String> {
 /// # Errors
 /// Output that can't be written.
 pub(crate) fn run(args: &K8sArgs) -> anyhow::Result<ExitCode> {
-    let K8sCommand::Rbac(RbacArgs { name, user, service_account, run, without_kubelets }) =
+    let K8sCommand::Rbac(RbacArgs { name, user, service_account, run, jobs, without_kubelets }) =
         &args.command;
     let user = user.clone().map(RoleSubject::User);
     let subject = service_account.as_ref().or(user.as_ref());
     if *run {
         terminal::print(&role_of_runs(name, !without_kubelets, subject))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if *jobs {
+        terminal::print(&role_of_jobs(name, subject))?;
         return Ok(ExitCode::SUCCESS);
     }
     terminal::print(&role(name, !without_kubelets, subject))?;

@@ -1,10 +1,11 @@
 //! The cluster that `--cluster` names: shared by the subcommands that take it.
 
+pub(crate) mod left;
 mod view;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use ::cluster::ClusterTarget;
+use ::cluster::{ClusterError, ClusterTarget};
 use clap::Args;
 
 pub(crate) use view::ClusterView;
@@ -44,5 +45,31 @@ impl ClusterArgs {
             context: Some(context).filter(|context| !context.is_empty()),
             namespace: self.namespace.clone(),
         })
+    }
+}
+
+/// The cluster that is named by `CONTEXT` or `CONTEXT/NAMESPACE`, and what `survey` says of
+/// it: a context's name may have a slash of its own.
+///
+/// # Errors
+/// What `survey` says.
+pub(crate) fn named_cluster<T>(
+    kubeconfig: Option<&Path>,
+    named: Option<&str>,
+    survey: impl Fn(&ClusterTarget) -> Result<T, ClusterError>,
+) -> Result<(ClusterTarget, T), ClusterError> {
+    let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let kubeconfig = kubeconfig.map(Path::to_owned);
+    let context = named.and_then(some);
+    let whole = ClusterTarget { kubeconfig: kubeconfig.clone(), context, namespace: None };
+    let parts = named.and_then(|text| text.rsplit_once('/'));
+    match (survey(&whole), parts) {
+        (Err(ClusterError::NoContext { .. }), Some((context, namespace))) => {
+            let (context, namespace) = (some(context), some(namespace));
+            let target = ClusterTarget { kubeconfig, context, namespace };
+            let found = survey(&target)?;
+            Ok((target, found))
+        }
+        (found, _) => Ok((whole, found?)),
     }
 }

@@ -1,12 +1,11 @@
 //! `--on kubevirt`: a study's VMs as VirtualMachineInstances of a cluster.
 
 mod hosted;
-mod left;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ::cluster::{ClusterError, ClusterNode, ClusterSurvey, ClusterTarget, survey};
+use ::cluster::{ClusterNode, ClusterSurvey, ClusterTarget, survey};
 use anyhow::{Context as _, bail};
 use guest::Cancel;
 use guest::image::{self, oci::OciImage};
@@ -19,13 +18,13 @@ use runner::plan::Plan;
 use runner::study::{ParseStudyError, RunsOn, Study, StudyProblem};
 use topology::{Host, Pcpu};
 
+use crate::kubernetes::named_cluster;
 use crate::on::KubevirtPlace;
 use crate::progress::Spinner;
 use crate::study_file::{BudgetArgs, StudyText};
 use crate::terminal;
 
 pub(crate) use hosted::ClusterHosting;
-pub(crate) use left::{end_run, in_cluster, in_folder};
 
 /// The repository of the images that vmlab itself gives to its clusters.
 const REPOSITORY: &str = "vmlab/guest";
@@ -47,17 +46,8 @@ pub(crate) struct ReachedCluster {
 pub(crate) fn reach(place: &KubevirtPlace) -> anyhow::Result<ReachedCluster> {
     let spinner = Spinner::start();
     spinner.say("looking at the cluster");
-    let mut target = target(place.kubeconfig.clone(), place.cluster.as_deref());
-    let survey = match survey(&target) {
-        // A context's name may have a slash of its own.
-        Err(ClusterError::NoContext { .. })
-            if place.cluster.as_deref().is_some_and(|whole| whole.contains('/')) =>
-        {
-            target = split_target(place.kubeconfig.clone(), place.cluster.as_deref());
-            survey(&target)?
-        }
-        other => other?,
-    };
+    let (mut target, survey) =
+        named_cluster(place.kubeconfig.as_deref(), place.cluster.as_deref(), survey)?;
     target.namespace = Some(survey.namespace.clone());
     let local = localcluster::list().unwrap_or_default().into_iter().find(|cluster| {
         let server = cluster.server();
@@ -70,19 +60,6 @@ pub(crate) fn reach(place: &KubevirtPlace) -> anyhow::Result<ReachedCluster> {
         images.insert(name.to_owned(), reference.to_owned());
     }
     Ok(ReachedCluster { target, survey, images, local })
-}
-
-/// The whole text is a context.
-fn target(kubeconfig: Option<PathBuf>, cluster: Option<&str>) -> ClusterTarget {
-    let context = cluster.filter(|context| !context.is_empty()).map(str::to_owned);
-    ClusterTarget { kubeconfig, context, namespace: None }
-}
-
-/// `CONTEXT/NAMESPACE`; without a context the current one.
-fn split_target(kubeconfig: Option<PathBuf>, cluster: Option<&str>) -> ClusterTarget {
-    let (context, namespace) = cluster.and_then(|text| text.rsplit_once('/')).unwrap_or_default();
-    let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-    ClusterTarget { kubeconfig, context: some(context), namespace: some(namespace) }
 }
 
 impl ReachedCluster {

@@ -4,6 +4,7 @@
 //! This crate is the only one that prints. Each subcommand is one file: its
 //! arguments, and a `run` that returns the exit code (`exit.rs`).
 
+mod across;
 mod audit;
 mod calibrate;
 mod capture;
@@ -38,6 +39,8 @@ mod lint;
 mod lint_rules;
 mod manual;
 mod metrics;
+#[cfg(feature = "kubernetes")]
+mod nodes;
 mod offers;
 mod on;
 mod plan;
@@ -113,7 +116,7 @@ enum Command {
     /// Say a VM of a few words in full, for QEMU, libvirt or KubeVirt.
     Emit(convert::EmitArgs),
     /// Run a study in real VMs.
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Show the results of a study again.
     Report(report::ReportArgs),
     /// Compare numbers of any origin: studies, benchmarks' output, CSV, JSON.

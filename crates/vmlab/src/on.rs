@@ -6,8 +6,9 @@
 //! So the folder here is an ordinary one at any moment, whatever happens there.
 
 mod binary;
-mod files;
+pub(crate) mod files;
 pub(crate) mod messages;
+pub(crate) mod node_args;
 mod place;
 mod repeatable;
 
@@ -64,6 +65,7 @@ pub(crate) struct OnArgs {
     /// emulated host: replica, replica:NAME, replica:xeon-4208; or as domains of a
     /// libvirt: libvirt:qemu:///system, libvirt:qemu+ssh://USER@HOST/system; or in a
     /// cluster with KubeVirt: kubevirt, kubevirt:CONTEXT, kubevirt:CONTEXT/NAMESPACE; or
+    /// on the nodes of a cluster, each for itself: k8s, k8s:CONTEXT, k8s:CONTEXT/NAMESPACE; or
     /// simulate it, on this machine or a described one: sim, sim:HOST.json.
     #[arg(long, value_name = "WHERE")]
     on: Option<OnTarget>,
@@ -94,7 +96,7 @@ impl OnArgs {
     pub(crate) fn is_elsewhere(&self) -> bool {
         match &self.on {
             Some(OnTarget::Libvirt(uri)) => uri.ssh().is_some(),
-            Some(OnTarget::Simulator(_) | OnTarget::Kubevirt(_)) => false,
+            Some(OnTarget::Simulator(_) | OnTarget::Kubevirt(_) | OnTarget::Nodes(_)) => false,
             on => on.is_some(),
         }
     }
@@ -112,9 +114,14 @@ impl OnArgs {
     /// # Errors
     /// Options of one where none is named; a vmlab without Kubernetes.
     pub(crate) fn kubevirt(&self) -> anyhow::Result<Option<KubevirtPlace>> {
+        if let Some(OnTarget::Nodes(_)) = self.on {
+            bail!("--on k8s is for `vmlab run` with a study");
+        }
         let Some(OnTarget::Kubevirt(cluster)) = &self.on else {
             if self.kubeconfig.is_some() || !self.kubevirt_image.is_empty() {
-                bail!("--kubeconfig and --kubevirt-image are for --on kubevirt");
+                bail!(
+                    "--kubeconfig is for --on kubevirt and --on k8s, --kubevirt-image for --on kubevirt"
+                );
             }
             return Ok(None);
         };
@@ -129,6 +136,28 @@ impl OnArgs {
             kubeconfig: self.kubeconfig.clone(),
             images: self.kubevirt_image.clone(),
         }))
+    }
+
+    /// The cluster on whose nodes the study is to run: `CONTEXT` or `CONTEXT/NAMESPACE`,
+    /// and its kubeconfig.
+    ///
+    /// # Errors
+    /// Options of other places; a vmlab without Kubernetes.
+    pub(crate) fn nodes(&self) -> anyhow::Result<Option<(Option<&str>, Option<&Path>)>> {
+        let Some(OnTarget::Nodes(cluster)) = &self.on else { return Ok(None) };
+        if cfg!(not(feature = "kubernetes")) {
+            bail!("This vmlab was built without Kubernetes (feature \"kubernetes\")");
+        }
+        if self.deterministic
+            || self.identity.is_some()
+            || self.known_hosts.is_some()
+            || !self.kubevirt_image.is_empty()
+        {
+            bail!(
+                "--deterministic, --identity, --known-hosts and --kubevirt-image are not for --on k8s"
+            );
+        }
+        Ok(Some((cluster.as_deref(), self.kubeconfig.as_deref())))
     }
 
     /// Whether the study is to be simulated, and the file that describes the host

@@ -9,10 +9,10 @@ use report::{Cell, Report, ReportVariant, Role, Style, Verdict};
 use runner::state::JournalState;
 use runner::store::{self, Contents};
 use runner::verify::Verification;
-use runner::{results, summary};
+use runner::{node_set, results, summary};
 
 use crate::exit::{FINDINGS, NOT_FINAL};
-use crate::{results_folder, terminal};
+use crate::{across, results_folder, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,12 +21,13 @@ Examples:
   vmlab report DIR --format html > report.html
   vmlab report DIR --prices prices.json      differences in seconds, by vmlab calibrate
   vmlab report DIR --verify
+  vmlab report NODES                         of many nodes (`vmlab run --on k8s`)
   vmlab report DIR --format json | jq '.groups[].cells[].judgement'";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReportArgs {
-    /// The results folder.
+    /// The results folder, or that of many nodes.
     dir: PathBuf,
     /// What to print.
     #[arg(long, value_enum, default_value_t)]
@@ -49,7 +50,7 @@ pub(crate) struct Demand {
     /// Exit code 3 if a comparison of a primary metric is not decided yet, or
     /// not valid.
     #[arg(long)]
-    require_decision: bool,
+    pub(crate) require_decision: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, ValueEnum)]
@@ -71,6 +72,9 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     if args.verify {
         return verify(args);
     }
+    if node_set::is_node_set(&args.dir) {
+        return of_nodes(args);
+    }
     let mut contents = results_folder::read(&args.dir)?;
     if let Some(prices) = &args.prices {
         contents.prices = Some(store::read_prices(prices)?);
@@ -85,6 +89,25 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     };
     terminal::print(&text)?;
     Ok(exit_code(&report, &args.demand))
+}
+
+/// The report of a study on many nodes.
+fn of_nodes(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    if args.prices.is_some() {
+        bail!("--prices: {} holds many hosts, and each has prices of its own", args.dir.display());
+    }
+    let report = across::read(&args.dir)?;
+    let text = match args.format {
+        Format::Text => across::text(&report),
+        Format::Json => report.to_json(),
+        Format::Html | Format::Csv | Format::SamplesJson => bail!(
+            "{} holds many nodes: --format text and json are of all, the others of each folder in {}/nodes",
+            args.dir.display(),
+            args.dir.display()
+        ),
+    };
+    terminal::print(&text)?;
+    Ok(across::exit_code(&report, args.demand.require_decision))
 }
 
 fn verify(args: &ReportArgs) -> anyhow::Result<ExitCode> {

@@ -11,6 +11,7 @@ use record::journal::Event;
 use runner::calibration::Calibration;
 use runner::execute::ExecutionEnd;
 use runner::machine::{self, Need};
+use runner::node_set;
 use runner::plan::Plan;
 use runner::simulated;
 use runner::state::JournalState;
@@ -18,6 +19,7 @@ use runner::store::{self, Contents, Store, TrialSink};
 use runner::summary;
 use topology::Host;
 
+use crate::on::node_args::NodeArgs;
 use crate::on::{self, KubevirtPlace, OnArgs};
 use crate::report::Demand;
 use crate::study_file::{self, BudgetArgs, StudyText};
@@ -37,6 +39,8 @@ Examples:
   vmlab run studies/smp.toml --on ssh://root@server       there, results here
   vmlab run studies/smp.toml --on libvirt:qemu:///system  as domains of libvirt's
   vmlab run studies/smp.toml --on kubevirt:prod/lab       as instances of KubeVirt's
+  vmlab run studies/smp.toml --on k8s:prod/lab --node-image registry.example/vmlab:1 \\
+      --one-per node.kubernetes.io/instance-type          on a node of each kind
   vmlab run studies/smp.toml --on sim:host.json   simulated, on a host that nobody here has
 
 A study ends as soon as all its comparisons are decided, at the latest when its
@@ -88,10 +92,15 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     on: OnArgs,
     #[command(flatten)]
+    nodes: NodeArgs,
+    #[command(flatten)]
     demand: Demand,
 }
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    if args.on.nodes()?.is_none() && args.nodes.is_given() {
+        bail!("--node-..., --nodes, --one-per and --parallel are for --on k8s");
+    }
     match (&args.resume, &args.extend, &args.study) {
         (Some(dir), _, _) => resume(args, dir, None),
         (None, Some(dir), _) => resume(args, dir, args.budget.blocks()),
@@ -101,7 +110,54 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Runs a study on the nodes of a cluster, or shows the Jobs that it would create.
+#[cfg(feature = "kubernetes")]
+fn on_nodes(
+    args: &RunArgs,
+    study: &Path,
+    place: (Option<&str>, Option<&Path>),
+) -> anyhow::Result<ExitCode> {
+    if args.prices.is_some() || args.metrics.is_some() {
+        bail!("--prices and --metrics are of one machine, not of the nodes of a cluster");
+    }
+    let written = StudyText::read(study)?;
+    // Mistakes in it are known before the cluster is asked.
+    written.parse(&args.budget)?;
+    if let Some(dir) = &args.out {
+        node_set::check_new(dir)?;
+    }
+    let nodes = crate::nodes::reach(place, args.nodes.asked()?)?;
+    if args.dry_run {
+        let jobs = nodes.jobs(&written, &args.budget)?;
+        terminal::print(&(serde_json::to_string_pretty(&jobs)? + "\n"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let cancel = interrupt::cancel_on_signals()?;
+    let out = args.out.as_deref();
+    let ended = nodes.run(&written, &args.budget, out, args.verbose, &cancel)?;
+    if ended.interrupted {
+        let dir = ended.dir.display();
+        bail!("Interrupted: `vmlab report {dir}` shows what was measured");
+    }
+    let report = crate::across::read(&ended.dir)?;
+    let text = if args.json { report.to_json() } else { crate::across::text(&report) };
+    terminal::print(&text)?;
+    Ok(crate::across::exit_code(&report, args.demand.require_decision))
+}
+
+#[cfg(not(feature = "kubernetes"))]
+fn on_nodes(
+    _args: &RunArgs,
+    _study: &Path,
+    _place: (Option<&str>, Option<&Path>),
+) -> anyhow::Result<ExitCode> {
+    bail!("This vmlab was built without Kubernetes")
+}
+
 fn show_plan(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
+    if let Some(place) = args.on.nodes()? {
+        return on_nodes(args, study, place);
+    }
     let plan = if let Some(place) = args.on.kubevirt()? {
         plan_in_cluster(&StudyText::read(study)?, &args.budget, &place)?
     } else if let Some(host) = args.on.simulator() {
@@ -117,6 +173,9 @@ fn show_plan(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
 }
 
 fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
+    if let Some(place) = args.on.nodes()? {
+        return on_nodes(args, study, place);
+    }
     if let Some(dir) = &args.out {
         store::check_new(dir)?;
     }
@@ -191,6 +250,11 @@ pub(crate) fn plan_in_cluster(
 /// Goes on with the study in `dir`, by `more` blocks for each load level beyond
 /// what it has where that is asked for.
 fn resume(args: &RunArgs, dir: &Path, more: Option<u32>) -> anyhow::Result<ExitCode> {
+    if node_set::is_node_set(dir) || args.on.nodes()?.is_some() {
+        bail!(
+            "A study on the nodes of a cluster can't go on: run it anew, with --nodes where some are missing"
+        );
+    }
     let (mut store, mut contents) = Store::resume(dir)?;
     for torn in store::damage_lines(dir, &contents.damage) {
         terminal::note(&format!("vmlab: {torn}; they are in journal.torn"));
@@ -212,7 +276,7 @@ fn resume(args: &RunArgs, dir: &Path, more: Option<u32>) -> anyhow::Result<ExitC
         cluster.check_same(&contents.plan)?;
         machine::check_again(&contents.plan, &contents.host)?;
         trials::end_leftovers(&contents.plan);
-        for left in crate::kubevirt::end_run(&cluster.target, &contents.plan.run_id()) {
+        for left in crate::kubernetes::left::end_run(&cluster.target, &contents.plan.run_id()) {
             terminal::note(&format!("vmlab: {left}"));
         }
         extend(&mut store, &mut contents, more, args)?;

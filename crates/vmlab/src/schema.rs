@@ -182,6 +182,18 @@ pub(crate) const DOCUMENTS: &[Document] = &[
         make: printed::<report::Report>,
     },
     Document {
+        name: "across",
+        about: "A study's answer on many nodes",
+        printed_by: &["report --format json", "compare --format json", "run --json"],
+        make: printed::<report::AcrossReport>,
+    },
+    Document {
+        name: "nodes",
+        about: "A study on many nodes, and what became of each: `nodes.json`",
+        printed_by: &[],
+        make: printed::<runner::node_set::NodeSet>,
+    },
+    Document {
         name: "samples",
         about: "All samples: `samples.json` of a results folder",
         printed_by: &["report --format samples-json", "sim --records"],

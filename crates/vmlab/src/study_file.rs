@@ -45,6 +45,24 @@ impl BudgetArgs {
         self.blocks
     }
 
+    /// As they are said on a command line.
+    #[cfg(feature = "kubernetes")]
+    pub(crate) fn words(&self) -> Vec<String> {
+        let until = self.until.map(|until| match until {
+            Until::Decided => "decided".to_owned(),
+            Until::Budget => "budget".to_owned(),
+        });
+        let said = [
+            ("--blocks", self.blocks.map(|blocks| blocks.to_string())),
+            ("--minutes", self.minutes.map(|minutes| minutes.to_string())),
+            ("--until", until),
+            ("--scale", self.scale.clone()),
+            ("--seed", self.seed.map(|seed| seed.to_string())),
+        ];
+        let pairs = said.into_iter().filter_map(|(option, value)| Some((option, value?)));
+        pairs.map(|(option, value)| format!("{option}={value}")).collect()
+    }
+
     /// The seed that the command line names.
     #[cfg(feature = "kubernetes")]
     pub(crate) fn seed(&self) -> Option<u64> {

@@ -22,7 +22,8 @@ use crate::{
     Cell, CountOf, CounterRow, Curve, Distribution, Report, ResultGroup, Role, TABLE_SHARES,
     TrialFailure,
 };
-use layout::{Align, Table, one_line, wrap};
+pub(crate) use layout::{Align, Table};
+use layout::{one_line, wrap};
 
 /// How text for a terminal may look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,6 +38,9 @@ const SHOWN_MOVERS: usize = 4;
 
 /// Counts that are printed before the rest is only counted.
 const SHOWN_COUNTS: usize = 12;
+
+/// Columns of the verdict's word: `≈ no difference` and two spaces.
+const CHIP: usize = 17;
 
 /// The least width that is laid out; narrower terminals wrap by themselves.
 const MIN_WIDTH: usize = 40;
@@ -147,7 +151,22 @@ impl Out {
         }
     }
 
-    fn table(&mut self, table: &Table) {
+    /// A verdict's sign and word, and beside them a text.
+    pub(crate) fn verdict(&mut self, label: Label, text: &str) {
+        let chip = format!("{} {}", label.sign, label.word);
+        let paint = Some(Paint::of(label));
+        let indent = " ".repeat(CHIP);
+        for (i, line) in wrap(text, self.width - CHIP).into_iter().enumerate() {
+            let margin = if i == 0 {
+                format!("{}{}", self.painted(&chip, paint), " ".repeat(CHIP - layout::width(&chip)))
+            } else {
+                indent.clone()
+            };
+            self.line(&format!("{margin}{line}"), None);
+        }
+    }
+
+    pub(crate) fn table(&mut self, table: &Table) {
         for line in table.lines(self.width) {
             let paint = line.head.then_some(Paint::Quiet);
             self.line(&line.text, paint);
@@ -202,23 +221,8 @@ fn verdicts(report: &Report, out: &mut Out) {
     }
 }
 
-/// Columns of the verdict's word: `≈ no difference` and two spaces.
-const CHIP: usize = 17;
-
 fn verdict(report: &Report, finding: &VariantVerdict<'_>, out: &mut Out) {
-    let label = finding.label();
-    let chip = format!("{} {}", label.sign, label.word);
-    let paint = Some(Paint::of(label));
-    let text = finding.sentence(report.environment);
-    let indent = " ".repeat(CHIP);
-    for (i, line) in wrap(&text, out.width - CHIP).into_iter().enumerate() {
-        let margin = if i == 0 {
-            format!("{}{}", out.painted(&chip, paint), " ".repeat(CHIP - layout::width(&chip)))
-        } else {
-            indent.clone()
-        };
-        out.line(&format!("{margin}{line}"), None);
-    }
+    out.verdict(finding.label(), &finding.sentence(report.environment));
 }
 
 fn numbers(report: &Report, group: &ResultGroup, out: &mut Out) {

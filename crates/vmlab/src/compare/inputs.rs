@@ -96,6 +96,12 @@ fn read_folder(
         let warning = |text| DataWarning { code: DAMAGED, text };
         return Ok(store::damage_lines(&input.path, &contents.damage).map(warning).collect());
     }
+    if runner::node_set::is_node_set(&input.path) {
+        bail!(
+            "{0} holds many nodes: compare it alone, or the folders in {0}/nodes",
+            input.path.display()
+        );
+    }
     let mut files = Vec::new();
     let action = || format!("Cannot read {}", input.path.display());
     for entry in fs::read_dir(&input.path).with_context(action)? {

@@ -17,13 +17,23 @@ use crate::results_folder;
 
 /// The folder, if the arguments are that of one study and ask for nothing else.
 pub(super) fn folder(args: &CompareArgs) -> Option<PathBuf> {
+    only(args).filter(|folder| is_study(folder))
+}
+
+/// The same of a study on many nodes.
+pub(super) fn node_set(args: &CompareArgs) -> Option<PathBuf> {
+    only(args).filter(|folder| runner::node_set::is_node_set(folder))
+}
+
+/// The only input, if nothing else is asked for.
+fn only(args: &CompareArgs) -> Option<PathBuf> {
     let [input] = args.inputs.as_slice() else { return None };
     let labels = [&args.variant, &args.block, &args.boot, &args.baseline];
     let plain = labels.iter().all(|label| label.is_none())
         && args.by.is_empty()
         && args.metric.is_empty()
         && args.filter.is_none();
-    (plain && is_study(Path::new(input))).then(|| input.into())
+    plain.then(|| input.into())
 }
 
 /// What its report says too, bit for bit.

@@ -2,13 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::cluster::{
-    ClusterTarget, Forecast, Instance, MACHINE_ANNOTATION, MANAGED_BY, OWNER_ANNOTATION, Placed,
-    RUN_LABEL, condition_lines, marked, phases_s,
+    ClusterTarget, Forecast, Instance, MACHINE_ANNOTATION, MANAGED_BY, MarkedKind,
+    OWNER_ANNOTATION, Placed, RUN_LABEL, condition_lines, marked, phases_s,
 };
 use anyhow::Context as _;
 use guest::{Cancel, ExecOutput, GuestCommand, GuestFailure};
@@ -20,7 +19,7 @@ use serde_json::Value;
 use vmconfig::kubevirt::{LaunchedInstance, emit_launched};
 use vmconfig::{Accel, VmSpec};
 
-use super::left::{RunInCluster, machine_name};
+use crate::kubernetes::left::{RunInCluster, machine_name};
 
 /// How much of a run's id stands in an instance's name.
 const RUN_CHARS: usize = 8;
@@ -60,7 +59,7 @@ impl ClusterHosting {
         let facts = plan.kubevirt.clone().context("The plan names no cluster")?;
         let owner = Owner::current(&plan.run_id())?;
         let runtime = owner::runtime_dir(&owner)?;
-        RunInCluster::new(target, &owner).write(runtime.path())?;
+        RunInCluster::new(target, &owner, MarkedKind::Instance).write(runtime.path())?;
         let log = Arc::default();
         let (target, started) = (target.clone(), Cell::new(0));
         let unsure = RefCell::default();
@@ -75,7 +74,8 @@ impl ClusterHosting {
         };
         let mut unsure = self.unsure.borrow_mut();
         if !unsure.is_empty() {
-            let there = marked(&self.target).map_err(|error| failed(error.to_string()))?;
+            let there = marked(&self.target, MarkedKind::Instance)
+                .map_err(|error| failed(error.to_string()))?;
             for instance in there.iter().filter(|it| unsure.contains(&it.name)) {
                 instance.delete(&self.target).map_err(failed)?;
             }
@@ -300,13 +300,5 @@ impl HostedVm for ClusterVm {
 impl Drop for ClusterVm {
     fn drop(&mut self) {
         self.end();
-    }
-}
-
-impl RunInCluster {
-    fn write(&self, folder: &std::path::Path) -> anyhow::Result<()> {
-        let path = folder.join(Self::FILE);
-        let text = serde_json::to_string(self)?;
-        fs::write(&path, text).with_context(|| format!("Cannot write {}", path.display()))
     }
 }

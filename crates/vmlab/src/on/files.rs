@@ -124,7 +124,7 @@ pub(super) fn image_files(study: &Study) -> Vec<PathBuf> {
 }
 
 /// The built images that a study in `folder` boots, and that the trial of KVM does.
-pub(super) fn builtin_images(
+pub(crate) fn builtin_images(
     study: &Study,
     folder: &Path,
     arch: Arch,

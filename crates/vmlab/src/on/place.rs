@@ -30,6 +30,8 @@ pub(crate) enum OnTarget {
     Libvirt(Uri),
     /// A cluster whose KubeVirt runs the VMs, by its context and namespace.
     Kubevirt(Option<String>),
+    /// The nodes of a cluster, by its context and namespace.
+    Nodes(Option<String>),
     /// No machine: the simulator, of this machine or of one that a file describes.
     Simulator(Option<PathBuf>),
 }
@@ -39,7 +41,7 @@ pub(crate) enum OnTarget {
 pub(crate) enum PlaceError {
     /// It is none of them.
     #[error(
-        "write ssh://USER@HOST, ssh://USER@HOST:PORT, replica, replica:HOST, libvirt:qemu:///system, kubevirt, kubevirt:CONTEXT/NAMESPACE, sim or sim:HOST.json"
+        "write ssh://USER@HOST, ssh://USER@HOST:PORT, replica, replica:HOST, libvirt:qemu:///system, kubevirt, kubevirt:CONTEXT/NAMESPACE, k8s, k8s:CONTEXT/NAMESPACE, sim or sim:HOST.json"
     )]
     Neither,
     /// It is no libvirt that runs QEMU.
@@ -61,6 +63,10 @@ impl FromStr for OnTarget {
             Some(("kubevirt", cluster)) if !cluster.is_empty() => {
                 Ok(Self::Kubevirt(Some(cluster.to_owned())))
             }
+            None if text == "k8s" => Ok(Self::Nodes(None)),
+            Some(("k8s", cluster)) if !cluster.is_empty() => {
+                Ok(Self::Nodes(Some(cluster.to_owned())))
+            }
             None if text == "sim" => Ok(Self::Simulator(None)),
             Some(("sim", file)) if !file.is_empty() => Ok(Self::Simulator(Some(file.into()))),
             Some(("libvirt", uri)) => Ok(Self::Libvirt(uri.parse()?)),
@@ -77,6 +83,8 @@ impl fmt::Display for OnTarget {
             Self::Libvirt(uri) => write!(f, "libvirt:{uri}"),
             Self::Kubevirt(None) => f.write_str("kubevirt"),
             Self::Kubevirt(Some(cluster)) => write!(f, "kubevirt:{cluster}"),
+            Self::Nodes(None) => f.write_str("k8s"),
+            Self::Nodes(Some(cluster)) => write!(f, "k8s:{cluster}"),
             Self::Simulator(None) => f.write_str("sim"),
             Self::Simulator(Some(file)) => write!(f, "sim:{}", file.display()),
             Self::Replica(None) => f.write_str("replica"),
@@ -149,6 +157,9 @@ impl OnTarget {
             Self::Kubevirt(_) => {
                 bail!("A cluster runs the VMs of a study (`vmlab run`), not commands")
             }
+            Self::Nodes(_) => {
+                bail!("The nodes of a cluster run studies (`vmlab run`), not commands")
+            }
             Self::Simulator(_) => bail!("The simulator is no machine that commands run on"),
             Self::Replica(host) => host.as_deref(),
         };
@@ -209,6 +220,8 @@ mod tests {
             "kubevirt:prod",
             "kubevirt:prod/lab",
             "kubevirt:lab/api-prod:6443/me",
+            "k8s",
+            "k8s:prod/lab",
             "sim",
             "sim:./host.json",
         ] {
@@ -224,6 +237,7 @@ mod tests {
             ("libvirt", "write ssh://"),
             ("sim:", "write ssh://"),
             ("kubevirt:", "write ssh://"),
+            ("k8s:", "write ssh://"),
             ("libvirt:", "libvirt: write qemu:///system"),
             ("libvirt:xen:///", "libvirt: write qemu:///system"),
         ] {

@@ -1,6 +1,6 @@
 //! A Kubernetes API server, as far as vmlab asks one: lists in pages, single documents,
-//! refusals, answers to what is posted. It answers from memory, on loopback, without TLS. The full tier asks a real
-//! one the same and compares.
+//! refusals, answers to what is posted; Jobs and their pods by `fake_pods.rs`. It answers from
+//! memory, on loopback, without TLS. The full tier asks a real one the same and compares.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -11,6 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde_json::{Value, json};
+
+use crate::fake_pods::FakePods;
 
 /// What is answered to a request.
 #[derive(Clone)]
@@ -48,6 +50,8 @@ pub(crate) struct Content {
     pub(crate) first: Vec<(String, VecDeque<Answer>)>,
     /// Targets of requests, behind their methods where those are not GET.
     pub(crate) asked: Vec<String>,
+    /// Jobs, if it runs any.
+    pub(crate) pods: Option<Arc<FakePods>>,
 }
 
 pub(crate) struct FakeApi {
@@ -92,7 +96,7 @@ fn serve(stream: TcpStream, content: &Mutex<Content>) {
             return;
         }
         let mut header = String::from("-");
-        let mut bytes = 0;
+        let (mut bytes, mut key) = (0, None);
         while !header.trim_end().is_empty() {
             header.clear();
             if lines.read_line(&mut header).unwrap_or(0) == 0 {
@@ -101,6 +105,9 @@ fn serve(stream: TcpStream, content: &Mutex<Content>) {
             let lower = header.to_lowercase();
             if let Some(length) = lower.strip_prefix("content-length:") {
                 bytes = length.trim().parse().expect("a length");
+            }
+            if lower.starts_with("sec-websocket-key:") {
+                key = header.split_once(':').map(|(_, key)| key.trim().to_owned());
             }
         }
         let mut body = vec![0; bytes];
@@ -111,7 +118,13 @@ fn serve(stream: TcpStream, content: &Mutex<Content>) {
         let method = words.next().unwrap_or_default();
         let target = words.next().unwrap_or_default();
         let asked = if method == "GET" { target.to_owned() } else { format!("{method} {target}") };
-        let answer = content.lock().expect("no panic").answer(&asked);
+        let pods = content.lock().expect("no panic").pods.clone();
+        if let (Some(pods), Some(key)) = (&pods, key) {
+            content.lock().expect("no panic").asked.push(asked);
+            return pods.exec(target, &key, stream);
+        }
+        let of_pods = || pods.as_ref()?.answer(method, target, &body);
+        let answer = content.lock().expect("no panic").answer(&asked, of_pods);
         let Answer { status, headers, body, cut_at } = answer;
         let head = format!(
             "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\n{headers}content-length: \
@@ -128,7 +141,7 @@ fn serve(stream: TcpStream, content: &Mutex<Content>) {
 }
 
 impl Content {
-    fn answer(&mut self, target: &str) -> Answer {
+    fn answer(&mut self, target: &str, of_pods: impl FnOnce() -> Option<Answer>) -> Answer {
         self.asked.push(target.to_owned());
         for (text, answers) in &mut self.first {
             if target.contains(text.as_str())
@@ -136,6 +149,9 @@ impl Content {
             {
                 return answer;
             }
+        }
+        if let Some(answer) = of_pods() {
+            return answer;
         }
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         if let Some(answer) = self.fixed.get(path) {

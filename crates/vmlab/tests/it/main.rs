@@ -20,6 +20,8 @@ mod facts;
 mod failures;
 #[cfg(feature = "kubernetes")]
 mod fake_api;
+#[cfg(feature = "kubernetes")]
+mod fake_pods;
 mod faults;
 mod formats;
 mod images;
@@ -35,6 +37,8 @@ mod lint;
 mod local_clusters;
 mod measured_vms;
 mod metrics;
+#[cfg(feature = "kubernetes")]
+mod nodes;
 mod on_host;
 mod profile;
 mod quickstart;

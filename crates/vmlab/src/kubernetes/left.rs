@@ -1,18 +1,21 @@
-//! Instances that dead runs left in clusters.
+//! What dead runs left in clusters: instances of KubeVirt's, and Jobs.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ::cluster::{ClusterTarget, MarkedInstance, marked};
+use ::cluster::{ClusterTarget, MarkedKind, MarkedObject, marked};
+use anyhow::Context as _;
 use host::owner::Owner;
 use serde::{Deserialize, Serialize};
 
 use crate::terminal;
 
-/// Where the instances of a run are, as its runtime folder tells it.
+/// Where the objects of a run are, as its runtime folder tells it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct RunInCluster {
+pub(crate) struct RunInCluster {
+    #[serde(with = "kind_name")]
+    kind: MarkedKind,
     kubeconfig: Option<PathBuf>,
     context: Option<String>,
     namespace: Option<String>,
@@ -21,9 +24,9 @@ pub(super) struct RunInCluster {
 
 impl RunInCluster {
     /// The file in the folder.
-    pub(super) const FILE: &str = "kubevirt.json";
+    const FILE: &str = "in-cluster.json";
 
-    pub(super) fn new(target: &ClusterTarget, owner: &Owner) -> Self {
+    pub(crate) fn new(target: &ClusterTarget, owner: &Owner, kind: MarkedKind) -> Self {
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         // A list of files is left to whoever cleans.
         let from_environment = || {
@@ -31,22 +34,48 @@ impl RunInCluster {
             named.is_file().then_some(named)
         };
         Self {
+            kind,
             kubeconfig: target.kubeconfig.clone().or_else(from_environment).map(absolute),
             context: target.context.clone(),
             namespace: target.namespace.clone(),
             run_id: owner.run_id.clone(),
         }
     }
+
+    /// Writes it down for `vmlab clean`.
+    pub(crate) fn write(&self, folder: &Path) -> anyhow::Result<()> {
+        let path = folder.join(Self::FILE);
+        let text = serde_json::to_string(self)?;
+        fs::write(&path, text).with_context(|| format!("Cannot write {}", path.display()))
+    }
+}
+
+/// A kind by the name that Kubernetes has for it.
+mod kind_name {
+    use ::cluster::MarkedKind;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(kind: &MarkedKind, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(kind.name())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<MarkedKind, D::Error> {
+        let name = String::deserialize(from)?;
+        let mut all = [MarkedKind::Instance, MarkedKind::Job].into_iter();
+        all.find(|kind| kind.name() == name)
+            .ok_or_else(|| D::Error::custom(format!("{name:?} is no kind of vmlab's")))
+    }
 }
 
 /// Which machine this is, for owners that name a process of it.
-pub(super) fn machine_name() -> String {
+pub(crate) fn machine_name() -> String {
     let id = fs::read_to_string("/etc/machine-id").unwrap_or_default();
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{name} {}", id.trim()).trim().to_owned()
 }
 
-/// The instances that the dead run whose runtime folder this is left, deleted, or only
+/// The objects that the dead run whose runtime folder this is left, deleted, or only
 /// named; a sentence each, and whether some may be left.
 pub(crate) fn in_folder(folder: &Path, end: bool) -> (Vec<String>, bool) {
     let Ok(text) = fs::read_to_string(folder.join(RunInCluster::FILE)) else {
@@ -54,7 +83,7 @@ pub(crate) fn in_folder(folder: &Path, end: bool) -> (Vec<String>, bool) {
     };
     let run: RunInCluster = match serde_json::from_str(&text) {
         Ok(run) => run,
-        // It was killed while it wrote: there is no instance yet.
+        // It was killed while it wrote: there is no object yet.
         Err(_) => return (Vec::new(), false),
     };
     if let Some(file) = run.kubeconfig.as_ref().filter(|file| !file.exists()) {
@@ -67,32 +96,37 @@ pub(crate) fn in_folder(folder: &Path, end: bool) -> (Vec<String>, bool) {
         context: run.context,
         namespace: run.namespace,
     };
-    ended(&target, end, |owner| owner.run_id == run.run_id)
+    ended(&target, run.kind, end, |owner| owner.run_id == run.run_id)
 }
 
 /// The same in a cluster that is named: what any dead run of this machine left.
-pub(crate) fn in_cluster(target: &ClusterTarget, end: bool) -> (Vec<String>, bool) {
-    ended(target, end, |_| true)
+pub(crate) fn in_cluster(
+    target: &ClusterTarget,
+    kind: MarkedKind,
+    end: bool,
+) -> (Vec<String>, bool) {
+    ended(target, kind, end, |_| true)
 }
 
 /// What the dead sessions of one run left.
 pub(crate) fn end_run(target: &ClusterTarget, run_id: &str) -> Vec<String> {
-    ended(target, true, |owner| owner.run_id == run_id).0
+    ended(target, MarkedKind::Instance, true, |owner| owner.run_id == run_id).0
 }
 
 fn ended(
     target: &ClusterTarget,
+    kind: MarkedKind,
     end: bool,
     wanted: impl Fn(&Owner) -> bool,
 ) -> (Vec<String>, bool) {
-    let found = match marked(target) {
+    let found = match marked(target, kind) {
         Ok(found) => found,
         Err(error) => return (vec![terminal::error_text(&error.into())], true),
     };
     let (mut lines, mut failed) = (Vec::new(), false);
     let here = machine_name();
-    for instance in found {
-        let MarkedInstance { namespace, name, owner, machine, .. } = &instance;
+    for object in found {
+        let MarkedObject { namespace, name, owner, machine, .. } = &object;
         // Whether another machine's process lives can't be seen from here.
         let Some(owner) = serde_json::from_str::<Owner>(owner).ok().filter(|_| *machine == here)
         else {
@@ -101,12 +135,12 @@ fn ended(
         if owner.is_alive() || !wanted(&owner) {
             continue;
         }
-        let what = format!("VirtualMachineInstance {namespace}/{name} of run {}", owner.run_id);
+        let what = format!("{} {namespace}/{name} of run {}", kind.name(), owner.run_id);
         if !end {
             lines.push(format!("would delete {what}"));
             continue;
         }
-        match instance.delete(target) {
+        match object.delete(target) {
             Ok(()) => lines.push(format!("deleted {what}")),
             Err(error) => {
                 failed = true;

@@ -1,0 +1,403 @@
+//! A study on the nodes of a cluster: against a server of our own whose pods are processes
+//! here that simulate, and in the full tier in the pod of a real kubelet.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use suite::until;
+
+use crate::fake_api::{Answer, Content, FakeApi};
+use crate::fake_pods::{FakePods, Fate};
+use crate::lab::{Said, VMLAB, said, vmlab};
+use crate::local_clusters::{User, programs, send, up};
+use crate::running::assert_complete;
+use crate::schemas;
+
+const JOBS: &str = "/apis/batch/v1/namespaces/lab/jobs";
+const REVIEWS: &str = "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+const STUDY: &str = "vmlab = 1\ntitle = \"One or two\"\nbaseline = \"one\"\n\n\
+    [budget]\nblocks = 3\nuntil = \"budget\"\n\n[vm]\nmemory_mib = 512\n\n\
+    [[variant]]\nname = \"one\"\nvm.vcpus = 1\n\n\
+    [[variant]]\nname = \"two\"\nvm.vcpus = 2\n\n\
+    [[workload]]\nrun = \"hackbench\"\nparams = { groups = 2, loops = 20 }\n";
+
+fn node(name: &str, class: &str, cordoned: bool) -> Value {
+    json!({
+        "metadata": { "name": name, "labels": {
+            "kubernetes.io/arch": "amd64", "example.com/machine": class,
+        }},
+        "spec": { "unschedulable": cordoned },
+        "status": {
+            "conditions": [{
+                "type": "Ready", "status": "True", "lastHeartbeatTime": null,
+                "lastTransitionTime": null,
+            }],
+            "capacity": { "cpu": "8", "memory": "32Gi" },
+            "allocatable": { "cpu": "7", "memory": "30Gi" },
+        },
+    })
+}
+
+fn answer(value: &Value) -> Answer {
+    Answer::new(200, value.to_string())
+}
+
+/// A folder with a study, and a cluster of three nodes and one that is cordoned.
+struct Fleet {
+    folder: tempfile::TempDir,
+    api: FakeApi,
+    pods: Arc<FakePods>,
+}
+
+impl Fleet {
+    /// Whose pods' vmlab is this script.
+    fn new(script: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("bin");
+        fs::create_dir(&path).expect("a folder");
+        let program = path.join("vmlab");
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a file");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("a mode");
+        fs::write(folder.path().join("study.toml"), STUDY).expect("a file");
+        let pods = Arc::new(FakePods::new(&folder.path().join("pods"), &path));
+        let namespace = json!({ "metadata": { "name": "lab" }, "status": { "phase": "Active" } });
+        let nodes = vec![
+            node("ada", "big", false),
+            node("bob", "big", false),
+            node("eve", "small", false),
+            node("off", "small", true),
+        ];
+        let content = Content {
+            lists: BTreeMap::from([("/api/v1/nodes".to_owned(), nodes)]),
+            fixed: BTreeMap::from([
+                ("/api/v1/namespaces/lab".to_owned(), answer(&namespace)),
+                (REVIEWS.to_owned(), answer(&json!({ "status": { "allowed": true } }))),
+            ]),
+            pods: Some(Arc::clone(&pods)),
+            ..Content::default()
+        };
+        let api = FakeApi::start(folder.path(), content);
+        Self { folder, api, pods }
+    }
+
+    /// Whose pods simulate.
+    fn simulating() -> Self {
+        let host =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/hosts/four-sockets.json");
+        Self::new(&format!("exec '{VMLAB}' \"$@\" --on 'sim:{}'", host.display()))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, words: &[&str]) -> std::process::Command {
+        let mut command = vmlab(["run"]);
+        command.arg(self.path("study.toml")).args(["--on", "k8s:fake/lab"]);
+        command.arg("--kubeconfig").arg(&self.api.kubeconfig).args(words);
+        command
+    }
+
+    /// Runs the study; results go to `results`.
+    fn run(&self, words: &[&str]) -> Said {
+        let mut command = self.command(words);
+        command.args(["--node-image", "registry.example/vmlab:1"]);
+        said(command.arg("--out").arg(self.path("results")))
+    }
+
+    fn set(&self) -> Value {
+        let text = fs::read_to_string(self.path("results/nodes.json")).expect("a list");
+        schemas::holds("nodes", &text)
+    }
+
+    fn content(&self) -> std::sync::MutexGuard<'_, Content> {
+        self.api.content.lock().expect("no panic")
+    }
+}
+
+#[test]
+fn a_study_runs_on_each_node_and_nothing_stays() {
+    let fleet = Fleet::simulating();
+    let ran = fleet.run(&["--node-class", "example.com/machine", "--nodes", "pool=lab"]);
+    ran.has_code(0);
+    assert!(ran.stderr.contains("node off takes no pods now"), "{ran:#?}");
+    for part in ["on 3 nodes: 3 complete", "two is faster than one", "3 nodes, 9 blocks", "big"] {
+        assert!(ran.stdout.contains(part), "{part:?}: {}", ran.stdout);
+    }
+    assert_eq!(fleet.pods.names(), Vec::<String>::new());
+    let asked = fleet.content().asked.clone();
+    assert!(asked.iter().any(|one| one.contains("labelSelector=pool%3Dlab")), "{asked:#?}");
+    let set = fleet.set();
+    let states: Vec<&Value> =
+        set["nodes"].as_array().expect("nodes").iter().map(|node| &node["state"]).collect();
+    assert_eq!(states, ["complete", "complete", "complete"]);
+    for name in ["ada", "bob", "eve"] {
+        let folder = fleet.path("results/nodes").join(name);
+        assert_complete(&folder);
+        said(vmlab(["report", "--verify"]).arg(&folder)).has_code(0);
+        said(vmlab(["report"]).arg(&folder)).has_code(0);
+    }
+    let dir = fleet.path("results");
+    let dir = dir.to_str().expect("a path");
+    let json = said(&mut vmlab(["report", dir, "--format", "json"]));
+    let report = schemas::holds("across", &json.stdout);
+    let variant = &report["groups"][0]["variants"][0];
+    assert_eq!(variant["across"]["hosts"], 3, "{report:#}");
+    assert_eq!(variant["across"]["classes"][0]["class"], "big", "{report:#}");
+    assert_eq!(variant["nodes"].as_array().map(Vec::len), Some(3));
+    // One decider: as the run said it, and `compare` again.
+    assert_eq!(said(&mut vmlab(["report", dir])).stdout, ran.stdout);
+    let compared = said(&mut vmlab(["compare", dir, "--format", "json"]));
+    assert_eq!(compared.stdout, json.stdout);
+    let again = fleet.run(&[]);
+    again.is_error(&["a study on many nodes already", "another --out"]);
+    said(&mut vmlab(["run", "--resume", dir])).is_error(&["can't go on: run it anew"]);
+    said(&mut vmlab(["report", dir, "--format", "csv"])).is_error(&["holds many nodes"]);
+}
+
+#[test]
+fn a_connection_that_breaks_is_taken_up_again() {
+    let fleet = Fleet::simulating();
+    // While files go in, and at several places of what comes out.
+    let breaks = vec![1, 40, 3000, 20_000, 1, 100_000];
+    fleet.pods.fates.lock().expect("no panic").insert("ada".to_owned(), Fate::Breaks(breaks));
+    let ran = fleet.run(&["--parallel", "1", "--one-per", "example.com/machine", "--blocks", "2"]);
+    ran.has_code(0);
+    assert!(ran.stdout.contains("on 2 nodes: 2 complete"), "{ran:#?}");
+    assert!(ran.stdout.contains("Each class is one node"), "{ran:#?}");
+    assert_complete(&fleet.path("results/nodes/ada"));
+    assert!(!fleet.path("results/nodes/bob").exists());
+    assert_eq!(fleet.pods.names(), Vec::<String>::new());
+}
+
+#[test]
+fn what_becomes_of_a_node_is_told() {
+    let fleet = Fleet::simulating();
+    let status = |status: Value| Fate::Status(status);
+    let no_image = json!({ "phase": "Pending", "containerStatuses": [{ "state": { "waiting": {
+        "reason": "ImagePullBackOff", "message": "Back-off pulling image",
+    } } }] });
+    let evicted = json!({ "phase": "Failed", "reason": "Evicted", "message": "low on memory" });
+    {
+        let mut fates = fleet.pods.fates.lock().expect("no panic");
+        fates.insert("ada".to_owned(), status(no_image));
+        fates.insert("eve".to_owned(), status(evicted));
+    }
+    let ran = fleet.run(&[]);
+    ran.has_code(1);
+    assert!(ran.stdout.contains("1 complete, 2 failed"), "{ran:#?}");
+    assert!(ran.stdout.contains("Only one host"), "{ran:#?}");
+    let set = fleet.set();
+    let told = |number: usize, kind: &str, part: &str| {
+        let node = &set["nodes"][number];
+        assert_eq!((&node["state"], &node["kind"]), (&json!("failed"), &json!(kind)), "{node:#}");
+        let reason = node["reason"].as_str().expect("a reason");
+        assert!(reason.contains(part) && ran.stdout.contains(part), "{part:?}: {ran:#?}");
+    };
+    told(0, "image", "Back-off pulling image");
+    told(2, "evicted", "low on memory");
+    assert_eq!(fleet.pods.names(), Vec::<String>::new());
+}
+
+#[test]
+fn a_study_that_fails_in_its_pod_says_why() {
+    let fleet = Fleet::new("echo 'vmlab: there is no QEMU' >&2; exit 2");
+    let ran = fleet.run(&[]);
+    ran.has_code(1);
+    assert!(ran.stdout.contains("3 failed") && ran.stdout.contains("there is no QEMU"), "{ran:#?}");
+    assert_eq!(fleet.set()["nodes"][0]["kind"], "study");
+}
+
+#[test]
+fn a_cluster_that_can_t_be_used_is_one_clear_error() {
+    let check = |change: &dyn Fn(&mut Content), words: &[&str], parts: &[&str]| {
+        let fleet = Fleet::simulating();
+        change(&mut fleet.content());
+        fleet.run(words).is_error(parts);
+        assert_eq!(fleet.pods.created.lock().expect("no panic").len(), 0);
+        assert!(!fleet.path("results").exists());
+    };
+    let denied = answer(&json!({ "status": { "allowed": false } }));
+    check(
+        &|content| drop(content.fixed.insert(REVIEWS.to_owned(), denied.clone())),
+        &[],
+        &["create jobs.batch", "create pods/exec", "k8s rbac --jobs"],
+    );
+    let gone = Answer::refusal(404, "not found");
+    check(
+        &|content| drop(content.fixed.insert("/api/v1/namespaces/lab".to_owned(), gone.clone())),
+        &[],
+        &["no namespace \"lab\"", "k8s:CONTEXT/NAMESPACE"],
+    );
+    check(
+        &|content| {
+            content.lists.insert("/api/v1/nodes".to_owned(), vec![node("off", "small", true)]);
+        },
+        &["--nodes", "a=b"],
+        &["No node of the cluster", "--nodes \"a=b\""],
+    );
+    check(&|_| {}, &["--one-per", "none"], &["--one-per none: no node"]);
+    check(&|_| {}, &["--node-kvm", "yes"], &["--node-kvm yes: write none, hostpath"]);
+    check(&|_| {}, &["--node-cpus", "many"], &["--node-cpus many"]);
+    let fleet = Fleet::simulating();
+    said(&mut fleet.command(&[])).is_error(&["--node-image", "make-packages oci"]);
+    let study = fleet.path("study.toml");
+    let mut here = vmlab(["run", "--on", "sim", "--parallel", "2"]);
+    said(here.arg(&study)).is_error(&["are for --on k8s"]);
+    said(vmlab(["check", "--on", "k8s"]).arg(&study)).is_error(&["is for `vmlab run`"]);
+}
+
+/// What the cluster refuses of each Job is told of its node, with the role.
+#[test]
+fn refused_jobs_are_told() {
+    for (said, kind, part) in [
+        ("jobs.batch is forbidden: exceeded quota: none", "quota", "A quota of namespace"),
+        ("User \"x\" cannot create", "forbidden", "k8s rbac --jobs"),
+    ] {
+        let fleet = Fleet::simulating();
+        let answers = (0..3).map(|_| Answer::refusal(403, said)).collect();
+        fleet.content().first.push((format!("POST {JOBS}"), answers));
+        let ran = fleet.run(&[]);
+        ran.has_code(1);
+        assert!(ran.stdout.contains("3 failed") && ran.stdout.contains(part), "{ran:#?}");
+        assert_eq!(fleet.set()["nodes"][1]["kind"], kind);
+    }
+}
+
+#[test]
+fn a_dry_run_shows_the_jobs_and_creates_none() {
+    let fleet = Fleet::simulating();
+    let words = ["--dry-run", "--node-image", "registry.example/vmlab:1", "--node-cpus", "4"];
+    let more = ["--node-kvm", "devices.kubevirt.io/kvm", "--node-queue", "lab", "--blocks", "7"];
+    let shown = said(&mut fleet.command(&[&words[..], &more[..]].concat()));
+    shown.has_code(0);
+    let list: Value = serde_json::from_str(&shown.stdout).expect("JSON");
+    let jobs = list["items"].as_array().expect("Jobs");
+    assert_eq!(jobs.len(), 3);
+    let text = jobs[0].to_string();
+    for part in ["\"ada\"", "--blocks=7", "kueue.x-k8s.io/queue-name", "devices.kubevirt.io/kvm"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(fleet.pods.created.lock().expect("no panic").len(), 0);
+    let role = said(&mut vmlab(["k8s", "rbac", "--jobs", "--user", "ada"]));
+    role.has_code(0);
+    for part in ["resources: [\"jobs\"]", "resources: [\"pods/exec\"]", "ClusterRoleBinding"] {
+        assert!(role.stdout.contains(part), "{part}: {}", role.stdout);
+    }
+    for word in ["secrets", "\"*\"", "patch", "nodes/proxy", "kubevirt"] {
+        assert!(!role.stdout.contains(word), "{word}: {}", role.stdout);
+    }
+}
+
+#[test]
+fn an_interrupted_study_leaves_no_job() {
+    let fleet = Fleet::new("exec sleep 1000");
+    let mut command = fleet.command(&["--node-image", "x", "--verbose", "--out"]);
+    command.arg(fleet.path("results")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let running = command.spawn().expect("vmlab");
+    until("the study begins on all nodes", || {
+        let begun = |entry: fs::DirEntry| entry.path().join("said").exists();
+        let pods = fs::read_dir(fleet.path("pods")).ok()?;
+        (pods.flatten().map(begun).filter(|is| *is).count() == 3).then_some(())
+    });
+    send(u64::from(running.id()), Signal::INT);
+    let ended = Said::of(running.wait_with_output().expect("vmlab"));
+    assert_eq!(ended.code, Some(2), "{ended:#?}");
+    assert!(ended.stderr.contains("Interrupted: `vmlab report"), "{ended:#?}");
+    assert_eq!(fleet.pods.names(), Vec::<String>::new());
+    assert_eq!(fleet.set()["nodes"][0]["state"], "interrupted");
+}
+
+/// Builds vmlab's container image; where the archive is.
+fn image() -> Option<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/make-packages");
+    let built = std::process::Command::new(script).args(["--debug", "oci"]).output();
+    let built = Said::of(built.expect("the script"));
+    built.has_code(0);
+    built.stdout.lines().last().map(PathBuf::from)
+}
+
+/// The results come out of the pod of a real kubelet, and nothing of it is left, whatever
+/// ends vmlab.
+#[test]
+fn a_study_runs_in_the_pod_of_a_real_node() {
+    let Some((_turn, programs)) = programs(&[]) else { return };
+    let user = User::new();
+    let Some(status) = up(&user, &programs, &[]) else { return };
+    let server = status["server"].as_str().expect("an address").to_owned();
+    let Some(archive) = image() else { return suite::skip("there is no image") };
+    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(archive);
+    let load = user.say(&["cluster", "load", archive.to_str().expect("a path")]);
+    load.has_code(0);
+    let kubeconfig = user.folder().join("kubeconfig");
+    let kubeconfig = kubeconfig.to_str().expect("a path");
+    let folder = tempfile::tempdir().expect("a folder");
+    let study = folder.path().join("study.toml");
+    // A guest that is nothing but a list of operations needs no image, nor does one that is
+    // emulated need the trial of KVM.
+    let text = "vmlab = 1\ntitle = \"Thin\"\nbaseline = \"plain\"\nseed = 1\n\n\
+                [budget]\nblocks = 2\nuntil = \"budget\"\n\n[vm]\nmemory_mib = 128\n\
+                kernel = \"builtin:thin\"\naccel = \"tcg\"\n\n\
+                [[variant]]\nname = \"plain\"\nvm.kernel_cmdline = \"calls=plain\"\n\n\
+                [[variant]]\nname = \"ring3\"\nvm.kernel_cmdline = \"calls=ring3\"\n\n\
+                [[workload]]\nrun = \"thin\"\nparams = { operation = \"self-ipi\", n = 20 }\n";
+    fs::write(&study, text).expect("a file");
+    let study = study.to_str().expect("a path");
+    let image = format!("vmlab:{}", env!("CARGO_PKG_VERSION"));
+    let dir = folder.path().join("results");
+    let out = dir.to_str().expect("a path");
+    let run = ["run", study, "--out", out, "--on", "k8s", "--kubeconfig", kubeconfig];
+    let more = ["--node-image", &image, "--verbose"];
+    let start = || {
+        let mut command = user.vmlab(&[&run[..], &more[..]].concat());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("vmlab")
+    };
+    let left = || {
+        let mut names = Vec::new();
+        for path in ["/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"] {
+            let list = user.ask(&server, path, None);
+            let items = list["items"].as_array().cloned().unwrap_or_default();
+            names.extend(items.iter().map(|item| item["metadata"]["name"].to_string()));
+        }
+        names
+    };
+    let runs = || {
+        let list = user.ask(&server, "/api/v1/namespaces/default/pods", None);
+        (list["items"][0]["status"]["phase"] == "Running").then_some(())
+    };
+
+    // Killed: `clean` finds the Job where the run's folder says that it is.
+    let mut killed = start();
+    until("a pod runs", runs);
+    send(u64::from(killed.id()), Signal::KILL);
+    killed.wait().expect("it ended");
+    assert!(!left().is_empty());
+    let cleaned = user.say(&["clean"]);
+    cleaned.has_code(0);
+    assert!(cleaned.stdout.contains("deleted Job default/vmlab-"), "{cleaned:#?}");
+    assert_eq!(left(), Vec::<String>::new());
+    fs::remove_dir_all(&dir).expect("a folder");
+
+    // Interrupted: it deletes its Job itself.
+    let interrupted = start();
+    until("a pod runs", runs);
+    send(u64::from(interrupted.id()), Signal::INT);
+    Said::of(interrupted.wait_with_output().expect("vmlab")).has_code(2);
+    assert_eq!(left(), Vec::<String>::new());
+    fs::remove_dir_all(&dir).expect("a folder");
+
+    let ran = Said::of(start().wait_with_output().expect("vmlab"));
+    ran.has_code(0);
+    assert!(ran.stdout.contains("on 1 node: 1 complete"), "{ran:#?}");
+    assert_eq!(left(), Vec::<String>::new());
+    let set = runner::node_set::read(&dir).expect("a list");
+    assert_complete(&dir.join(&set.nodes[0].folder));
+    user.say(&["cluster", "down", "lab"]).has_code(0);
+}
