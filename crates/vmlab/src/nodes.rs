@@ -18,14 +18,13 @@ use ::cluster::{
 };
 use anyhow::bail;
 use guest::Cancel;
-use guest::image::{self, Recipe};
+use guest::image;
 use host::owner::{self, Owner, RuntimeDir};
-use runner::freeze;
 use runner::machine;
 use runner::node_set::{self, NODE_SET_VERSION, NodeEntry, NodeSet, NodeState};
 use runner::study::Study;
 use serde_json::{Value, json};
-use vmconfig::{Arch, ImagePatch};
+use vmconfig::Arch;
 
 use crate::kubernetes::left::{RunInCluster, machine_name};
 use crate::kubernetes::named_cluster;

@@ -533,10 +533,11 @@ fn add_module(
     })?;
     let content = fs::read(&path).map_err(read_error(&path))?;
     let module = Module::read(&content);
-    // An algorithm is in the module of that name, or in the one that runs everywhere:
-    // ext4 asks for crc32c before it, and crc32c_generic has it.
+    // An algorithm is in the module of its name, or in the one that runs everywhere: ext4
+    // asks for crypto-crc32c before it, and crc32c_generic has it.
     for name in module.before {
-        for name in [format!("{name}_generic"), name].map(|name| name.replace('-', "_")) {
+        let name = name.trim_start_matches("crypto-").replace('-', "_");
+        for name in [format!("{name}_generic"), name] {
             if find_module(modules, &name)?.is_some() {
                 add_module(modules, &name, there, loaded)?;
             }

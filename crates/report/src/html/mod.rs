@@ -11,7 +11,7 @@ use crate::escape::escape;
 
 /// The colours of all pages, light and dark, with what is coloured by a verdict
 /// ([`Label::class`](crate::Label)): the beginning of a style sheet.
-pub const PALETTE: &str = include_str!("palette.css");
+pub(crate) const PALETTE: &str = include_str!("palette.css");
 const STYLE: &str = include_str!("style.css");
 
 /// The report as one HTML page.

@@ -14,7 +14,8 @@ use crate::terminal;
 /// Where the objects of a run are, as its runtime folder tells it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct RunInCluster {
-    #[serde(with = "kind_name")]
+    // Runs of before there were Jobs do not say it.
+    #[serde(with = "kind_name", default = "kind_name::first")]
     kind: MarkedKind,
     kubeconfig: Option<PathBuf>,
     context: Option<String>,
@@ -25,6 +26,14 @@ pub(crate) struct RunInCluster {
 impl RunInCluster {
     /// The file in the folder.
     const FILE: &str = "in-cluster.json";
+    /// Its name while it was KubeVirt's alone.
+    const FORMER_FILE: &str = "kubevirt.json";
+
+    /// The text in a runtime folder.
+    fn text(folder: &Path) -> Option<String> {
+        let read = |name| fs::read_to_string(folder.join(name)).ok();
+        read(Self::FILE).or_else(|| read(Self::FORMER_FILE))
+    }
 
     pub(crate) fn new(target: &ClusterTarget, owner: &Owner, kind: MarkedKind) -> Self {
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
@@ -56,6 +65,10 @@ mod kind_name {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
+    pub(super) fn first() -> MarkedKind {
+        MarkedKind::Instance
+    }
+
     pub(super) fn serialize<S: Serializer>(kind: &MarkedKind, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(kind.name())
     }
@@ -78,9 +91,7 @@ pub(crate) fn machine_name() -> String {
 /// The objects that the dead run whose runtime folder this is left, deleted, or only
 /// named; a sentence each, and whether some may be left.
 pub(crate) fn in_folder(folder: &Path, end: bool) -> (Vec<String>, bool) {
-    let Ok(text) = fs::read_to_string(folder.join(RunInCluster::FILE)) else {
-        return (Vec::new(), false);
-    };
+    let Some(text) = RunInCluster::text(folder) else { return (Vec::new(), false) };
     let run: RunInCluster = match serde_json::from_str(&text) {
         Ok(run) => run,
         // It was killed while it wrote: there is no object yet.
@@ -149,4 +160,20 @@ fn ended(
         }
     }
     (lines, failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_earlier_vmlab_left_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = r#"{"kubeconfig":null,"context":"lab","namespace":"a","run_id":"r1"}"#;
+        fs::write(folder.path().join("kubevirt.json"), text).unwrap();
+        let run: RunInCluster =
+            serde_json::from_str(&RunInCluster::text(folder.path()).unwrap()).unwrap();
+        assert_eq!((run.kind, run.run_id.as_str()), (MarkedKind::Instance, "r1"));
+        assert!(in_folder(tempfile::tempdir().unwrap().path(), false).0.is_empty());
+    }
 }

@@ -110,7 +110,7 @@ pub(crate) fn bring_images(
 
 /// The files that the images of a study are made of, as it names them: disk images,
 /// and packages with a kernel.
-pub(super) fn image_files(study: &Study) -> Vec<PathBuf> {
+pub(crate) fn image_files(study: &Study) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = freeze::images(study)
         .into_iter()
         .filter_map(|image| match image {
