@@ -20,8 +20,11 @@ pub(super) fn range(comparison: &ComparedData, metric: u32) -> f64 {
     ends.sort_by(f64::total_cmp);
     // A few wide ones may reach over the edge, which an arrow shows.
     let most = ends.get(ends.len() * 9 / 10).copied().unwrap_or(0.0);
-    most.max(2.0 * comparison.margin.ln_1p())
+    most.min(WIDEST.ln()).max(2.0 * comparison.margin.ln_1p())
 }
+
+/// No axis goes further than this factor: what does excludes nothing.
+const WIDEST: f64 = 1000.0;
 
 /// The bar of one comparison, [`WIDTH`] characters.
 pub(super) fn bar(judged: &VariantComparison, range: f64) -> String {

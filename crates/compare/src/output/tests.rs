@@ -54,6 +54,20 @@ fn more_variants_have_a_line_each() {
     "#]].assert_eq(&table(&comparison(&[(1.0, 2.0), (0.5, 2.0), (1.05, 2.3)]), Some(70)));
 }
 
+/// Of three blocks the first looks exclude nothing.
+#[test]
+fn an_interval_without_end_has_no_hundreds_of_digits() {
+    let mut comparison = comparison(&[(1.0, 2.0), (1.2, 2.001)]);
+    let wide = |level| Some(stats::Interval { lo: 1e-304, hi: 6e303, level });
+    for row in &mut comparison.rows {
+        row.judged[0].as_mut().unwrap().judgement.interval = wide(0.95);
+    }
+    comparison.suites[0].interval = wide(0.95);
+    let table = table(&comparison, None);
+    assert!(table.lines().all(|line| line.chars().count() < 160), "{table}");
+    assert!(table.contains("÷1000.0") && table.contains("×1000"), "{table}");
+}
+
 #[test]
 fn what_is_said_first_is_what_it_comes_to() {
     let text =

@@ -226,7 +226,10 @@ fn table<E>(
         cells.add(format!("geometric mean of {}", suite.rows));
         cells.add(if two { "" } else { &comparison.variants[suite.variant as usize] });
         cells.add("");
-        let change = |ratio: f64| format!("{:+.2}", (ratio - 1.0) * 100.0);
+        let change = |ratio: f64| match (ratio - 1.0) * 100.0 {
+            change if change.abs() >= 10_000.0 => format!("{change:+.1e}"),
+            change => format!("{change:+.2}"),
+        };
         cells.add(match suite.interval {
             Some(interval) => format!(
                 "{} % [{}, {}]",
