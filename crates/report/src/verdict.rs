@@ -13,7 +13,7 @@ pub struct Label {
     pub word: &'static str,
     /// One character.
     pub sign: &'static str,
-    /// A class of [`PALETTE`](crate::PALETTE).
+    /// A class of the palette (`html/palette.css`).
     pub class: &'static str,
 }
 

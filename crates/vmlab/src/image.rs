@@ -1,4 +1,7 @@
-//! `vmlab image build|list|show|rm`: the guest images that vmlab builds.
+//! `vmlab image build|list|show|export|rm`: the guest images that vmlab builds; `vmlab image
+//! render`: what names container images.
+
+mod render;
 
 use std::fmt::Write;
 use std::fs;
@@ -83,6 +86,8 @@ enum Action {
         #[arg(long, value_name = "NAME:TAG")]
         tag: Option<String>,
     },
+    /// Fill Containerfiles and manifests from one file of names, versions and a tag.
+    Render(render::RenderArgs),
     /// Remove images from the cache.
     Rm {
         /// A name (`debian-12`: all its versions) or a version (`debian-12-0123456789ab`).
@@ -151,6 +156,7 @@ pub(crate) fn run(args: &ImageArgs) -> anyhow::Result<ExitCode> {
         Action::List { json } => list(*json),
         Action::Show { name, json } => show(name, *json),
         Action::Export { name, out, to, tag } => export(name, out, *to, tag.as_deref()),
+        Action::Render(args) => render::run(args),
         Action::Rm { name } => rm(name),
     }
 }

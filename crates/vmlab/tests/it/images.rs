@@ -86,6 +86,48 @@ fn images_are_written_for_others() {
     unknown.is_error(&["nope"]);
 }
 
+/// One tag for all images, and manifests that vmlab's own readers take.
+#[test]
+fn containerfiles_and_manifests_are_filled_from_one_file() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let out = tempfile::tempdir().unwrap();
+    let mut render = Command::new(root.join("packaging/render"));
+    let render = render.arg(out.path()).env("VMLAB", env!("CARGO_BIN_EXE_vmlab"));
+    said(render).has_code(0);
+    let files = |folder: &Path| -> Vec<String> {
+        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        names.map(|name| name.into_string().unwrap()).filter(|name| name != "images.env").collect()
+    };
+    let (mut made, mut templates) = (files(out.path()), files(&root.join("packaging/images")));
+    made.sort();
+    templates.sort();
+    assert_eq!(made, templates);
+    let all: String =
+        made.iter().map(|name| fs::read_to_string(out.path().join(name)).unwrap()).collect();
+    assert!(!all.contains("${"), "{all}");
+    let tags: Vec<&str> = all
+        .split_whitespace()
+        .filter(|word| word.contains("registry.example/"))
+        .map(|word| word.rsplit_once(':').unwrap().1)
+        .collect();
+    assert!(tags.len() > 4 && tags.iter().all(|tag| *tag == tags[0]), "{tags:?}");
+    let vmi = out.path().join("guest-vmi.yaml");
+    let read = said(&mut vmlab(["convert", "--to", "qemu", vmi.to_str().unwrap()]));
+    // Where the disk is, only a cluster knows.
+    read.has_code(1);
+    assert!(read.stdout.contains("cores=2") && read.stdout.contains("-m 1024M"), "{read:#?}");
+
+    let say = |extra: &[&str]| {
+        let mut words = vec!["image", "render", "--env", "packaging/images/images.env"];
+        words.extend(extra);
+        said(vmlab(words).current_dir(&root))
+    };
+    let vmi = "packaging/images/guest-vmi.yaml";
+    say(&[vmi]).is_error(&["images.env:", "${TAG} is not set"]);
+    say(&["--set", "TAG=1", vmi]).is_error(&["No template uses", "GUEST_DISK_SIZE (packaging/"]);
+    say(&["--set", "TAG=1", "/nonexistent.yaml"]).is_error(&["/nonexistent.yaml"]);
+}
+
 /// What a build has unpacked so far; a folder that it names after itself.
 fn unpacked(cache: &Path) -> Option<PathBuf> {
     let images = fs::read_dir(cache.join("vmlab/images")).ok()?.flatten();

@@ -1,0 +1,249 @@
+//! `vmlab image render`: Containerfiles and manifests from one file of names, versions and
+//! a tag.
+//!
+//! Only `${NAME}` is replaced: `$NAME` and `$(...)` are the shell's, in Containerfiles and
+//! in what pods run. `$${NAME}` is `${NAME}` afterwards.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+
+use crate::{input, terminal};
+
+const EXAMPLES: &str = "\
+Examples:
+  vmlab image render --env packaging/images/images.env --set TAG=1.2-0abc \\
+      packaging/images/*.yaml --out manifests
+  packaging/render manifests          the same of all that packaging/images has, with the
+                                      commit's tag
+
+The file of names holds lines NAME=VALUE, in which ${NAME} stands for one from further up,
+and comments behind #. Each name must be used somewhere, and each ${NAME} must be known:
+a tag that is written into one file and forgotten in the next is what this is against.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct RenderArgs {
+    /// The templates: Containerfiles, manifests, any text with ${NAME}.
+    #[arg(required = true, value_name = "TEMPLATE")]
+    templates: Vec<PathBuf>,
+    /// The file with the names.
+    #[arg(long, value_name = "FILE")]
+    env: PathBuf,
+    /// A name's value, instead of the file's or beside it.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    set: Vec<(String, String)>,
+    /// The folder that gets a file for each template, made if it is not there; without it
+    /// the text of one template is printed.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    if !is_name(name) {
+        return Err(format!("{name:?} is no name: capital letters, digits and _"));
+    }
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_uppercase() || c == '_')
+        && text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+}
+
+pub(super) fn run(args: &RenderArgs) -> anyhow::Result<ExitCode> {
+    let mut names = Names::read(&shown(&args.env), &text(&args.env)?, &args.set)?;
+    let mut rendered: BTreeMap<String, String> = BTreeMap::new();
+    for template in &args.templates {
+        let name = template.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let text = names.fill(&shown(template), &text(template)?)?;
+        if rendered.insert(name.clone(), text).is_some() {
+            bail!("Two templates are called {name}: one would be written over the other");
+        }
+    }
+    names.check_all_used()?;
+    let Some(out) = &args.out else {
+        if rendered.len() > 1 {
+            bail!("{} templates need a folder: --out FOLDER", rendered.len());
+        }
+        rendered.values().try_for_each(|text| terminal::print(text))?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    fs::create_dir_all(out).with_context(|| format!("Cannot make {}", out.display()))?;
+    for (name, text) in &rendered {
+        let path = out.join(name);
+        fs::write(&path, text).with_context(|| format!("Cannot write {}", path.display()))?;
+        terminal::print(&format!("{}\n", path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn text(path: &Path) -> anyhow::Result<String> {
+    input::text(path).with_context(|| format!("Cannot read {}", path.display()))
+}
+
+/// A name's value, and where it comes from.
+#[derive(Debug)]
+struct Value {
+    text: String,
+    /// `FILE:LINE`, or `--set`.
+    place: String,
+}
+
+/// The names of one file, and which of them were used.
+#[derive(Debug, Default)]
+struct Names {
+    values: BTreeMap<String, Value>,
+    used: RefCell<BTreeSet<String>>,
+}
+
+impl Names {
+    /// Reads lines `NAME=VALUE`; those of `set` come first and are not read again.
+    fn read(file: &str, text: &str, set: &[(String, String)]) -> anyhow::Result<Self> {
+        let mut names = Self::default();
+        for (name, value) in set {
+            let value = Value { text: value.clone(), place: "--set".to_owned() };
+            if names.values.insert(name.clone(), value).is_some() {
+                bail!("--set {name} is given twice");
+            }
+        }
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let place = format!("{file}:{number}");
+            let Some((name, value)) = line.split_once('=').filter(|(name, _)| is_name(name)) else {
+                bail!("{place}: {line:?} is no NAME=VALUE; comments begin with #");
+            };
+            let quoted = |quote| value.strip_prefix(quote)?.strip_suffix(quote);
+            let value = quoted('"').or_else(|| quoted('\'')).unwrap_or(value);
+            match names.values.get(name) {
+                Some(known) if known.place == "--set" => continue,
+                Some(known) => bail!("{place}: {name} stands in {} already", known.place),
+                None => {}
+            }
+            let text = names.fill(&place, value)?;
+            names.values.insert(name.to_owned(), Value { text, place });
+        }
+        Ok(names)
+    }
+
+    /// `text` with each `${NAME}` replaced.
+    fn fill(&self, file: &str, text: &str) -> anyhow::Result<String> {
+        let mut filled = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find("${") {
+            let (before, behind) = rest.split_at(at);
+            // Of a place that is one already no line is told.
+            let place = || match text.contains('\n') {
+                true => {
+                    let read = text.len() - behind.len();
+                    format!("{file}:{}", text[..read].matches('\n').count() + 1)
+                }
+                false => file.to_owned(),
+            };
+            let Some((name, after)) = behind[2..].split_once('}') else {
+                bail!("{}: \"${{\" has no end", place());
+            };
+            if let Some(before) = before.strip_suffix('$') {
+                filled.extend([before, "${", name, "}"]);
+            } else {
+                let Some(value) = self.values.get(name) else {
+                    let near = self.values.keys().map(String::as_str).collect::<Vec<_>>();
+                    bail!("{}: ${{{name}}} is not set; there are {}", place(), near.join(", "));
+                };
+                self.used.borrow_mut().insert(name.to_owned());
+                filled.extend([before, &value.text]);
+            }
+            rest = after;
+        }
+        filled.push_str(rest);
+        Ok(filled)
+    }
+
+    fn check_all_used(&mut self) -> anyhow::Result<()> {
+        let used = self.used.get_mut();
+        let unused = self.values.iter().filter(|(name, _)| !used.contains(*name));
+        let unused: Vec<String> =
+            unused.map(|(name, value)| format!("{name} ({})", value.place)).collect();
+        if unused.is_empty() {
+            return Ok(());
+        }
+        bail!("No template uses {}: use it, or take it out", unused.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENV: &str =
+        "# names\nREGISTRY=registry.example/lab\nIMAGE=\"${REGISTRY}/vmlab\"\n\nTAG=x\n";
+
+    fn names(set: &[(&str, &str)]) -> anyhow::Result<Names> {
+        let set: Vec<(String, String)> =
+            set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Names::read("images.env", ENV, &set)
+    }
+
+    #[test]
+    fn names_become_values_and_the_shells_words_stay() {
+        let mut names = names(&[("TAG", "1-0abc")]).unwrap();
+        let template = "FROM ${IMAGE}:${TAG}\nRUN echo $HOME $(id) $${TAG}\n";
+        let filled = names.fill("Containerfile", template).unwrap();
+        assert_eq!(filled, "FROM registry.example/lab/vmlab:1-0abc\nRUN echo $HOME $(id) ${TAG}\n");
+        names.check_all_used().unwrap();
+    }
+
+    #[test]
+    fn what_is_not_set_or_not_used_is_said_with_its_place() {
+        let mut unused = names(&[("EXTRA", "1")]).unwrap();
+        unused.fill("a", "${IMAGE}").unwrap();
+        let said = unused.check_all_used().unwrap_err().to_string();
+        assert!(said.contains("EXTRA (--set)") && said.contains("TAG (images.env:5)"), "{said}");
+        assert!(!said.contains("REGISTRY"), "another name's value uses it: {said}");
+        let known = names(&[]).unwrap();
+        for (template, says) in [
+            ("a\n${NONE}\n", "a.yaml:2: ${NONE} is not set; there are IMAGE, REGISTRY, TAG"),
+            ("a\nb ${TAG\n", "a.yaml:2: \"${\" has no end"),
+            ("${tag}\n", "a.yaml:1: ${tag} is not set"),
+        ] {
+            let said = known.fill("a.yaml", template).unwrap_err().to_string();
+            assert!(said.starts_with(says), "{said}");
+        }
+        for (env, says) in [
+            ("A=1\nA=2\n", "e:2: A stands in e:1 already"),
+            ("A=1\nwords\n", "e:2: \"words\" is no NAME=VALUE"),
+            ("a=1\n", "e:1: \"a=1\" is no NAME=VALUE"),
+            ("A=${B}\nB=1\n", "e:1: ${B} is not set"),
+        ] {
+            let said = Names::read("e", env, &[]).unwrap_err().to_string();
+            assert!(said.starts_with(says), "{said}");
+        }
+        assert!(assignment("tag=1").is_err() && assignment("TAG").is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn text_without_names_stays_as_it_is(text in "[^{]*") {
+            let filled = names(&[]).unwrap().fill("a", &text).unwrap();
+            proptest::prop_assert_eq!(filled, text);
+        }
+
+        #[test]
+        fn any_text_is_filled_or_refused(text in "([$]|[{]|[}]|TAG|\n|é){0,40}") {
+            let _ = names(&[]).unwrap().fill("a", &text);
+        }
+    }
+}
