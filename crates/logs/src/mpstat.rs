@@ -22,12 +22,12 @@ pub(super) const TOOL: Tool = Tool {
     read,
 };
 
-/// Reads any number of tables.
+/// Reads JSON, and any number of tables beside it.
 pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     if text.raw().holds("\"sysstat\"") {
         let clean = json::unquoted(text);
         if let Some((document, _)) = json::parse(Text::at(&clean, text.first_line()), |_| false) {
-            return read_json(&document, log);
+            read_json(&document, log);
         }
     }
     let mut names: Option<Vec<Column>> = None;

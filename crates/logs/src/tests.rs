@@ -416,6 +416,22 @@ fn perf_bench_may_have_lost_its_first_line() {
 // ---- Threads ----
 
 #[test]
+fn mpstats_tables_beside_its_json_are_read_too() {
+    let golden = |name: &str| {
+        let (_, text) = GOLDENS.iter().find(|(path, _)| path.ends_with(name)).unwrap();
+        text.as_str()
+    };
+    let (json, table) = (golden("sysstat-12.6/mpstat-json.log"), golden("sysstat-12.6/mpstat.log"));
+    let count = |text: &str| -> usize {
+        read(text, tool("mpstat")).iter().map(|log| log.values.len()).sum()
+    };
+    let each = [count(json), count(table)];
+    assert!(each.iter().all(|count| *count > 0), "{each:?}");
+    assert_eq!(count(&format!("{json}\n{table}")), each[0] + each[1]);
+    assert_eq!(count(&format!("{table}\n{json}")), each[0] + each[1]);
+}
+
+#[test]
 fn threads_change_nothing() {
     let all: String = of_lines().map(|text| format!("{text}\n")).collect();
     // A colour: what is read is then a copy of what was given.
