@@ -185,6 +185,8 @@ pub fn calibrate(
                 Some(failure) if list.hello.is_none() => {
                     return Err(CalibrateError::Guest(failure));
                 }
+                // All is measured, and how the guest went is no price.
+                Some(_) if left.is_empty() => break,
                 Some(failure) => {
                     // What was due is what ended it.
                     let ended = left.remove(0);
