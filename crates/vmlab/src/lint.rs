@@ -65,7 +65,8 @@ const EXTENSIONS: [&str; 8] = ["xml", "yaml", "yml", "json", "sh", "args", "cmd"
 pub(crate) struct LintArgs {
     /// Domain XML, KubeVirt YAML, QEMU command lines, Proxmox's .conf; folders; `-` for
     /// standard input.
-    #[arg(value_name = "FILE", required_unless_present_any = ["explain", "list", "markdown", "running", "check_rules", "libvirt", "cluster"])]
+    #[arg(value_name = "FILE", required_unless_present_any = ["explain", "list", "markdown", "running", "check_rules", "libvirt"])]
+    #[cfg_attr(feature = "kubernetes", arg(required_unless_present = "cluster"))]
     files: Vec<PathBuf>,
     /// The VMs that run on this machine instead of files: what is, against what
     /// was asked for (`vmlab audit` shows all that is known of them).

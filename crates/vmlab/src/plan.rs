@@ -66,14 +66,20 @@ pub(crate) struct PlanArgs {
     list: Option<PathBuf>,
 
     /// vCPUs of one VM
-    #[arg(long, value_name = "N", required_unless_present_any = ["list", "cluster"],
+    #[arg(long, value_name = "N", required_unless_present = "list",
         value_parser = clap::value_parser!(u32).range(1..))]
-    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
+    #[cfg_attr(
+        feature = "kubernetes",
+        arg(conflicts_with = "cluster", required_unless_present = "cluster")
+    )]
     vcpus: Option<u32>,
 
     /// Its memory: 16GiB, 512MiB, or a number of MiB
-    #[arg(long, value_name = "SIZE", required_unless_present_any = ["list", "cluster"])]
-    #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
+    #[arg(long, value_name = "SIZE", required_unless_present = "list")]
+    #[cfg_attr(
+        feature = "kubernetes",
+        arg(conflicts_with = "cluster", required_unless_present = "cluster")
+    )]
     memory: Option<Size>,
 
     /// Its iothreads
