@@ -420,6 +420,46 @@ fn a_plan_that_is_none_is_refused() {
     assert!(refused || failure.is_none(), "{told:?} {failure:?}");
 }
 
+/// What it says last is there for a reader that comes late: one byte of it finds no room,
+/// and stays in the serial port until somebody reads.
+#[test]
+fn the_last_byte_is_sent_before_the_vm_ends() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let qemu = match crate::qemu::find_qemu(Arch::X86_64) {
+        Ok(qemu) => qemu,
+        Err(error) => return skip(error),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = folder.path().join("vmlab-thin");
+    std::fs::write(&kernel, crate::thin::program(Arch::X86_64).unwrap()).unwrap();
+    // No plan at all is refused in one line, which is the same in every run.
+    let said = line(0, Record::Refused(BadPlan::Version));
+    let (mut reader, mut writer) = std::io::pipe().unwrap();
+    let room = rustix::pipe::fcntl_setpipe_size(&reader, 4096).unwrap();
+    writer.write_all(&vec![b'.'; room + 1 - said.len()]).unwrap();
+    let mut child = std::process::Command::new(&qemu.path)
+        .args(["-nodefaults", "-display", "none", "-no-reboot", "-machine", "q35"])
+        .args(["-accel", "tcg", "-cpu", "max", "-m", "64", "-device", "isa-debug-exit"])
+        .args(["-chardev", "stdio,id=line", "-serial", "chardev:line", "-kernel"])
+        .arg(&kernel)
+        .args(["-append", "vmlab-thin=0"])
+        .stdin(std::process::Stdio::null())
+        .stdout(writer)
+        .spawn()
+        .unwrap();
+    let is_full = || (rustix::io::ioctl_fionread(&reader).unwrap() as usize == room).then_some(());
+    suite::until("a pipe without room", is_full);
+    // It would end now. That it does not takes as long as anybody waits for it.
+    let until = Instant::now() + Duration::from_secs(2);
+    while child.try_wait().unwrap().is_none() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut heard = String::new();
+    reader.read_to_string(&mut heard).unwrap();
+    child.wait().unwrap();
+    assert!(heard.ends_with(&said), "{:?}", heard.trim_start_matches('.'));
+}
+
 /// Firmware of Debian's `ovmf`, or what OVMF names.
 fn firmware() -> Option<std::path::PathBuf> {
     let named = std::env::var_os("OVMF").map(std::path::PathBuf::from);

@@ -2,8 +2,11 @@
 
 use crate::metal::instruction::{Function, call, stop};
 
-/// Ends the VM.
+use super::serial;
+
+/// Ends the VM, once all that was written is sent.
 pub(crate) fn leave() -> ! {
+    serial::drain();
     let _ = call(Function::SystemOff);
     let _ = call(Function::SystemReset);
     stop()

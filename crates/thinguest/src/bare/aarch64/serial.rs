@@ -17,6 +17,7 @@ const IDENTITY: u64 = 0xfe0;
 
 const RECEIVER_EMPTY: u32 = 1 << 4;
 const SENDER_FULL: u32 = 1 << 5;
+const BUSY: u32 = 1 << 3;
 
 /// Says where it is.
 pub(crate) fn set(at: u64) {
@@ -51,6 +52,11 @@ pub(crate) fn begin() {
 pub(crate) fn send(byte: u8) {
     while read(FLAGS) & SENDER_FULL != 0 {}
     write(DATA, u32::from(byte));
+}
+
+/// Waits until all is sent.
+pub(crate) fn drain() {
+    while read(FLAGS) & BUSY != 0 {}
 }
 
 /// True if a byte has come.

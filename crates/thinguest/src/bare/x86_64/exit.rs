@@ -6,6 +6,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use crate::metal::instruction::{Port, stop};
 use crate::metal::memory::Register;
 
+use super::serial;
+
 /// The power-off, packed: what ends the guest may come from anywhere.
 static PORT: AtomicU64 = AtomicU64::new(0);
 static REGISTER: AtomicU64 = AtomicU64::new(0);
@@ -38,8 +40,9 @@ pub(crate) fn set_power_off(how: PowerOff) {
     }
 }
 
-/// Ends the VM.
+/// Ends the VM, once all that was written is sent.
 pub(crate) fn leave() -> ! {
+    serial::drain();
     Port::DEBUG_EXIT.write(0);
     let port = PORT.load(Ordering::Relaxed);
     if port != 0 {

@@ -31,6 +31,12 @@ pub(crate) fn send(byte: u8) {
     DATA.write(byte);
 }
 
+/// Waits until all is sent. A byte for which QEMU's socket has no room while nobody reads
+/// it is kept by the port, and goes with QEMU.
+pub(crate) fn drain() {
+    while STATUS.read() & 0x40 == 0 {}
+}
+
 /// True if a byte has come.
 pub(crate) fn has_byte() -> bool {
     STATUS.read() & 1 != 0
