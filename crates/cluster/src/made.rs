@@ -107,7 +107,7 @@ impl Made {
         let path = self.path();
         let what = format!("for a {}", self.kind.what);
         match self.session.ask(&what, cancel, || self.session.api.get(&path))? {
-            Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+            Ok(text) => Ok(Some(understood(&text)?)),
             Err(Failure::Absent) => Ok(None),
             Err(failure) => Err(self.refused("get", failure)),
         }
@@ -198,7 +198,7 @@ impl Made {
             format!("{}?labelSelector={}", PODS.path(Some(&self.namespace)), self.pods_selector());
         match self.session.ask("for a pod", cancel, || self.session.api.get(&path))? {
             Ok(text) => {
-                let mut list: Value = serde_json::from_slice(&text).unwrap_or_default();
+                let mut list = understood(&text)?;
                 let version = text_at(&list, "/metadata/resourceVersion").to_owned();
                 let pods = list["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
                 Ok((pods, version))
@@ -313,6 +313,13 @@ impl Drop for Made {
         // Told by whoever deletes it in order.
         drop(self.delete());
     }
+}
+
+/// An answer that is cut off or of something else is none: what it does not hold is not
+/// gone.
+fn understood(text: &[u8]) -> Result<Value, ClusterFailure> {
+    serde_json::from_slice(text)
+        .map_err(|error| ClusterFailure::NoAnswer(format!("The API's answer is no JSON: {error}")))
 }
 
 /// The text at a place of an object; empty if there is none.

@@ -16,7 +16,7 @@ use crate::exec::{ExecLoop, LoopAnswer, PodExec};
 use crate::job::{CONTAINER, JobSpec, WORK, manifest};
 use crate::kind::JOB;
 use crate::made::{Made, text_at};
-use crate::refusal::{ClusterFailure, Refusal};
+use crate::refusal::{ClusterFailure, Refusal, of_place};
 use crate::session::{Session, tokio_sleep};
 
 /// So often events are looked at while a pod is on its way up.
@@ -24,6 +24,9 @@ const LOOK_AT_EVENTS: Duration = Duration::from_secs(5);
 
 /// Most that is read of a file in one piece, bytes.
 const MOST_PIECE_BYTES: u64 = 1 << 20;
+
+/// Most that is read of a whole file: a plan, a text that a trial named, bytes.
+const MOST_WHOLE_BYTES: u64 = 256 << 20;
 
 /// An API server that does not answer for longer has lost the node.
 const MOST_SILENCE: Duration = Duration::from_secs(600);
@@ -73,6 +76,12 @@ pub enum NodeFailure {
     /// Its container ended.
     #[error("The pod ended: {0}")]
     Ended(String),
+    /// What the pod was asked for has no end.
+    #[error("{file} in the pod has more than {} MiB, which is the most that is read", MOST_WHOLE_BYTES >> 20)]
+    TooLarge {
+        /// The file.
+        file: String,
+    },
     /// A file of the study can't be read here.
     #[error("Cannot read {file}: {reason}")]
     File {
@@ -100,6 +109,7 @@ impl NodeFailure {
             Self::Deleted => "deleted",
             Self::Ended(_) => "ended",
             Self::File { .. } => "file",
+            Self::TooLarge { .. } => "too-large",
         }
     }
 }
@@ -206,18 +216,12 @@ impl NodeRun {
         let events = self.made.events(&[], cancel);
         let refused = events.iter().rev().find(|event| event.reason == "FailedCreate");
         Ok(refused.and_then(|event| {
-            let (namespace, said) = (self.made.namespace.clone(), event.message.clone());
-            let refusal = match () {
-                () if said.contains("exceeded quota") => Refusal::Quota { namespace, said },
-                () if said.contains("being terminated") => {
-                    Refusal::NamespaceEnds { namespace, said }
-                }
+            let said = event.message.clone();
+            let refusal = of_place(&self.made.namespace, &said).or_else(|| {
                 // Of PodSecurity, an admission webhook, a limit range.
-                () if said.contains("forbidden") || said.contains("denied") => {
-                    Refusal::Other { verb: "create".to_owned(), what: "pod", said }
-                }
-                () => return None,
-            };
+                let is_final = said.contains("forbidden") || said.contains("denied");
+                is_final.then(|| Refusal::Other { verb: "create".to_owned(), what: "pod", said })
+            })?;
             Some(ClusterFailure::from(refusal).into())
         }))
     }
@@ -408,7 +412,7 @@ impl NodeRun {
     /// All of a file; `None` where there is none.
     ///
     /// # Errors
-    /// The pod does not tell.
+    /// The pod does not tell, or tells more than [`MOST_WHOLE_BYTES`].
     pub fn read_whole(&self, name: &str, cancel: &Cancel) -> Result<Option<Vec<u8>>, NodeFailure> {
         let mut whole = Vec::new();
         loop {
@@ -417,6 +421,9 @@ impl NodeRun {
             };
             let is_last = (piece.len() as u64) < MOST_PIECE_BYTES;
             whole.extend(piece);
+            if whole.len() as u64 > MOST_WHOLE_BYTES {
+                return Err(NodeFailure::TooLarge { file: name.to_owned() });
+            }
             if is_last {
                 return Ok(Some(whole));
             }

@@ -67,6 +67,20 @@ pub enum Refusal {
     },
 }
 
+/// What is forbidden to everybody in a namespace, by what the server says of it.
+///
+/// Source: Kubernetes `ResourceQuota` and `NamespaceLifecycle`, admission plugins.
+pub(crate) fn of_place(namespace: &str, said: &str) -> Option<Refusal> {
+    let (namespace, said) = (namespace.to_owned(), said.to_owned());
+    if said.contains("exceeded quota") {
+        Some(Refusal::Quota { namespace, said })
+    } else if said.contains("being terminated") {
+        Some(Refusal::NamespaceEnds { namespace, said })
+    } else {
+        None
+    }
+}
+
 /// What a server's refusal of `verb` means; `exec` and `list` are of the pods.
 pub(crate) fn refused(kind: &MadeKind, verb: &str, failure: Failure, namespace: &str) -> Refusal {
     let (resource, right) = match verb {
@@ -76,15 +90,10 @@ pub(crate) fn refused(kind: &MadeKind, verb: &str, failure: Failure, namespace: 
     };
     let namespace = namespace.to_owned();
     match failure {
-        Failure::Forbidden(said) if said.contains("exceeded quota") => {
-            Refusal::Quota { namespace, said }
-        }
-        Failure::Forbidden(said) if said.contains("being terminated") => {
-            Refusal::NamespaceEnds { namespace, said }
-        }
-        Failure::Forbidden(said) => {
-            Refusal::Forbidden { verb: right.to_owned(), resource, role: kind.role, said }
-        }
+        Failure::Forbidden(said) => match of_place(&namespace, &said) {
+            Some(refusal) => refusal,
+            None => Refusal::Forbidden { verb: right.to_owned(), resource, role: kind.role, said },
+        },
         Failure::Absent if verb == "create" => Refusal::NoPlace { namespace, lacks: kind.lacks },
         Failure::Absent => Refusal::Gone,
         Failure::Unauthorized(said) => Refusal::Unauthorized { said },

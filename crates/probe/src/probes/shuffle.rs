@@ -126,8 +126,13 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
     };
     for repeat in 0..args.size("repeat") {
         let input = job.write_input()?;
+        let dropped =
+            input.iter().all(|part| fadvise(&part.file, 0, None, Advice::DontNeed).is_ok());
         let all = disk::drop_page_cache();
         outcome.fact("dropped", if all { "page cache" } else { "files" });
+        if !dropped && !all {
+            outcome.warn("The input's pages could not be dropped");
+        }
         let device = input.first().and_then(|part| Device::of(&part.file));
         let counted = || (device_read_bytes(), device.as_ref().and_then(Device::written_bytes));
 
@@ -386,7 +391,7 @@ struct Job<'j> {
 }
 
 impl Job<'_> {
-    /// One file a thread, on the disk and out of the page cache.
+    /// One file a thread, on the disk.
     fn write_input(&self) -> Result<Vec<Temporary>, ProbeError> {
         let parts = self.team.all(|thread| {
             let part = Temporary::create(self.dir, &format!("input-{thread}"))?;
@@ -401,8 +406,6 @@ impl Job<'_> {
                 }
             }
             part.file.sync_all().tried(part.what("write"))?;
-            // Where nobody may drop the whole cache, this alone drops the pages.
-            let _ = fadvise(&part.file, 0, None, Advice::DontNeed);
             Ok(part)
         });
         parts.into_iter().collect()

@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -96,8 +97,25 @@ fn text(path: &Path) -> anyhow::Result<String> {
 #[derive(Debug)]
 struct Value {
     text: String,
-    /// `FILE:LINE`, or `--set`.
-    place: String,
+    place: Place,
+}
+
+/// Where a value was given.
+#[derive(Debug)]
+enum Place {
+    /// `--set`, which a file does not change.
+    Set,
+    /// `FILE:LINE`.
+    Line(String),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Set => f.write_str("--set"),
+            Self::Line(line) => f.write_str(line),
+        }
+    }
 }
 
 /// The names of one file, and which of them were used.
@@ -112,7 +130,7 @@ impl Names {
     fn read(file: &str, text: &str, set: &[(String, String)]) -> anyhow::Result<Self> {
         let mut names = Self::default();
         for (name, value) in set {
-            let value = Value { text: value.clone(), place: "--set".to_owned() };
+            let value = Value { text: value.clone(), place: Place::Set };
             if names.values.insert(name.clone(), value).is_some() {
                 bail!("--set {name} is given twice");
             }
@@ -128,13 +146,13 @@ impl Names {
             };
             let quoted = |quote| value.strip_prefix(quote)?.strip_suffix(quote);
             let value = quoted('"').or_else(|| quoted('\'')).unwrap_or(value);
-            match names.values.get(name) {
-                Some(known) if known.place == "--set" => continue,
-                Some(known) => bail!("{place}: {name} stands in {} already", known.place),
+            match names.values.get(name).map(|known| &known.place) {
+                Some(Place::Set) => continue,
+                Some(Place::Line(line)) => bail!("{place}: {name} stands in {line} already"),
                 None => {}
             }
             let text = names.fill(&place, value)?;
-            names.values.insert(name.to_owned(), Value { text, place });
+            names.values.insert(name.to_owned(), Value { text, place: Place::Line(place) });
         }
         Ok(names)
     }
