@@ -1,6 +1,7 @@
 //! Fills the report of a study on many nodes: each node's own verdicts, and what all of
 //! them say together, with the node as a factor.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use record::journal::Event;
@@ -18,6 +19,9 @@ use crate::state::JournalState;
 use crate::store::{self, Contents};
 use crate::study::DEFAULT_MARGIN_PERCENT;
 use crate::trials;
+
+/// Nodes that a warning names, of however many.
+const SHOWN_NODES: usize = 8;
 
 /// What the nodes of the set in `dir` say.
 ///
@@ -73,8 +77,9 @@ pub fn across(dir: &Path, set: &NodeSet) -> Result<AcrossReport, NodeSetError> {
         }
         report.nodes.push(row);
     }
-    judge(&mut report);
-    warn(&mut report);
+    let leading = leading(&report.nodes);
+    judge(&mut report, leading);
+    warn(&mut report, leading);
     Ok(report)
 }
 
@@ -174,8 +179,25 @@ fn question(group: &MetricGroup<'_>, margin: Option<&f64>) -> AcrossQuestion {
     }
 }
 
-/// What all nodes say together.
-fn judge(report: &mut AcrossReport) {
+/// The environment of which all nodes together tell: one in which time is real before any
+/// in which it is not, then that of most nodes. Times of two are no times of one thing.
+fn leading(nodes: &[NodeRow]) -> Option<Environment> {
+    let environments = || nodes.iter().filter_map(|node| node.environment);
+    let count = |one: Environment| environments().filter(|other| *other == one).count();
+    // Of equally many the first.
+    let rank = |one: &Environment| (one.is_emulated_time(), std::cmp::Reverse(count(*one)));
+    environments().min_by_key(rank)
+}
+
+/// Whether a node ran in another environment than the one of which all together tell.
+fn is_elsewhere(node: &NodeRow, leading: Option<Environment>) -> bool {
+    node.environment.is_some() && node.environment != leading
+}
+
+/// What all nodes of one environment say together.
+fn judge(report: &mut AcrossReport, leading: Option<Environment>) {
+    let elsewhere = report.nodes.iter().filter(|node| is_elsewhere(node, leading));
+    let elsewhere: BTreeSet<&str> = elsewhere.map(|node| node.node.as_str()).collect();
     for group in &mut report.groups {
         let (margin, better) = (group.margin, report::direction(group.metric.better));
         for variant in &mut group.variants {
@@ -187,6 +209,7 @@ fn judge(report: &mut AcrossReport) {
                     host: node.node.clone(),
                     class: node.class.clone(),
                     log_ratios: match node.verdict {
+                        _ if elsewhere.contains(node.node.as_str()) => Vec::new(),
                         Verdict::Invalid if node.blocks != 1 => Vec::new(),
                         _ => node.log_ratios.clone(),
                     },
@@ -199,17 +222,56 @@ fn judge(report: &mut AcrossReport) {
 }
 
 /// What is to be known before the numbers are read.
-fn warn(report: &mut AcrossReport) {
-    let emulated = report.environments.iter().filter(|one| one.is_emulated_time()).count();
-    if emulated > 0 && emulated < report.environments.len() {
+fn warn(report: &mut AcrossReport, leading: Option<Environment>) {
+    let elsewhere = report.nodes.iter().filter(|node| is_elsewhere(node, leading));
+    let names: Vec<&str> = elsewhere.map(|node| node.node.as_str()).collect();
+    if let (Some(leading), false) = (leading, names.is_empty()) {
         let kinds: Vec<String> = report.environments.iter().map(Environment::to_string).collect();
+        let others = names.len();
+        let shown = names.iter().take(SHOWN_NODES).copied().collect::<Vec<_>>().join(", ");
+        let more = others.saturating_sub(SHOWN_NODES);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         report.warnings.insert(
             0,
             format!(
-                "Nodes ran in different environments ({}): emulated times are no speed, and \
-                 all nodes together say nothing of it.",
-                kinds.join(", ")
+                "Nodes ran in different environments ({}): what all say together is of those \
+                 in one ({leading}), without {shown}{more}.",
+                kinds.join("; ")
             ),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(name: &str, environment: Option<Environment>) -> NodeRow {
+        NodeRow {
+            node: name.to_owned(),
+            class: None,
+            folder: format!("nodes/{name}"),
+            state: "complete".to_owned(),
+            is_complete: true,
+            reason: None,
+            environment,
+            blocks: 3,
+            failed_trials: 0,
+        }
+    }
+
+    #[test]
+    fn emulated_nodes_say_nothing_of_measured_ones() {
+        let check = |nodes: &[Option<Environment>], expected: Option<Environment>| {
+            let nodes: Vec<NodeRow> = nodes.iter().map(|one| node("n", *one)).collect();
+            assert_eq!(leading(&nodes), expected);
+        };
+        let (kvm, tcg, sim) = (Environment::Kvm, Environment::Tcg, Environment::Simulated);
+        check(&[], None);
+        check(&[None], None);
+        check(&[Some(tcg), Some(tcg), Some(kvm)], Some(kvm));
+        check(&[Some(tcg), Some(sim), Some(sim)], Some(sim));
+        assert!(is_elsewhere(&node("a", Some(tcg)), Some(kvm)));
+        assert!(!is_elsewhere(&node("a", None), Some(kvm)));
     }
 }

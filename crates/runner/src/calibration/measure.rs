@@ -185,8 +185,11 @@ pub fn calibrate(
                 Some(failure) if list.hello.is_none() => {
                     return Err(CalibrateError::Guest(failure));
                 }
-                // All is measured, and how the guest went is no price.
-                Some(_) if left.is_empty() => break,
+                // All is measured; how the guest went is no price.
+                Some(failure) if left.is_empty() => {
+                    list.end = Some(failure.to_string());
+                    break;
+                }
                 Some(failure) => {
                     // What was due is what ended it.
                     let ended = left.remove(0);
@@ -298,6 +301,8 @@ struct List {
     prices: Vec<(Operation, Price)>,
     items: Vec<Item>,
     hello: Option<Hello>,
+    /// How the guest failed behind its last price.
+    end: Option<String>,
 }
 
 impl List {
@@ -310,7 +315,12 @@ impl List {
                 Price { operation: name, summary, n, batch, boots: Vec::new(), missing: None },
             )
         };
-        Self { prices: items.iter().map(price).collect(), items: items.to_vec(), hello: None }
+        Self {
+            prices: items.iter().map(price).collect(),
+            items: items.to_vec(),
+            hello: None,
+            end: None,
+        }
     }
 
     /// What did not fail in an earlier boot.
@@ -353,6 +363,7 @@ impl List {
         let notes = missing.map(|Hello { started, vcpus, .. }| {
             format!("only {started} of {vcpus} vCPUs were started; the guest knows no more")
         });
+        let ended = self.end.map(|why| format!("behind its last price the guest failed: {why}"));
         let (apic, tsc_khz) =
             self.hello.map_or((Apic::Xapic, 0), |hello| (hello.apic, hello.tsc_khz));
         Calibration {
@@ -369,7 +380,7 @@ impl List {
             vcpus: ask.vm.vcpus(),
             apic: apic.name().to_owned(),
             tsc_khz: if count == Count::Cycles { tsc_khz } else { 0 },
-            notes: notes.into_iter().collect(),
+            notes: notes.into_iter().chain(ended).collect(),
             prices: self.prices.into_iter().map(|(_, price)| price).collect(),
         }
     }
