@@ -412,7 +412,7 @@ impl NodeRun {
     /// All of a file; `None` where there is none.
     ///
     /// # Errors
-    /// The pod does not tell, or tells more than [`MOST_WHOLE_BYTES`].
+    /// The pod does not tell, or tells more than 256 MiB.
     pub fn read_whole(&self, name: &str, cancel: &Cancel) -> Result<Option<Vec<u8>>, NodeFailure> {
         let mut whole = Vec::new();
         loop {
