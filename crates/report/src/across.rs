@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stats::{AcrossHosts, ClassAcross, Holds, Interval};
 
-use crate::quantity::{counted, percent, ratio_estimate};
+use crate::quantity::{counted, percent, ratio_estimate, ratio_span};
 use crate::sentence::{Claim, as_sentence, label, under_load};
 use crate::terminal::{Align, Out, Paint, Table};
 use crate::{Role, ShownEstimate, Span, Style, Verdict};
@@ -38,6 +38,8 @@ pub struct AcrossReport {
     pub level: f64,
     /// Where trials ran, each once.
     pub environments: Vec<Environment>,
+    /// That of the nodes that are told of together; absent without a node.
+    pub environment: Option<Environment>,
     /// The nodes that were asked for.
     pub nodes: Vec<NodeRow>,
     /// One for each load x workload x metric.
@@ -205,9 +207,10 @@ fn verdict(report: &AcrossReport, group: &AcrossGroup, variant: &AcrossVariant, 
     let nodes = counted(across.hosts as usize, "node");
     let blocks = counted(across.blocks as usize, "block");
     let level = percent(report.level);
+    let environment = report.environment.map_or(String::new(), |one| format!(", {one}"));
     let mut text = match across.interval {
         Some(_) => format!(
-            "{}: {} {} ({level}, {nodes}, {blocks}).",
+            "{}: {} {} ({level}, {nodes}, {blocks}){environment}.",
             claim.text(),
             group.metric.name,
             shown(across.ratio, across.interval)
@@ -237,9 +240,9 @@ fn sentences(report: &AcrossReport, variant: &AcrossVariant) -> Vec<String> {
             counted(more_blocks as usize, "more node")
         ));
     }
-    if let Some(prediction) = across.prediction {
-        let span = shown(across.ratio, Some(prediction));
-        let span = span.split_once(' ').map_or(span.clone(), |(_, span)| span.to_owned());
+    if let (Some(centre), Some(Interval { lo, hi, .. })) = (across.ratio, across.prediction) {
+        let estimate = ShownEstimate { centre, interval: Some(Span { lo, hi }) };
+        let span = ratio_span(&estimate).unwrap_or_default();
         said.push(format!("Another such node is to show {span}."));
     }
     if let (Some(sd), Some(p)) = (across.between_sd, across.same_p) {
@@ -449,6 +452,7 @@ mod tests {
             class_label: Some("machine".to_owned()),
             level: 0.95,
             environments: vec![Environment::Kvm],
+            environment: Some(Environment::Kvm),
             nodes: (0..13).map(row).collect(),
             groups: vec![AcrossGroup {
                 load: "idle".to_owned(),
@@ -487,6 +491,15 @@ mod tests {
         }
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         assert!(report().has_failures());
+    }
+
+    #[test]
+    fn emulated_time_stands_beside_the_numbers() {
+        let emulated = AcrossReport { environment: Some(Environment::Tcg), ..report() };
+        let text = across_text(&emulated, 300, Style::default());
+        assert!(text.contains("blocks), emulated (TCG)."), "{text}");
+        let measured = across_text(&report(), 300, Style::default());
+        assert!(measured.contains("blocks), KVM.") && !measured.contains("emulated"), "{measured}");
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub fn across(dir: &Path, set: &NodeSet) -> Result<AcrossReport, NodeSetError> {
         class_label: set.class_label.clone(),
         level: 1.0 - ALPHA,
         environments: Vec::new(),
+        environment: None,
         nodes: Vec::new(),
         groups: Vec::new(),
         warnings: Vec::new(),
@@ -78,6 +79,7 @@ pub fn across(dir: &Path, set: &NodeSet) -> Result<AcrossReport, NodeSetError> {
         report.nodes.push(row);
     }
     let leading = leading(&report.nodes);
+    report.environment = leading;
     judge(&mut report, leading);
     warn(&mut report, leading);
     Ok(report)
