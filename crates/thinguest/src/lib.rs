@@ -16,10 +16,12 @@ mod crc;
 mod digits;
 mod operation;
 mod plan;
+mod queue;
 mod record;
 
-pub use operation::{Apic, Calls, MAX_IO_BYTES, MAX_N, Operation, Wait};
+pub use operation::{Apic, Calls, MAX_IO_BYTES, MAX_N, Operation, VirtioDevice, Wait};
 pub use plan::{BadPlan, Item, Plan, Provoked, read_items};
+pub use queue::{Piece, QUEUE_SIZE, Queue, Used};
 pub use record::{
     BadRecord, ClockSource, Done, Fault, Hello, LINE_BYTES, Record, Skip, read_record, write_record,
 };

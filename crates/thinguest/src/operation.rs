@@ -47,6 +47,15 @@ pub enum Wait {
 names! { Calls: Plain "plain", Ring3 "ring3", }
 names! { Wait: Spin "spin", Ipi "ipi", Halt "halt", Lazy "lazy", Mwait "mwait", }
 
+/// A device that an operation makes round trips to, by virtio's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VirtioDevice {
+    /// virtio-net, on QEMU's user network.
+    Net = 1,
+    /// virtio-blk, on any drive: no request reaches it.
+    Block = 2,
+}
+
 /// A row of the table of operations.
 struct Row {
     operation: Operation,
@@ -137,6 +146,10 @@ operations! {
     SemIpi "sem-ipi" "A round trip of two vCPUs that spin and send an IPI all the same" batch 1 n 200 vcpus 2 on All;
     SemHalt "sem-halt" "A round trip of two vCPUs that halt at once" batch 1 n 100 vcpus 2 on All;
     SemLazy "sem-lazy" "A round trip of two vCPUs that spin a while before they halt, and send an IPI only to a halted one" batch 1 n 200 vcpus 2 on All;
+    BlkPoll "blk-poll" "A virtio-blk request that the device answers by itself (its ID), the answer looked for" batch 1 n 200 vcpus 1 on All;
+    BlkIrq "blk-irq" "The same, the answer's interrupt waited for by a halted vCPU" batch 1 n 200 vcpus 1 on All;
+    NetPoll "net-poll" "A frame by virtio-net and its answer (ARP, by QEMU's user network), looked for" batch 1 n 200 vcpus 1 on All;
+    NetIrq "net-irq" "The same, the answer's interrupt waited for by a halted vCPU" batch 1 n 200 vcpus 1 on All;
     NullIo "null-io" "A write to the null device and a read from it, by plain calls or from ring 3 (calls=)" batch 1000 n 20 vcpus 1 on All;
     Items "items" "An item from a producer to a consumer on two semaphores, which wait as told (wait=)" batch 100 n 10 vcpus 2 on All;
 }
@@ -156,6 +169,16 @@ impl Operation {
     #[must_use]
     pub fn is_price(self) -> bool {
         self != Self::Items
+    }
+
+    /// The virtio device that it needs, which a VM does not have by itself.
+    #[must_use]
+    pub fn device(self) -> Option<VirtioDevice> {
+        match self {
+            Self::BlkPoll | Self::BlkIrq => Some(VirtioDevice::Block),
+            Self::NetPoll | Self::NetIrq => Some(VirtioDevice::Net),
+            _ => None,
+        }
     }
 
     /// Whether guests of the architecture have it: `x86_64` or `aarch64`, as the kernel

@@ -9,7 +9,7 @@ use guest::thin::{self, NoProgram, ThinFailure, ThinLaunch, ThinMessage, ThinVm}
 use guest::{Cancel, Cancelled, GuestFailure};
 use host::owner::{self, Owner, OwnerError, RuntimeDirError};
 use record::Environment;
-use thinguest::{Apic, Done, Hello, Item, Operation, Skip};
+use thinguest::{Apic, Done, Hello, Item, Operation, Skip, VirtioDevice};
 use vmconfig::qemu::{SerialChannels, emit_serial};
 use vmconfig::{Arch, BootSource, InvalidVm, VmSettings, VmSpec};
 
@@ -66,6 +66,7 @@ impl Ask {
         let mut vm = self.vm.clone();
         vm.boot = BootSource::Kernel { kernel, initrd: None };
         vm.kernel_cmdline = words;
+        vm.extra_args.extend(self.devices(items));
         if self.environment == Environment::Tcg {
             vm.extra_args.extend(["-icount".to_owned(), "shift=0,sleep=off".to_owned()]);
             if vm.arch == Arch::Aarch64 {
@@ -74,6 +75,44 @@ impl Ask {
             }
         }
         VmSpec::new(vm)
+    }
+
+    /// QEMU's options for the virtio devices that `items` need. A machine without their
+    /// bus gets none, and the guest says that it has none.
+    fn devices(&self, items: &[Item]) -> Vec<String> {
+        let is_needed = |device| items.iter().any(|item| item.operation.device() == Some(device));
+        let bus = match self.vm.arch {
+            Arch::X86_64 if self.vm.machine.starts_with("microvm") => return Vec::new(),
+            Arch::X86_64 => "pci",
+            Arch::Aarch64 => "device",
+        };
+        // An emulated VM's own clock tells when, or nobody but its vCPU does anything:
+        // no thread of QEMU's comes earlier or later from run to run.
+        let emulated = self.environment == Environment::Tcg;
+        let pci = match (bus, emulated) {
+            ("pci", true) => ",disable-legacy=on,ioeventfd=off",
+            ("pci", false) => ",disable-legacy=on",
+            _ => "",
+        };
+        let mut args = Vec::new();
+        let mut say = |option: &str, value: String| args.extend([option.to_owned(), value]);
+        if is_needed(VirtioDevice::Block) {
+            say("-blockdev", "null-co,node-name=thin,size=1048576,read-zeroes=on".to_owned());
+            say("-device", format!("virtio-blk-{bus},drive=thin{pci}"));
+        }
+        if is_needed(VirtioDevice::Net) {
+            let send = if emulated { ",tx=timer,x-txtimer=1000" } else { "" };
+            let rom = if bus == "pci" { ",romfile=" } else { "" };
+            say("-netdev", "user,id=thin,restrict=on,ipv6=off".to_owned());
+            say("-device", format!("virtio-net-{bus},netdev=thin{pci}{rom}{send}"));
+        }
+        if self.vm.arch == Arch::Aarch64 && !args.is_empty() {
+            args.extend(["-global".to_owned(), "virtio-mmio.force-legacy=false".to_owned()]);
+            if emulated {
+                args.extend(["-global".to_owned(), "virtio-mmio.ioeventfd=off".to_owned()]);
+            }
+        }
+        args
     }
 
     /// Where the VM's clock is its count of instructions, an answer from outside

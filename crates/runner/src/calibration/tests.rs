@@ -83,6 +83,10 @@ fn kvm_agrees_within_the_noise_of_an_empty_phase() {
     assert_eq!(check("cpuid", "exits", 2000.0, 10.0), Agreement::Differs(differs));
     // What KVM does not count at all is told from what it counts as 0.
     assert_eq!(check("call", "exits", 5.0, 5.0), Agreement::NotCounted);
+    // Who looks for an answer is interrupted meanwhile, and tells the device all the same.
+    assert_eq!(check("net-poll", "exits", 1900.0, 0.0), agrees("kvm.exits"));
+    assert!(matches!(check("net-poll", "exits", 900.0, 0.0), Agreement::Differs(_)));
+    assert_eq!(check("blk-irq", "halt_exits", 1000.0, 0.0), agrees("kvm.halt_exits"));
     assert!(matches!(check("pio-qemu", "exits", 1000.0, 1.0), Agreement::Differs(_)));
     let silent = list(vec![price("cpuid", 1000, &[(99.0, &[])])]);
     assert_eq!(silent.agreement(&silent.prices[0]), Agreement::NotCounted);

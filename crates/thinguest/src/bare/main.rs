@@ -18,6 +18,7 @@ mod metal;
 mod operations;
 mod sampler;
 mod vcpus;
+mod virtio;
 mod work;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;

@@ -14,6 +14,7 @@ use crate::metal::memory::Pool;
 use crate::metal::vcpu::{MAX_VCPUS, VCPUS, Vcpu};
 use crate::sampler::Sampler;
 use crate::vcpus::{self, Job, Style, wait_until};
+use crate::virtio::{self, Ending};
 use crate::{files, items};
 
 /// From setting the timer to its end.
@@ -139,6 +140,10 @@ impl Bench {
             Operation::SemIpi => semaphore(sampler, Style::SpinAndIpi),
             Operation::SemHalt => semaphore(sampler, Style::Halt),
             Operation::SemLazy => semaphore(sampler, Style::Lazy),
+            Operation::BlkPoll => virtio::block(sampler, Ending::Poll),
+            Operation::BlkIrq => virtio::block(sampler, Ending::Interrupt),
+            Operation::NetPoll => virtio::net(sampler, Ending::Poll),
+            Operation::NetIrq => virtio::net(sampler, Ending::Interrupt),
             Operation::NullIo => null_io(sampler, self.io.as_deref_mut(), self.calls),
             Operation::Items if self.wait == Wait::Mwait && !has_mwait() => Err(Skip::NotExposed),
             Operation::Items => produce(sampler, self.wait.into()),

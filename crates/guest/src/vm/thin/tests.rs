@@ -292,7 +292,11 @@ fn each_machine_counts_the_same_instructions_twice() {
                         | Operation::MemoryFar
                         | Operation::Steal => Skip::NotExposed,
                         Operation::PageFill1g => Skip::NoMemory,
-                        Operation::MmioQemu => Skip::NoDevice,
+                        Operation::MmioQemu
+                        | Operation::BlkPoll
+                        | Operation::BlkIrq
+                        | Operation::NetPoll
+                        | Operation::NetIrq => Skip::NoDevice,
                         _ => Skip::TooFewVcpus,
                     };
                     assert_eq!(*why, expected, "{machine} {operation:?}");
@@ -396,6 +400,32 @@ fn a_hang_is_named_with_its_registers() {
     assert!(registers.contains("RIP=") && registers.contains("HLT=1"), "{registers}");
     vm.shutdown();
     assert!(real.folder.path().exists());
+}
+
+/// A network without another end: the device takes the frame, and nothing comes back.
+#[test]
+fn a_device_that_never_answers_is_named() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let net = "virtio-net-pci,netdev=thin,romfile=,disable-legacy=on,ioeventfd=off";
+    for operation in [Operation::NetPoll, Operation::NetIrq] {
+        let Some(mut real) = Real::new("q35", 1, "shake=on", &[item(operation, 10)]) else {
+            return;
+        };
+        let args = ["-netdev", "hubport,id=thin,hubid=0", "-device", net];
+        real.launch.args.extend(args.map(str::to_owned));
+        let cancel = Cancel::new();
+        let mut vm = ThinVm::start(&real.launch, &cancel).unwrap();
+        assert!(matches!(vm.next(PATIENCE, &cancel), Ok(ThinMessage::Hello(_))));
+        let failure = vm.next(Duration::from_secs(1), &cancel).unwrap_err();
+        let ThinFailure::Silent { operation: named, registers, .. } = failure else {
+            panic!("{failure}")
+        };
+        assert_eq!(named, Some(operation));
+        // Who waits for the interrupt sleeps.
+        let sleeps = registers.contains("HLT=1");
+        assert_eq!(sleeps, operation == Operation::NetIrq, "{registers}");
+        vm.shutdown();
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::found::{CMDLINE_BYTES, Found};
 use crate::metal::instruction::set_call_by_smc;
 use crate::metal::memory::Pool;
 use crate::metal::vcpu::MAX_VCPUS;
+use crate::metal::virtio::remember;
 
 /// Devices that are measured.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +62,15 @@ pub(crate) fn find(tree: u64, buffer: &mut [u8; CMDLINE_BYTES]) -> Found<'_, Dev
             controller = Controller::v2(node.reg(0), node.reg(1));
         } else if node.compatible.has("arm,pl011") {
             port = port.or(node.reg(0).map(|(at, _)| at));
+        } else if node.compatible.has("virtio,mmio") {
+            // Of the interrupts that vCPUs share, which begin at 32.
+            const SHARED: u32 = 0;
+            let interrupt = node.interrupts.cell(1).filter(|number| *number < 1 << 10);
+            if let (Some((at, _)), Some(SHARED), Some(number)) =
+                (node.reg(0), node.interrupts.cell(0), interrupt)
+            {
+                remember(at, number + 32);
+            }
         } else if node.method.has("smc") {
             set_call_by_smc(true);
         }

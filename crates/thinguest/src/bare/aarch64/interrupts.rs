@@ -20,6 +20,8 @@ const IPI: u32 = 0;
 // The distributor's registers.
 const CONTROL: u64 = 0;
 const TARGETS: u64 = 0x800;
+const EDGES: u64 = 0xc00;
+const ROUTES: u64 = 0x6000;
 const SOFTWARE: u64 = 0xf00;
 // Of the distributor with version 2, of a redistributor's second page with version 3.
 const GROUP: u64 = 0x80;
@@ -168,6 +170,28 @@ pub(crate) fn begin() {
     // Events of some 10 kHz, as Linux has them: what waits for one that was lost goes on.
     instruction::start_events(u64::from((clock_hz() / 10_000).max(2).ilog2() - 1).min(15));
     VCPUS[current()].id.store(own, Ordering::SeqCst);
+}
+
+/// Has a device's interrupt come to this vCPU, once for each edge.
+pub(crate) fn begin_device(interrupt: u32) {
+    let distributor = DISTRIBUTOR.load(Ordering::Relaxed);
+    let set = |at: u64, bits: u32| write(at, read(at) | bits);
+    let word = |per_word: u32| u64::from(interrupt / per_word) * 4;
+    let shift = |bits: u32| interrupt % (32 / bits) * bits;
+    if mode() == Apic::Gicv2 {
+        let target = TARGET[current()].load(Ordering::Relaxed);
+        set(distributor + TARGETS + word(4), target << shift(8));
+    } else {
+        let route = distributor + ROUTES + u64::from(interrupt) * 8;
+        let affinity = instruction::affinity();
+        write(route, affinity as u32 & 0xff_ffff);
+        write(route + 4, (affinity >> 32) as u32 & 0xff);
+        set(distributor + GROUP + word(32), 1 << shift(1));
+    }
+    set(distributor + EDGES + word(16), 2 << shift(2));
+    set(distributor + PRIORITY + word(4), 0x80 << shift(8));
+    // Ones alone have a meaning here.
+    write(distributor + ENABLE + word(32), 1 << shift(1));
 }
 
 /// Its rate is the clock's.

@@ -67,6 +67,7 @@ pub(super) struct Node {
     pub(super) method: Value,
     pub(super) bootargs: Value,
     pub(super) numa_node: Value,
+    pub(super) interrupts: Value,
     reg: Value,
     /// Cells of its children's addresses and sizes.
     cells: (u32, u32),
@@ -138,6 +139,7 @@ pub(super) fn each(tree: u64, seen: &mut dyn FnMut(&Node)) -> Option<()> {
                     () if is("method") => &mut node.method,
                     () if is("bootargs") => &mut node.bootargs,
                     () if is("numa-node-id") => &mut node.numa_node,
+                    () if is("interrupts") => &mut node.interrupts,
                     () if is("reg") => &mut node.reg,
                     () if is("#address-cells") => {
                         node.cells.0 = value.cell(0)?.min(2);

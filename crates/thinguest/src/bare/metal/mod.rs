@@ -12,6 +12,7 @@
 /// A small page.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
+pub(crate) mod device_memory;
 pub(crate) mod memory;
 pub(crate) mod vcpu;
 
@@ -21,6 +22,6 @@ mod aarch64;
 mod x86_64;
 
 #[cfg(target_arch = "aarch64")]
-pub(crate) use aarch64::{instruction, start};
+pub(crate) use aarch64::{instruction, start, virtio};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{instruction, kvm_clock, start};
+pub(crate) use x86_64::{instruction, kvm_clock, start, virtio};

@@ -14,6 +14,8 @@ pub(crate) struct Vcpu {
     pub(crate) timers: AtomicU64,
     /// IPIs that it has handled.
     pub(crate) ipis: AtomicU64,
+    /// Interrupts of devices that it has handled.
+    pub(crate) devices: AtomicU64,
     /// Where to go on after an exception that is expected, or 0.
     pub(super) recover: AtomicU64,
     /// One more than the exception that was expected and came.
@@ -38,6 +40,7 @@ pub(crate) static VCPUS: [Vcpu; MAX_VCPUS] = [const {
     Vcpu {
         timers: AtomicU64::new(0),
         ipis: AtomicU64::new(0),
+        devices: AtomicU64::new(0),
         recover: AtomicU64::new(0),
         recovered: AtomicU64::new(0),
         index: AtomicU32::new(0),

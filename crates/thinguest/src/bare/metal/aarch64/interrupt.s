@@ -65,8 +65,8 @@ exception_saved:
     add x2, x2, #1
     str x2, [x1, #{ipis}]
     b 3f
-1:  cmp w0, #1020
-    b.hs 4f
+1:  cmp w0, #27                 // the virtual timer
+    b.ne 2f
     msr cntv_ctl_el0, xzr
     isb
     ldr x2, [x1, #{timers}]
@@ -76,6 +76,12 @@ exception_saved:
 4:  ldp x2, x3, [sp, #16]
     ldp x0, x1, [sp], #32
     eret
+2:  cmp w0, #1020
+    b.hs 4b
+    ldr x2, [x1, #{devices}]
+    add x2, x2, #1
+    str x2, [x1, #{devices}]
+    b 3b
 .endm
 
 .macro acknowledge_v3

@@ -4,6 +4,7 @@ pub(super) mod exception;
 pub(crate) mod instruction;
 pub(super) mod pages;
 pub(crate) mod start;
+pub(crate) mod virtio;
 
 use core::arch::global_asm;
 
@@ -28,6 +29,7 @@ global_asm!(
     unexpected = const exception::UNEXPECTED,
     timers = const core::mem::offset_of!(Vcpu, timers),
     ipis = const core::mem::offset_of!(Vcpu, ipis),
+    devices = const core::mem::offset_of!(Vcpu, devices),
     cpu_interface = sym start::CPU_INTERFACE,
     on_file_call = sym instruction::on_file_call,
     write = const instruction::WRITE,

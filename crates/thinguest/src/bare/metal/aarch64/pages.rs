@@ -33,7 +33,7 @@ fn image() -> (u64, u64) {
 }
 
 /// The physical address of what the image holds at `address`.
-pub(super) fn physical(address: u64) -> u64 {
+pub(in crate::metal) fn physical(address: u64) -> u64 {
     address - &raw const image_begin as u64 + image().0
 }
 

@@ -60,7 +60,7 @@ exceptions:
 .endr
 
 # --- Counted interrupts: no Rust, so that what is measured is short and the same
-# everywhere. %gs:{timers} and %gs:{ipis} are counters of the vCPU.
+# everywhere. %gs:{timers} and the like are counters of the vCPU.
 .section .text.interrupts, "ax"
 .macro counted name, counter, before
 .globl \name\()_xapic, \name\()_x2apic
@@ -89,6 +89,7 @@ exceptions:
 .endm
 counted on_timer, {timers}, nop
 counted on_ipi, {ipis}, nop
+counted on_device, {devices}, nop
 counted on_shootdown, {ipis}, "invlpg {shot}(%rip)"
 
 .globl on_spurious

@@ -5,6 +5,7 @@ pub(crate) mod instruction;
 pub(crate) mod kvm_clock;
 pub(super) mod pages;
 pub(crate) mod start;
+pub(crate) mod virtio;
 
 use core::arch::global_asm;
 
@@ -25,6 +26,7 @@ global_asm!(
     on_exception = sym exception::on_exception,
     timers = const core::mem::offset_of!(Vcpu, timers),
     ipis = const core::mem::offset_of!(Vcpu, ipis),
+    devices = const core::mem::offset_of!(Vcpu, devices),
     shot = sym pages::SHOT,
     kernel_stack = sym start::KERNEL_STACK,
     on_file_call = sym instruction::on_file_call,

@@ -33,6 +33,11 @@ pub(crate) fn take_page_0_away() {
     take_away(0);
 }
 
+/// The physical address of what the image holds at `address`.
+pub(in crate::metal) fn physical(address: u64) -> u64 {
+    address
+}
+
 pub(super) fn take_away(address: u64) {
     let index = (address / PAGE_BYTES) as usize;
     // SAFETY: the image lies in the first 16 MiB, which these tables map (thin.ld

@@ -13,6 +13,7 @@ use crate::metal::vcpu::{MAX_VCPUS, VCPUS};
 pub(crate) const TIMER_VECTOR: u8 = 0x40;
 pub(crate) const IPI_VECTOR: u8 = 0x41;
 pub(crate) const SHOOTDOWN_VECTOR: u8 = 0x42;
+pub(super) const DEVICE_VECTOR: u8 = 0x43;
 pub(crate) const SPURIOUS_VECTOR: u8 = 0xff;
 
 const PAGE: usize = PAGE_BYTES as usize;
@@ -143,6 +144,8 @@ unsafe extern "C" {
     fn on_ipi_x2apic();
     fn on_shootdown_xapic();
     fn on_shootdown_x2apic();
+    fn on_device_xapic();
+    fn on_device_x2apic();
     fn on_spurious();
     fn on_syscall();
     static ap_start: u8;
@@ -173,11 +176,21 @@ fn fill_exceptions() {
 /// Sets the counted interrupts, which end with a write to the local APIC.
 pub(crate) fn set_counted(x2apic: bool) {
     let handlers = if x2apic {
-        [on_timer_x2apic as *const (), on_ipi_x2apic as *const (), on_shootdown_x2apic as *const ()]
+        [
+            on_timer_x2apic as *const (),
+            on_ipi_x2apic as *const (),
+            on_shootdown_x2apic as *const (),
+            on_device_x2apic as *const (),
+        ]
     } else {
-        [on_timer_xapic as *const (), on_ipi_xapic as *const (), on_shootdown_xapic as *const ()]
+        [
+            on_timer_xapic as *const (),
+            on_ipi_xapic as *const (),
+            on_shootdown_xapic as *const (),
+            on_device_xapic as *const (),
+        ]
     };
-    let vectors = [TIMER_VECTOR, IPI_VECTOR, SHOOTDOWN_VECTOR];
+    let vectors = [TIMER_VECTOR, IPI_VECTOR, SHOOTDOWN_VECTOR, DEVICE_VECTOR];
     for (vector, handler) in vectors.into_iter().zip(handlers) {
         set_gate(vector, gate(handler as u64, 2));
     }
