@@ -1,7 +1,7 @@
 //! Which QEMU there is on this machine.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use vmconfig::Arch;
@@ -26,6 +26,18 @@ impl Qemu {
     #[must_use]
     pub fn is_mended(&self) -> bool {
         is_mended(&self.version_text)
+    }
+
+    /// Whether it finds a file of this name by itself, as it does a firmware's.
+    ///
+    /// Source: qemu(1), `-L`; `qemu-system-x86_64 -L help`.
+    #[must_use]
+    pub fn finds(&self, name: &str) -> bool {
+        let folders = Command::new(&self.path).args(["-L", "help"]).output();
+        folders.is_ok_and(|Output { stdout, .. }| {
+            let text = String::from_utf8_lossy(&stdout).into_owned();
+            text.lines().any(|folder| Path::new(folder).join(name).is_file())
+        })
     }
 }
 
