@@ -33,12 +33,16 @@ impl Qemu {
     /// Source: qemu(1), `-L`; `qemu-system-x86_64 -L help`.
     #[must_use]
     pub fn finds(&self, name: &str) -> bool {
-        let folders = Command::new(&self.path).args(["-L", "help"]).output();
-        folders.is_ok_and(|Output { stdout, .. }| {
-            let text = String::from_utf8_lossy(&stdout).into_owned();
-            text.lines().any(|folder| Path::new(folder).join(name).is_file())
+        let said = Command::new(&self.path).args(["-L", "help"]).output();
+        said.is_ok_and(|Output { stdout, .. }| {
+            is_in_one_of(&String::from_utf8_lossy(&stdout), name)
         })
     }
+}
+
+/// Whether one of the folders, one a line, has such a file.
+fn is_in_one_of(folders: &str, name: &str) -> bool {
+    folders.lines().any(|folder| Path::new(folder).join(name).is_file())
 }
 
 /// As [`Qemu::is_mended`], by the first line of `--version`.
@@ -170,6 +174,17 @@ mod tests {
         .unwrap();
         assert_eq!(qemu.capabilities.version.to_string(), "7.2.22");
         assert_eq!(qemu.accelerators, ["qtest", "xen", "tcg", "kvm"]);
+    }
+
+    #[test]
+    fn a_firmware_is_found_in_any_folder_that_it_names() {
+        let data = tempfile::tempdir().unwrap();
+        std::fs::write(data.path().join("here.rom"), "").unwrap();
+        std::fs::create_dir(data.path().join("folder.rom")).unwrap();
+        let folders = format!("/does/not/exist\n{}\n", data.path().display());
+        let found =
+            ["here.rom", "other.rom", "folder.rom"].map(|name| is_in_one_of(&folders, name));
+        assert_eq!(found, [true, false, false]);
     }
 
     #[test]

@@ -59,8 +59,7 @@ impl Ask {
         }
     }
 
-    /// The VM that boots `kernel` with a plan for `items`, by qboot if that is `quick` and
-    /// they need no device, as qboot gives none its place.
+    /// The VM that boots `kernel` with a plan for `items`, by qboot if that is `quick`.
     fn spec(&self, kernel: PathBuf, items: &[Item], quick: bool) -> Result<VmSpec, InvalidVm> {
         let run: Vec<String> = items.iter().map(Item::to_string).collect();
         let mut words = vec!["vmlab-thin=1".to_owned()];
@@ -70,11 +69,10 @@ impl Ask {
         let mut vm = self.vm.clone();
         vm.boot = BootSource::Kernel { kernel, initrd: None };
         vm.kernel_cmdline = words;
-        let devices = self.devices(items);
-        if quick && devices.is_empty() {
+        vm.extra_args.extend(self.devices(items));
+        if quick {
             vm.extra_args.extend(["-bios", QBOOT].map(str::to_owned));
         }
-        vm.extra_args.extend(devices);
         if self.environment == Environment::Tcg {
             vm.extra_args.extend(["-icount".to_owned(), "shift=0,sleep=off".to_owned()]);
             if vm.arch == Arch::Aarch64 {
@@ -85,14 +83,16 @@ impl Ask {
         VmSpec::new(vm)
     }
 
-    /// Whether the VM may begin by qboot: SeaBIOS takes a third of a second under KVM, and
-    /// 4 s under a KVM in software. Where instructions are counted the firmware stays the
-    /// machine's own, and so where the VM has options of its own.
-    fn may_be_quick(&self, qemu: &Qemu) -> bool {
+    /// Whether all boots begin by qboot, as SeaBIOS takes 4 s a boot under a KVM in
+    /// software. Where instructions are counted the firmware stays the machine's own; so
+    /// where the VM has options of its own, and where an operation needs a virtio device,
+    /// as qboot gives none its place.
+    fn is_quick(&self, qemu: &Qemu) -> bool {
         let has_bios = self.vm.arch == Arch::X86_64 && !self.vm.machine.starts_with("microvm");
         self.count() == Count::Cycles
             && has_bios
             && self.vm.extra_args.is_empty()
+            && self.devices(&self.items).is_empty()
             && qemu.finds(QBOOT)
     }
 
@@ -146,7 +146,7 @@ impl Ask {
     /// [`InvalidVm`].
     pub fn command(&self, qemu: &Qemu) -> Result<Vec<String>, InvalidVm> {
         let channels = SerialChannels { qmp_socket: "qmp".into(), serial_socket: "serial".into() };
-        let quick = self.may_be_quick(qemu);
+        let quick = self.is_quick(qemu);
         let spec = self.spec("vmlab-thin".into(), &self.items, quick)?;
         Ok(emit_serial(&spec, &channels, &qemu.capabilities).option_lines())
     }
@@ -219,7 +219,7 @@ pub fn calibrate(
     let kernel = folder.path().join("vmlab-thin");
     std::fs::write(&kernel, thin::program(ask.vm.arch)?)
         .map_err(|source| CalibrateError::Write { path: kernel.clone(), source })?;
-    let quick = ask.may_be_quick(qemu);
+    let quick = ask.is_quick(qemu);
     let mut list = List::new(&ask.items);
     for boot in 1..=ask.boots {
         observe(Progress::Boot(boot, ask.boots));

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use thinguest::{QUEUE_SIZE, Queue, VirtioDevice};
 
 use crate::aarch64::interrupts;
-use crate::metal::device_memory::places;
+use crate::metal::handshake::{self, Transport};
 use crate::metal::memory::Register;
 
 // The registers.
@@ -27,14 +27,6 @@ const STATUS: u64 = 0x70;
 const QUEUE_PLACES: [u64; 3] = [0x80, 0x90, 0xa0];
 
 const VIRT: u32 = 0x7472_6976;
-const ACKNOWLEDGED: u32 = 1;
-const DRIVER: u32 = 2;
-const DRIVER_FINE: u32 = 4;
-const FEATURES_FINE: u32 = 8;
-/// The bit of VIRTIO_F_VERSION_1 in the second word of features.
-const VERSION_1: u32 = 1;
-/// Looks for the reset's end.
-const RESET_LOOKS: u32 = 1 << 20;
 
 /// What the device tree names: the address, and the interrupt in the lower 16 bits.
 static NAMED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
@@ -77,45 +69,14 @@ impl Device {
         }
     }
 
-    /// Resets it, so that it reads and writes no memory.
+    /// As [`handshake::reset`].
     pub(crate) fn reset(&self) -> bool {
-        self.write(STATUS, 0);
-        (0..RESET_LOOKS).any(|_| self.read(STATUS) == 0)
+        handshake::reset(self)
     }
 
-    /// Begins with `queues`, at most two, of which the first interrupts if that is
-    /// wanted; false if the device does not do what it must.
+    /// As [`handshake::begin`].
     pub(crate) fn begin(&self, queues: &[&'static Queue], interrupts: bool) -> bool {
-        if !self.reset() {
-            return false;
-        }
-        if interrupts {
-            interrupts::begin_device(self.interrupt);
-        }
-        let status = ACKNOWLEDGED | DRIVER;
-        self.write(STATUS, status);
-        for (word, features) in [(0, 0), (1, VERSION_1)] {
-            self.write(DRIVER_SELECT, word);
-            self.write(DRIVER_FEATURE, features);
-        }
-        self.write(STATUS, status | FEATURES_FINE);
-        if self.read(STATUS) & FEATURES_FINE == 0 {
-            return false;
-        }
-        for (index, queue) in (0..2).zip(queues) {
-            self.write(QUEUE_SELECT, index);
-            if self.read(QUEUE_MOST) < u32::from(QUEUE_SIZE) {
-                return false;
-            }
-            self.write(QUEUE_LENGTH, u32::from(QUEUE_SIZE));
-            for (at, address) in QUEUE_PLACES.into_iter().zip(places(queue)) {
-                self.write(at, address as u32);
-                self.write(at + 4, (address >> 32) as u32);
-            }
-            self.write(QUEUE_READY, 1);
-        }
-        self.write(STATUS, status | FEATURES_FINE | DRIVER_FINE);
-        true
+        handshake::begin(self, queues, interrupts)
     }
 
     /// Tells it that there is something in a queue.
@@ -126,5 +87,41 @@ impl Device {
     /// Answers its interrupt: what it said it was for.
     pub(crate) fn acknowledge(&self) {
         self.write(INTERRUPT_ANSWER, self.read(INTERRUPT_STATUS));
+    }
+}
+
+impl Transport for Device {
+    fn status(&self) -> u8 {
+        self.read(STATUS) as u8
+    }
+
+    fn set_status(&self, status: u8) {
+        self.write(STATUS, u32::from(status));
+    }
+
+    fn accept(&self, word: u32, features: u32) {
+        self.write(DRIVER_SELECT, word);
+        self.write(DRIVER_FEATURE, features);
+    }
+
+    fn prepare(&self, interrupts: bool) {
+        if interrupts {
+            interrupts::begin_device(self.interrupt);
+        }
+    }
+
+    /// All of a device's queues have one interrupt: which of them uses it stands in them.
+    fn place(&self, index: u16, places: [u64; 3], _: bool) -> bool {
+        self.write(QUEUE_SELECT, u32::from(index));
+        if self.read(QUEUE_MOST) < u32::from(QUEUE_SIZE) {
+            return false;
+        }
+        self.write(QUEUE_LENGTH, u32::from(QUEUE_SIZE));
+        for (at, address) in QUEUE_PLACES.into_iter().zip(places) {
+            self.write(at, address as u32);
+            self.write(at + 4, (address >> 32) as u32);
+        }
+        self.write(QUEUE_READY, 1);
+        true
     }
 }

@@ -9,7 +9,7 @@ use thinguest::{QUEUE_SIZE, Queue, VirtioDevice};
 
 use super::pages;
 use super::start::DEVICE_VECTOR;
-use crate::metal::device_memory::places;
+use crate::metal::handshake::{self, Transport};
 use crate::metal::vcpu::VCPUS;
 
 const SLOTS: u32 = 32;
@@ -39,7 +39,6 @@ const NOTIFY: u32 = 2;
 // The common structure.
 const DRIVER_SELECT: u64 = 8;
 const DRIVER_FEATURE: u64 = 12;
-const CONFIG_VECTOR: u64 = 16;
 const STATUS: u64 = 20;
 const QUEUE_SELECT: u64 = 22;
 const QUEUE_LENGTH: u64 = 24;
@@ -50,15 +49,7 @@ const QUEUE_PLACES: u64 = 32;
 /// Its last byte that is used.
 const COMMON_BYTES: u64 = 56;
 
-const ACKNOWLEDGED: u8 = 1;
-const DRIVER: u8 = 2;
-const FEATURES_FINE: u8 = 8;
-const DRIVER_FINE: u8 = 4;
-/// The bit of VIRTIO_F_VERSION_1 in the second word of features.
-const VERSION_1: u32 = 1;
 const NO_VECTOR: u16 = 0xffff;
-/// Looks for the reset's end.
-const RESET_LOOKS: u32 = 1 << 20;
 
 fn select(slot: u32, offset: u32) {
     let value = 1 << 31 | (slot % SLOTS) << 11 | offset & 0xfc;
@@ -169,54 +160,14 @@ impl Device {
         unsafe { ((self.common + offset) as *const T).read_volatile() }
     }
 
-    /// Resets it, so that it reads and writes no memory.
+    /// As [`handshake::reset`].
     pub(crate) fn reset(&self) -> bool {
-        self.write(STATUS, 0_u8);
-        (0..RESET_LOOKS).any(|_| self.read::<u8>(STATUS) == 0)
+        handshake::reset(self)
     }
 
-    /// Begins with `queues`, at most two, of which the first interrupts if that is
-    /// wanted; false if the device does not do what it must.
+    /// As [`handshake::begin`].
     pub(crate) fn begin(&self, queues: &[&'static Queue], interrupts: bool) -> bool {
-        let old = config(self.slot, COMMAND) & 0xffff;
-        set_config(self.slot, COMMAND, old | MEMORY_AND_MASTER);
-        self.set_vector();
-        if !self.reset() {
-            return false;
-        }
-        let status = ACKNOWLEDGED | DRIVER;
-        self.write(STATUS, status);
-        for (word, features) in [(0_u32, 0_u32), (1, VERSION_1)] {
-            self.write(DRIVER_SELECT, word);
-            self.write(DRIVER_FEATURE, features);
-        }
-        self.write(STATUS, status | FEATURES_FINE);
-        if self.read::<u8>(STATUS) & FEATURES_FINE == 0 {
-            return false;
-        }
-        self.write(CONFIG_VECTOR, NO_VECTOR);
-        for (index, queue) in (0_u16..2).zip(queues) {
-            self.write(QUEUE_SELECT, index);
-            // Each queue is told of by its own word, in order.
-            if self.read::<u16>(QUEUE_LENGTH) < QUEUE_SIZE
-                || self.read::<u16>(QUEUE_NOTIFY) != index
-            {
-                return false;
-            }
-            self.write(QUEUE_LENGTH, QUEUE_SIZE);
-            let vector = if interrupts && index == 0 { 0 } else { NO_VECTOR };
-            self.write(QUEUE_VECTOR, vector);
-            if self.read::<u16>(QUEUE_VECTOR) != vector {
-                return false;
-            }
-            for (at, address) in (QUEUE_PLACES..).step_by(8).zip(places(queue)) {
-                self.write(at, address as u32);
-                self.write(at + 4, (address >> 32) as u32);
-            }
-            self.write(QUEUE_ENABLE, 1_u16);
-        }
-        self.write(STATUS, status | FEATURES_FINE | DRIVER_FINE);
-        true
+        handshake::begin(self, queues, interrupts)
     }
 
     /// Its first message is the first vCPU's interrupt for devices.
@@ -240,4 +191,46 @@ impl Device {
 
     /// A message needs no answer.
     pub(crate) fn acknowledge(&self) {}
+}
+
+impl Transport for Device {
+    fn status(&self) -> u8 {
+        self.read(STATUS)
+    }
+
+    fn set_status(&self, status: u8) {
+        self.write(STATUS, status);
+    }
+
+    fn accept(&self, word: u32, features: u32) {
+        self.write(DRIVER_SELECT, word);
+        self.write(DRIVER_FEATURE, features);
+    }
+
+    /// MSI-X is on in any case: a reset takes the vectors away from all queues.
+    fn prepare(&self, _: bool) {
+        let old = config(self.slot, COMMAND) & 0xffff;
+        set_config(self.slot, COMMAND, old | MEMORY_AND_MASTER);
+        self.set_vector();
+    }
+
+    fn place(&self, index: u16, places: [u64; 3], interrupts: bool) -> bool {
+        self.write(QUEUE_SELECT, index);
+        // Each queue is told of by its own word, in order.
+        if self.read::<u16>(QUEUE_LENGTH) < QUEUE_SIZE || self.read::<u16>(QUEUE_NOTIFY) != index {
+            return false;
+        }
+        self.write(QUEUE_LENGTH, QUEUE_SIZE);
+        let vector = if interrupts { 0 } else { NO_VECTOR };
+        self.write(QUEUE_VECTOR, vector);
+        if self.read::<u16>(QUEUE_VECTOR) != vector {
+            return false;
+        }
+        for (at, address) in (QUEUE_PLACES..).step_by(8).zip(places) {
+            self.write(at, address as u32);
+            self.write(at + 4, (address >> 32) as u32);
+        }
+        self.write(QUEUE_ENABLE, 1_u16);
+        true
+    }
 }
