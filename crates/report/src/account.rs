@@ -94,6 +94,19 @@ pub struct VariantAccount {
     pub unexplained: ShownEstimate,
     /// Events that were more or fewer, and have no price.
     pub unpriced: Vec<Unpriced>,
+    /// Where exits were counted by reason, which takes time at each, if not in both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasons_only: Option<ReasonsIn>,
+}
+
+/// Where KVM's exits were counted by reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReasonsIn {
+    /// When the prices were taken.
+    Prices,
+    /// In the study's trials.
+    Trials,
 }
 
 /// What one kind of event explains of a difference.

@@ -4,8 +4,8 @@ use record::Unit;
 
 use crate::quantity::{event_count, percent};
 use crate::{
-    AccountPart, Accounting, CountOf, HostFact, NoPrice, Report, ShownEstimate, Unfit, Unpriced,
-    VariantAccount,
+    AccountPart, Accounting, CountOf, HostFact, NoPrice, ReasonsIn, Report, ShownEstimate, Unfit,
+    Unpriced, VariantAccount,
 };
 
 /// Seconds, or where the clock counts them instructions.
@@ -132,7 +132,22 @@ impl VariantAccount {
                        benchmark, spend at the same time counts each, so that what is unexplained \
                        may be less than nothing. A wake-up counts as an IPI's as long as there \
                        are IPIs.";
-        unpriced.chain([at_once.to_owned()]).collect()
+        let otherwise = self.reasons_only.map(|place| {
+            match place {
+                ReasonsIn::Trials => {
+                    "Exits were counted by reason in the trials, which takes time at each, and not \
+                     when the prices were taken: what that takes is unexplained. `vmlab calibrate \
+                     --all --as-in-trials` takes prices with it."
+                }
+                ReasonsIn::Prices => {
+                    "Exits were counted by reason when the prices were taken, which takes time at \
+                     each, and not in the trials: prices are too high. `vmlab calibrate --all` \
+                     takes them without."
+                }
+            }
+            .to_owned()
+        });
+        unpriced.chain(otherwise).chain([at_once.to_owned()]).collect()
     }
 }
 
@@ -142,7 +157,7 @@ pub(crate) fn why_none(report: &Report) -> Option<String> {
         Accounting::Used { .. } => None,
         Accounting::Missing => {
             let text = "No account in seconds: there is no price list of this host. `vmlab \
-                        calibrate --all --out prices.json` makes one there, `vmlab report DIR \
+                        calibrate --all --as-in-trials --out prices.json` makes one there, `vmlab report DIR \
                         --prices prices.json` uses it.";
             Some(text.to_owned())
         }

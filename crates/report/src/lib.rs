@@ -30,7 +30,8 @@ pub mod trend;
 mod verdict;
 
 pub use account::{
-    AccountPart, Accounting, HostFact, NoPrice, PricedEvent, Unfit, Unpriced, VariantAccount,
+    AccountPart, Accounting, HostFact, NoPrice, PricedEvent, ReasonsIn, Unfit, Unpriced,
+    VariantAccount,
 };
 pub use across::{
     ACROSS_VERSION, AcrossGroup, AcrossReport, AcrossVariant, NodeRatio, NodeRow, across_text,

@@ -218,7 +218,10 @@ fn a_difference_is_told_as_an_account() {
     report.accounting = Some(report::Accounting::Missing);
     report.environment = Environment::Kvm;
     let told = text_of(&report).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(told.contains("`vmlab calibrate --all --out prices.json` makes one"), "{told}");
+    assert!(
+        told.contains("`vmlab calibrate --all --as-in-trials --out prices.json` makes one"),
+        "{told}"
+    );
     let why = vec![report::Unfit::SoftwareKvm];
     report.accounting = Some(report::Accounting::Unfit { why });
     assert!(html(&report).contains("No account in seconds: the prices were taken under a KVM"));

@@ -118,6 +118,10 @@ pub(crate) struct CalibrateArgs {
     /// Samples of each operation, 1 to 65536 [default: each its own].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_N)))]
     n: Option<u32>,
+    /// Count KVM's exits by reason meanwhile, as a study's trials do, which takes time at
+    /// each: prices for a report's account of those trials.
+    #[arg(long)]
+    as_in_trials: bool,
     /// Fresh boots; where instructions are counted one is enough [default: 3].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     boots: Option<u32>,
@@ -367,6 +371,7 @@ fn ask(args: &CalibrateArgs, patch: &VmPatch, accel: Accel, host: &Host) -> anyh
         }),
         boots: args.boots.unwrap_or(if repeats { 1 } else { BOOTS }),
         environment,
+        as_in_trials: args.as_in_trials,
         kernel: host.kernel.clone(),
         cpu_model: host.cpu_model.clone(),
     })
@@ -542,6 +547,9 @@ impl CalibrateArgs {
         }
         if self.all {
             words.push("--all".to_owned());
+        }
+        if self.as_in_trials {
+            words.push("--as-in-trials".to_owned());
         }
         Ok(words)
     }

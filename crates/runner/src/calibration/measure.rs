@@ -7,6 +7,7 @@ use std::time::Duration;
 use guest::qemu::Qemu;
 use guest::thin::{self, NoProgram, ThinFailure, ThinLaunch, ThinMessage, ThinVm};
 use guest::{Cancel, Cancelled, GuestFailure};
+use host::counters::tracing::{Tracing, TracingError};
 use host::owner::{self, Owner, OwnerError, RuntimeDirError};
 use record::Environment;
 use thinguest::{Apic, Done, Hello, Item, Operation, Skip, VirtioDevice};
@@ -43,6 +44,8 @@ pub struct Ask {
     pub boots: u32,
     /// In what environment the VM is.
     pub environment: Environment,
+    /// Have exits counted by reason meanwhile, as in a study's trials.
+    pub as_in_trials: bool,
     /// The host's kernel and processor.
     pub kernel: Option<String>,
     /// See [`Self::kernel`].
@@ -140,6 +143,11 @@ impl Ask {
         self.environment != Environment::Tcg
     }
 
+    /// Whether exits are counted by reason meanwhile; an emulator has none.
+    fn counts_reasons(&self) -> bool {
+        self.as_in_trials && self.environment != Environment::Tcg
+    }
+
     /// QEMU's command line of the first boot, one option a line.
     ///
     /// # Errors
@@ -198,6 +206,9 @@ pub enum CalibrateError {
         #[source]
         source: std::io::Error,
     },
+    /// Exits can't be counted by reason.
+    #[error("Cannot count exits as a study's trials do")]
+    Tracing(#[from] TracingError),
     /// Ctrl-C.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
@@ -220,6 +231,7 @@ pub fn calibrate(
     std::fs::write(&kernel, thin::program(ask.vm.arch)?)
         .map_err(|source| CalibrateError::Write { path: kernel.clone(), source })?;
     let quick = ask.is_quick(qemu);
+    let tracing = ask.counts_reasons().then(|| Tracing::new(&owner)).transpose()?;
     let mut list = List::new(&ask.items);
     for boot in 1..=ask.boots {
         observe(Progress::Boot(boot, ask.boots));
@@ -228,6 +240,8 @@ pub fn calibrate(
             let launch = launch(ask, qemu, &owner, folder.path(), &kernel, (&left, quick))?;
             let failure = match ThinVm::start(&launch, cancel) {
                 Ok(mut vm) => {
+                    let count = |tracing: &Tracing| tracing.count(vm.vcpu_tids());
+                    let _counted = tracing.as_ref().map(count).transpose()?;
                     let ended = one_vm(ask, &mut vm, &mut left, &mut list, cancel, observe);
                     if ended.is_ok() {
                         vm.shutdown();
@@ -440,6 +454,7 @@ impl List {
             vcpus: ask.vm.vcpus(),
             apic: apic.name().to_owned(),
             tsc_khz: if count == Count::Cycles { tsc_khz } else { 0 },
+            exits_by_reason: ask.counts_reasons(),
             notes: notes.into_iter().chain(ended).collect(),
             prices: self.prices.into_iter().map(|(_, price)| price).collect(),
         }

@@ -81,6 +81,10 @@ pub struct Calibration {
     /// The rate of the TSC, or of arm64's counter, kHz, as the guest knows it; 0 if it does
     /// not.
     pub tsc_khz: u64,
+    /// Whether KVM's exits were counted by reason meanwhile, as in a study's trials, which
+    /// takes time at each. Earlier lists were taken without.
+    #[serde(default)]
+    pub exits_by_reason: bool,
     /// What whoever reads the numbers must know.
     pub notes: Vec<String>,
     /// One for each operation, in the order in which they were measured.

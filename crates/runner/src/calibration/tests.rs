@@ -41,6 +41,7 @@ pub(crate) fn list(prices: Vec<Price>) -> Calibration {
         vcpus: 1,
         apic: "x2apic".to_owned(),
         tsc_khz: 2_000_000,
+        exits_by_reason: true,
         notes: Vec::new(),
         prices,
     }
@@ -149,6 +150,7 @@ pub(crate) fn priced_events() -> Calibration {
     let processor = Some("A processor".to_owned());
     Calibration {
         tsc_khz: 1_000_000,
+        exits_by_reason: true,
         kernel: Some("6.1.0".to_owned()),
         cpu_model: processor,
         ..list(prices)

@@ -8,7 +8,7 @@ use guest::thin::{ThinFailure, ThinLaunch, ThinMessage, ThinVm};
 use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand};
 use host::counters;
 use record::{CounterSet, Failure, FailureKind};
-use thinguest::{Done, FORMAT_VERSION, Hello, Item, Skip};
+use thinguest::{Done, FORMAT_VERSION, Hello, Item, Operation, Skip};
 use vmconfig::qemu::{SerialChannels, emit_serial};
 use vmconfig::{VmSettings, VmSpec};
 
@@ -159,7 +159,10 @@ impl ThinPlace {
                     self.vm.go();
                 }
                 ThinMessage::Done(done) => {
-                    self.ipis += done.ipis;
+                    // One to itself is no IPI between vCPUs.
+                    if done.operation != Operation::SelfIpi {
+                        self.ipis += done.ipis;
+                    }
                     found.push(done);
                 }
                 ThinMessage::Skipped(operation, why) => {
@@ -190,6 +193,8 @@ impl ThinPlace {
     pub(super) fn counters(&self) -> CounterSet {
         let mut all = counters::kvm::counters(&self.kvm);
         all.set("guest.ipi_reschedule", self.ipis as f64);
+        // It has one kind.
+        all.set("guest.ipi_call_function", 0.0);
         all
     }
 

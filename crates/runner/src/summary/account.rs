@@ -2,7 +2,7 @@
 
 use record::journal::{RunResult, TrialResult};
 use record::{CounterSet, MetricKind};
-use report::{AccountPart, Accounting, CountOf, PricedEvent, Unpriced, VariantAccount};
+use report::{AccountPart, Accounting, CountOf, PricedEvent, ReasonsIn, Unpriced, VariantAccount};
 use stats::{Amount, Priced};
 use topology::Host;
 
@@ -11,6 +11,7 @@ use crate::calibration::{self, Calibration};
 use crate::plan::Plan;
 use crate::results::{self, ALPHA, JournalTrial, MetricGroup};
 use crate::study::RunsOn;
+use crate::thin;
 
 /// A metric is the time of a run if its samples are this part of it, or more.
 const LEAST_OF_RUN: f64 = 0.5;
@@ -40,10 +41,22 @@ pub(super) fn accounting(
     // charged is nobody's time.
     let of_one_vm =
         |group: &&MetricGroup<'_>| group.is_primary() && group.workload.of_several_vms.is_empty();
-    for group in groups.iter().filter(of_one_vm) {
-        for differences in differences(plan, group, trials) {
+    for primary in groups.iter().filter(of_one_vm) {
+        // Where it is neither a run's time nor a rate, as a thin guest's operation's, the
+        // first of the workload's metrics that is.
+        let beside = groups.iter().filter(|group| {
+            !group.is_primary()
+                && group.load.name == primary.load.name
+                && group.workload.label == primary.workload.label
+        });
+        let found = std::iter::once(primary)
+            .chain(beside)
+            .map(|group| (group, differences(plan, group, trials)))
+            .find(|(_, differences)| !differences.is_empty());
+        let Some((group, all)) = found else { continue };
+        for differences in &all {
             payable |= differences.has_exits();
-            accounts.extend(prices.and_then(|prices| account(prices, group, &differences)));
+            accounts.extend(prices.and_then(|prices| account(prices, group, differences)));
         }
     }
     match prices {
@@ -65,6 +78,12 @@ impl Differences<'_> {
     fn has_exits(&self) -> bool {
         self.pairs.iter().flatten().any(|(_, counters)| counters.get("kvm.exits").is_some())
     }
+
+    /// Whether exits were counted by reason in all boots.
+    fn has_reasons(&self) -> bool {
+        let all = self.pairs.iter().flatten();
+        all.map(|(_, counters)| counters).all(|one| one.counted("kvm.exits.hlt").is_some())
+    }
 }
 
 fn differences<'a>(
@@ -82,9 +101,10 @@ fn differences<'a>(
     compared
         .filter_map(|variant| {
             let pairs = why::counted_pairs(group, trials, &baseline.name, &variant.name);
+            let is_thin = [baseline, variant].iter().all(|one| thin::is_thin(&one.spec));
             let of = |of: CountOf| -> Option<Vec<_>> {
                 let each = |(a, b): &(&TrialResult, &TrialResult)| {
-                    Some([of_boot(group, a, of)?, of_boot(group, b, of)?])
+                    Some([of_boot(group, a, of, is_thin)?, of_boot(group, b, of, is_thin)?])
                 };
                 pairs.iter().map(each).collect()
             };
@@ -98,7 +118,12 @@ fn differences<'a>(
 
 /// The time and the counters of a run of a boot, or of an operation in it; none
 /// where the metric is neither.
-fn of_boot(group: &MetricGroup<'_>, boot: &TrialResult, of: CountOf) -> Option<(f64, CounterSet)> {
+fn of_boot(
+    group: &MetricGroup<'_>,
+    boot: &TrialResult,
+    of: CountOf,
+    is_thin: bool,
+) -> Option<(f64, CounterSet)> {
     let metric = group.metric;
     let (seconds, share) = match of {
         CountOf::Operation => {
@@ -110,7 +135,7 @@ fn of_boot(group: &MetricGroup<'_>, boot: &TrialResult, of: CountOf) -> Option<(
         CountOf::Run | CountOf::End => {
             let is_time = metric.kind == MetricKind::Time && metric.unit.0 == "s";
             let times: Option<Vec<f64>> =
-                boot.runs.iter().map(|run| time_of_run(&metric.name, run)).collect();
+                boot.runs.iter().map(|run| time_of_run(&metric.name, run, is_thin)).collect();
             let times = times.filter(|times| is_time && !times.is_empty())?;
             (times.iter().sum::<f64>() / times.len() as f64, times.len() as f64)
         }
@@ -125,9 +150,13 @@ fn of_boot(group: &MetricGroup<'_>, boot: &TrialResult, of: CountOf) -> Option<(
 }
 
 /// The time that a run says it took, if that is what its samples are.
-fn time_of_run(metric: &str, run: &RunResult) -> Option<f64> {
+fn time_of_run(metric: &str, run: &RunResult, is_thin: bool) -> Option<f64> {
     let samples = run.samples.iter().filter(|sample| sample.metric == metric);
     let seconds: f64 = samples.map(|sample| sample.value).sum();
+    if is_thin {
+        // Its counters are those of its samples, whatever the talk around them takes.
+        return (metric == thin::ELAPSED && seconds > 0.0).then_some(seconds);
+    }
     (LEAST_OF_RUN..=MOST_OF_RUN).contains(&(seconds / run.wall_s)).then_some(seconds)
 }
 
@@ -187,6 +216,11 @@ fn account(
         parts,
         unexplained: estimate(found.unexplained),
         unpriced,
+        reasons_only: match (prices.exits_by_reason, differences.has_reasons()) {
+            (true, false) => Some(ReasonsIn::Prices),
+            (false, true) => Some(ReasonsIn::Trials),
+            (true, true) | (false, false) => None,
+        },
     })
 }
 
@@ -336,6 +370,30 @@ mod tests {
         assert_eq!(account.unpriced[0].event, Port);
         assert_eq!(account.unpriced[0].why, NoPrice::NotMeasured);
         assert!(account.unexplained.centre > 0.05, "{account:?}");
+    }
+
+    #[test]
+    fn what_was_counted_otherwise_is_told() {
+        let found = |in_prices: bool| {
+            let change = |_: &mut Plan, _: &mut Host, prices: &mut Calibration| {
+                prices.exits_by_reason = in_prices;
+            };
+            used(account_of(&[], &[(Port, 10_000.0)], 0.0, change)).reasons_only
+        };
+        // The trials made up here have no reasons.
+        assert_eq!(found(true), Some(ReasonsIn::Prices));
+        assert_eq!(found(false), None);
+    }
+
+    #[test]
+    fn a_thin_guest_s_time_is_that_of_its_samples() {
+        let mut run = trial("a", 0, &[2.0], CounterSet::default()).runs.remove(0);
+        run.samples.push(Sample { metric: thin::ELAPSED.to_owned(), value: 0.25 });
+        assert_eq!(time_of_run(thin::ELAPSED, &run, true), Some(0.25));
+        assert_eq!(time_of_run("time", &run, true), None);
+        // Another guest's events are those of the whole run.
+        assert_eq!(time_of_run(thin::ELAPSED, &run, false), None);
+        assert_eq!(time_of_run("time", &run, false), Some(2.0));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use suite::{Tier, needs, skip};
 
-use crate::lab::{Said, vmlab};
+use crate::lab::{Said, said, vmlab};
 use crate::running::Running;
 
 fn calibrate(args: &[&str]) -> Said {
@@ -183,6 +183,40 @@ fn exact_counts_are_the_same_in_two_runs() {
     let cpuid = prices.iter().find(|price| price["operation"] == "cpuid").unwrap();
     assert!(cpuid["boots"][0]["kvm"]["kvm.exits"].as_f64().unwrap() >= 1000.0, "{cpuid}");
     assert_eq!(run(), first);
+}
+
+/// Operations whose prices `studies/account.toml` needs.
+const OF_THE_ACCOUNT: &str = "cpuid,hypercall,msr-read,msr-write,self-ipi,mmio-kernel,pio-qemu,\
+                              mmio-qemu,timer-halt,ipi-halt";
+
+#[test]
+fn prices_times_counts_are_the_difference() {
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
+    if !is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let prices = folder.path().join("prices.json").display().to_string();
+    let how = ["--exact", "--as-in-trials", "--vcpus", "2", "--boots", "3"];
+    calibrate(&[&how[..], &["--only", OF_THE_ACCOUNT, "--out", &prices]].concat()).has_code(0);
+    let study = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/account.toml");
+    let results = folder.path().join("results");
+    let mut run =
+        vmlab(["run", "--on", "replica", "--deterministic", "--prices", &prices, "--out"]);
+    said(run.arg(&results).arg(&study)).has_code(0);
+
+    let report = fs::read_to_string(results.join("report.json")).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let accounts = report["accounting"]["accounts"].as_array().unwrap();
+    assert_eq!(accounts.len(), 11);
+    let explained = accounts.iter().filter(|account| {
+        let end = |end: &str| account["unexplained"]["interval"][end].as_f64().unwrap();
+        // Both were counted in one way.
+        assert!(account.get("reasons_only").is_none(), "{account}");
+        end("lo") <= 0.0 && 0.0 <= end("hi")
+    });
+    let names: Vec<_> = explained.map(|account| &account["variant"]).collect();
+    assert!(names.len() >= 9, "{names:?} alone of {accounts:#?}");
 }
 
 #[test]

@@ -29,6 +29,7 @@ pub(crate) static THIN: CatalogueEntry = CatalogueEntry {
         count("op-cycles", "The median in cycles of the TSC"),
         count("ipis-per-op", "Interrupts that the guest sent to vCPUs"),
         count("halts-per-op", "HLTs that it executed"),
+        time("elapsed", "Time of all samples"),
     ],
     repeats: "One run takes `n` samples and brings one value of every metric.",
     example: &[("operation", DefaultValue::Text("ipi-halt")), ("n", DefaultValue::Int(200))],
