@@ -8,6 +8,7 @@
 pub mod affinity;
 pub mod audit;
 pub mod counters;
+pub mod dpdk;
 pub mod ground;
 pub mod kernel_disk;
 pub mod load;

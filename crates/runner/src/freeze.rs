@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use guest::libvirt::LibvirtFacts;
+use host::dpdk;
 use host::load::StressLoad;
 use record::Environment;
 use topology::{Host, PcpuSet};
@@ -20,7 +21,7 @@ use vmconfig::{
 };
 use workload::{CatalogueEntry, FULL_IMAGE, GuestFacts};
 
-use crate::host_settings;
+use crate::host_settings::{self, HostSettings};
 use crate::kubevirt_facts::KubevirtFacts;
 use crate::plan::{
     ImageFacts, PLAN_FORMAT_VERSION, Plan, PlanPeer, PlanVariant, PlanWorkload, QemuFacts,
@@ -28,7 +29,7 @@ use crate::plan::{
 use crate::shown;
 use crate::study::{
     LONGEST_LIMIT_S, Load, LoadPlacement, MeasuredPlacement, NetworkKind, NetworkPatch, RunsOn,
-    Stress, Study, StudyNetwork, StudyProblem, StudyVariant, StudyWorkload,
+    Stress, Study, StudyNetwork, StudyProblem, StudyVariant, StudyWorkload, SwitchProgram,
 };
 use crate::thin::{self, Task};
 
@@ -256,6 +257,7 @@ impl Freezer<'_> {
             RunsOn::Vm => summary(&changes, variant),
             RunsOn::Host => on_host::summary(&spec, &host_settings),
         };
+        let network = self.network(written, &variant.network, &spec, &host_settings);
         Some(PlanVariant {
             name: variant.name.clone(),
             about: variant.about.clone(),
@@ -269,7 +271,7 @@ impl Freezer<'_> {
             on: variant.on,
             environment: self.machine.environment(variant.on, spec.accel),
             image: variant.vm.image().to_string(),
-            network: self.network(written, &variant.network, &spec),
+            network,
             disk: self.disk(written, variant, &spec),
             spec,
             further,
@@ -450,11 +452,16 @@ impl Freezer<'_> {
         written: &str,
         changes: &NetworkPatch,
         spec: &VmSpec,
+        settings: &HostSettings,
     ) -> Option<StudyNetwork> {
         if !has_peer(self.study) {
             return None;
         }
         let network = self.study.network.overlay(changes).resolve().ok()?;
+        // How many there will be is for the setting to say.
+        let reserves = [settings, &self.study.host_settings]
+            .iter()
+            .any(|settings| settings.contains_key("hugepages_2m"));
         let version = self.machine.capabilities.version;
         let obstacle = match network.kind {
             NetworkKind::User if (version.major, version.minor) < STREAM_SINCE => {
@@ -464,7 +471,9 @@ impl Freezer<'_> {
             NetworkKind::Bridge | NetworkKind::Macvtap => {
                 host::network::check(network.vhost).err().map(|error| error.to_string())
             }
-            NetworkKind::VhostUser => self.not_for_a_switch(&network, spec),
+            NetworkKind::VhostUser => self
+                .not_for_a_switch(&network, spec)
+                .or_else(|| no_switch(network.switch, reserves)),
         };
         if let Some(obstacle) = obstacle {
             let line = self.study.line_of_variant(written);
@@ -512,6 +521,16 @@ impl Freezer<'_> {
             }
         }
     }
+}
+
+/// What this host lacks for a switch; `reserves` says that the study makes huge pages.
+fn no_switch(program: SwitchProgram, reserves: bool) -> Option<String> {
+    let (word, checked) = match program {
+        SwitchProgram::Vmlab => return None,
+        SwitchProgram::Testpmd => ("testpmd", dpdk::check_testpmd()),
+        SwitchProgram::OvsDpdk => ("ovs-dpdk", dpdk::check_open_vswitch(reserves)),
+    };
+    checked.err().map(|error| format!("network.switch = \"{word}\" {error}"))
 }
 
 /// "Off the VM" needs pins to stay off, and pCPUs that are left; any load needs

@@ -2,6 +2,7 @@
 
 mod between;
 mod domain;
+mod dpdk_switch;
 mod exec_target;
 mod failure;
 mod follow_memory;
@@ -9,6 +10,7 @@ mod found;
 mod invocation;
 mod others;
 mod placement;
+mod polling;
 mod profile;
 mod role_guest;
 mod scratch_disks;

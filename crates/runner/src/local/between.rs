@@ -1,15 +1,17 @@
 //! What lies between the two VMs of a trial, and how each is plugged in.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use host::network::{Port, Switch};
-use record::{Failure, FailureKind};
+use record::{CounterSet, Failure, FailureKind};
 use vmconfig::VmSpec;
 use vmconfig::qemu::{Interface, Netdev};
 
+use super::dpdk_switch::DpdkSwitch;
 use super::switch::RunningSwitch;
 use super::{LocalLab, load_failure};
-use crate::study::{NetworkKind, StudyNetwork};
+use crate::study::{NetworkKind, StudyNetwork, SwitchProgram};
 
 /// Addresses of the interfaces: of the VM under test, and of the other one.
 pub(super) const MACS: [&str; 2] = ["52:54:00:76:6d:01", "52:54:00:76:6d:02"];
@@ -38,7 +40,14 @@ pub(super) struct Between {
     /// The kernel's: a bridge or macvtap devices.
     pub(super) of_kernel: Option<host::network::LabNetwork>,
     /// The switch in user space that vmlab started.
-    pub(super) switch: Option<RunningSwitch>,
+    switch: Option<StartedSwitch>,
+}
+
+/// A switch in user space that vmlab started.
+#[derive(Debug)]
+enum StartedSwitch {
+    Own(RunningSwitch),
+    Dpdk(DpdkSwitch),
 }
 
 impl Between {
@@ -59,14 +68,26 @@ impl Between {
                 between.of_kernel = Some(of_kernel(lab, Switch::Macvtap, interfaces)?);
             }
             NetworkKind::VhostUser if first.sockets.is_some() => {}
-            NetworkKind::VhostUser => between.switch = Some(RunningSwitch::start(lab, interfaces)?),
+            NetworkKind::VhostUser => {
+                between.switch = Some(match first.switch {
+                    SwitchProgram::Vmlab => {
+                        StartedSwitch::Own(RunningSwitch::start(lab, interfaces)?)
+                    }
+                    SwitchProgram::Testpmd | SwitchProgram::OvsDpdk => {
+                        StartedSwitch::Dpdk(DpdkSwitch::start(lab, interfaces)?)
+                    }
+                });
+            }
         }
         let socket = lab.runtime.path().join("net");
         // Left by a trial whose QEMU was killed.
         drop(std::fs::remove_file(&socket));
         let plug = |(number, (interface, spec)): (usize, &(StudyNetwork, &VmSpec))| {
             let netdev = if first.kind == NetworkKind::VhostUser {
-                let own = between.switch.as_ref().map(|switch| switch.socket(number));
+                let own = between.switch.as_ref().map(|switch| match switch {
+                    StartedSwitch::Own(switch) => switch.socket(number),
+                    StartedSwitch::Dpdk(switch) => switch.socket(number),
+                });
                 let others = || first.sockets.as_ref().map(|sockets| sockets[number].clone());
                 let socket = own.or_else(others).unwrap_or_default();
                 Netdev::VhostUser { socket, server: false, reconnect_s: None }
@@ -91,6 +112,33 @@ impl Between {
         };
         let plugs = ends.iter().enumerate().map(plug).collect();
         Ok((between, plugs))
+    }
+
+    /// What the switch counted so far: vmlab's own alone does.
+    pub(super) fn counters(&self) -> Result<CounterSet, Failure> {
+        match &self.switch {
+            Some(StartedSwitch::Own(switch)) => switch.counters(),
+            Some(StartedSwitch::Dpdk(_)) | None => Ok(CounterSet::default()),
+        }
+    }
+
+    /// Whether the switch still runs.
+    pub(super) fn check_alive(&mut self) -> Result<(), Failure> {
+        match &mut self.switch {
+            // Only one that answers is of use.
+            Some(StartedSwitch::Own(switch)) => switch.counters().map(drop),
+            Some(StartedSwitch::Dpdk(switch)) => switch.check_alive(),
+            None => Ok(()),
+        }
+    }
+
+    /// What is known of the switch, if there is one.
+    pub(super) fn facts(&self) -> Result<BTreeMap<String, String>, Failure> {
+        match &self.switch {
+            Some(StartedSwitch::Own(switch)) => switch.facts(),
+            Some(StartedSwitch::Dpdk(switch)) => switch.facts(),
+            None => Ok(BTreeMap::new()),
+        }
     }
 }
 

@@ -9,7 +9,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use guest::Cancel;
-use host::affinity::thread_affinity;
 use record::{CounterSet, Failure, FailureKind, PEER};
 use topology::PcpuSet;
 use vswitch::counters::{DropReason, PortCounts};
@@ -17,7 +16,7 @@ use vswitch::{Answer, Question, Status, ask};
 
 use super::failure::failure;
 use super::role_guest::last_words;
-use super::{LocalLab, load_failure};
+use super::{LocalLab, load_failure, polling};
 use crate::study::StudyNetwork;
 
 /// This program, also when its file was replaced since it began.
@@ -117,35 +116,15 @@ impl RunningSwitch {
         }
     }
 
-    /// Whether each polling thread may run on its own pCPU and on no other.
     fn check_pins(&self) -> Result<(), Failure> {
         if self.pcpus.is_empty() {
             return Ok(());
         }
-        let wrong = |detail: String| Failure::new(FailureKind::NotAsClaimed, detail);
-        let mut found = PcpuSet::default();
-        let tasks = format!("/proc/{}/task", self.child.id());
-        let tasks = fs::read_dir(&tasks).map_err(|error| wrong(format!("{tasks}: {error}")))?;
-        for task in tasks.flatten() {
-            let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
-            let is_polling = name.trim().strip_prefix("vswitch-").is_some_and(|number| {
+        polling::check(self.child.id(), &self.pcpus, |name| {
+            name.strip_prefix("vswitch-").is_some_and(|number| {
                 !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-            });
-            let tid = task.file_name().to_str().and_then(|tid| tid.parse().ok());
-            let Some(tid) = tid.filter(|_| is_polling) else { continue };
-            let own = thread_affinity(tid).map_err(|error| wrong(load_failure(&error).detail))?;
-            if own.len() != 1 {
-                return Err(wrong(format!("The switch's thread {tid} may run on pCPUs {own}")));
-            }
-            found = found.union(&own);
-        }
-        if found != self.pcpus {
-            let asked = &self.pcpus;
-            return Err(wrong(format!(
-                "The switch's polling threads: asked for pCPUs {asked}, they are on {found}"
-            )));
-        }
-        Ok(())
+            })
+        })
     }
 
     /// What it counted so far.

@@ -20,7 +20,6 @@ use super::exec_target::ExecTarget;
 use super::failure::failure;
 use super::role_guest::{GuestName, RoleGuest, named};
 use super::scratch_disks::ScratchDisks;
-use super::switch::RunningSwitch;
 use super::thin::ThinPlace;
 use super::{LocalLab, domain, load_failure, placement};
 use crate::plan::{PlanVariant, PlanWorkload};
@@ -336,9 +335,7 @@ impl TrialGuests {
         if let Some(other) = &mut self.other {
             all.merge(of_peer(other.counters(cancel)?));
         }
-        if let Some(switch) = &self.between.switch {
-            all.merge(switch.counters()?);
-        }
+        all.merge(self.between.counters()?);
         let measured = self.further.iter().filter(|vm| !vm.left_out).map(|vm| &vm.scratch);
         for disks in measured.chain([&self.scratch]).flatten() {
             all.add_all(disks.counters());
@@ -367,9 +364,7 @@ impl TrialGuests {
     /// serves the disks: a
     /// benchmark that fails is often but the other side's end.
     pub(super) fn check_other(&mut self, cancel: &Cancel) -> Result<(), Failure> {
-        if let Some(switch) = &self.between.switch {
-            switch.counters()?;
-        }
+        self.between.check_alive()?;
         let further = self.further.iter_mut().map(|vm| &mut vm.scratch);
         for disks in further.chain([&mut self.scratch]).flatten() {
             disks.check_alive()?;
@@ -382,7 +377,7 @@ impl TrialGuests {
 
     /// What is known of the switch between the VMs, if there is one.
     pub(super) fn switch_facts(&self) -> Result<BTreeMap<String, String>, Failure> {
-        self.between.switch.as_ref().map_or_else(|| Ok(BTreeMap::new()), RunningSwitch::facts)
+        self.between.facts()
     }
 
     /// Ends all VMs, and what runs on the host.

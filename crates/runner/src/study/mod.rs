@@ -35,7 +35,7 @@ pub use measured::{
     KubevirtNode, MAX_MEASURED_VMS, MeasuredPlacement, MeasuredVms, is_sum_over_vms,
     metrics_over_vms, values_over_vms,
 };
-pub use network::{NetworkKind, NetworkPatch, StudyNetwork};
+pub use network::{NetworkKind, NetworkPatch, StudyNetwork, SwitchProgram};
 pub use published::{StudyClaim, StudyClaimKind, StudyPublished};
 pub use runs_on::RunsOn;
 pub use settings::{HostSettings, SettingOf, describe};

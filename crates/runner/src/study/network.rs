@@ -33,9 +33,25 @@ pub struct NetworkPatch {
     /// The switch between the VMs has a polling thread on each of these pCPUs; one
     /// that runs anywhere if not said.
     pub switch_pcpus: Option<PcpuSet>,
+    /// The program that is the vhost-user switch; vmlab starts it for each trial.
+    pub switch: Option<SwitchProgram>,
     /// Sockets of a vhost-user switch that somebody else runs: of the VM under
-    /// test, and of the other one. vmlab starts its own if not said.
+    /// test, and of the other one. vmlab starts one if not said.
     pub sockets: Option<[PathBuf; 2]>,
+}
+
+/// A program that is a vhost-user switch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SwitchProgram {
+    /// vmlab's own.
+    #[default]
+    Vmlab,
+    /// DPDK's `dpdk-testpmd`: what comes in at one port goes out at the other, whatever
+    /// its address.
+    Testpmd,
+    /// Open vSwitch with DPDK, learning addresses.
+    OvsDpdk,
 }
 
 /// What lies between the two VMs.
@@ -70,6 +86,9 @@ pub struct StudyNetwork {
     /// The pCPUs of the switch's polling threads; one thread anywhere if none.
     #[serde(default, skip_serializing_if = "PcpuSet::is_empty")]
     pub switch_pcpus: PcpuSet,
+    /// The program that is the switch.
+    #[serde(default, skip_serializing_if = "SwitchProgram::is_vmlab")]
+    pub switch: SwitchProgram,
     /// Sockets of somebody else's switch: of the VM under test and of the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sockets: Option<[PathBuf; 2]>,
@@ -86,6 +105,7 @@ impl NetworkPatch {
             model: over.model.or(self.model),
             packed: over.packed.or(self.packed),
             switch_pcpus: over.switch_pcpus.clone().or_else(|| self.switch_pcpus.clone()),
+            switch: over.switch.or(self.switch),
             sockets: over.sockets.clone().or_else(|| self.sockets.clone()),
         }
     }
@@ -108,6 +128,7 @@ impl NetworkPatch {
             model: self.model.unwrap_or_default(),
             packed: self.packed.unwrap_or(false),
             switch_pcpus: self.switch_pcpus.clone().unwrap_or_default(),
+            switch: self.switch.unwrap_or_default(),
             sockets: self.sockets.clone(),
         };
         let StudyNetwork { kind, vhost, queues, model, packed, .. } = network;
@@ -143,12 +164,28 @@ impl NetworkPatch {
                            kind = \"vhost-user\"";
             return Err(("switch_pcpus", message.to_owned()));
         }
+        if self.switch.is_some() && !is_switch {
+            let message = "switch is a vhost-user switch's program: write kind = \"vhost-user\"";
+            return Err(("switch", message.to_owned()));
+        }
+        if network.switch == SwitchProgram::Testpmd && queues > 1 {
+            let message = "switch = \"testpmd\" takes what comes in at a queue to the same queue \
+                           of the other port, which that VM need not use: write queues = 1";
+            return Err(("queues", message.to_owned()));
+        }
+        if network.switch == SwitchProgram::Testpmd && network.switch_pcpus.len() > 2 {
+            let message = "switch = \"testpmd\" has a polling thread a port: name 1 or 2 pCPUs";
+            return Err(("switch_pcpus", message.to_owned()));
+        }
         if let Some(sockets) = &network.sockets {
             let message = if !is_switch {
                 "sockets are those of a vhost-user switch: write kind = \"vhost-user\""
+            } else if self.switch.is_some() {
+                "switch is a program that vmlab starts, and sockets are those of one that runs: \
+                 leave one of them out"
             } else if !network.switch_pcpus.is_empty() {
-                "switch_pcpus are those of vmlab's own switch, and sockets name another one: leave \
-                 one of them out"
+                "switch_pcpus are those of a switch that vmlab starts, and sockets name another one: \
+                 leave one of them out"
             } else if sockets[0] == sockets[1] || !sockets.iter().all(|socket| socket.is_absolute())
             {
                 "sockets are two whole paths, of the VM under test and of the other one"
@@ -158,6 +195,22 @@ impl NetworkPatch {
             return Err(("sockets", message.to_owned()));
         }
         Ok(network)
+    }
+}
+
+impl SwitchProgram {
+    fn is_vmlab(&self) -> bool {
+        *self == Self::Vmlab
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Vmlab => "vmlab's switch",
+            Self::Testpmd => "DPDK's testpmd",
+            Self::OvsDpdk => "Open vSwitch with DPDK",
+        }
     }
 }
 
@@ -181,7 +234,7 @@ impl fmt::Display for StudyNetwork {
             NetworkKind::Bridge => "tap devices in a bridge",
             NetworkKind::Macvtap => "macvtap devices",
             NetworkKind::VhostUser if self.sockets.is_some() => "a vhost-user switch of its own",
-            NetworkKind::VhostUser => "vmlab's switch",
+            NetworkKind::VhostUser => self.switch.name(),
         })?;
         if let Some([mine, theirs]) = &self.sockets {
             write!(f, " at {} and {}", mine.display(), theirs.display())?;
@@ -233,6 +286,12 @@ mod tests {
         check("kind = 'vhost-user'\nsockets = ['/run/a', '/run/a']", "sockets");
         check("kind = 'vhost-user'\nsockets = ['a', '/run/b']", "sockets");
         check("sockets = ['/run/a', '/run/b']", "sockets");
+        check("kind = 'vhost-user'\nswitch = 'testpmd'\nswitch_pcpus = '2-3'", "");
+        check("kind = 'vhost-user'\nswitch = 'testpmd'\nqueues = 2", "queues");
+        check("kind = 'vhost-user'\nswitch = 'testpmd'\nswitch_pcpus = '1-3'", "switch_pcpus");
+        check("kind = 'vhost-user'\nswitch = 'ovs-dpdk'\nqueues = 2", "");
+        check("kind = 'bridge'\nswitch = 'testpmd'", "switch");
+        check("kind = 'vhost-user'\nswitch = 'vmlab'\nsockets = ['/run/a', '/run/b']", "sockets");
         check("kind = 'vhost-user'\nswitch_pcpus = '2'\nsockets = ['/run/a', '/run/b']", "sockets");
     }
 
@@ -247,5 +306,9 @@ mod tests {
         let network = base.overlay(&toml::from_str(over).unwrap()).resolve().unwrap();
         let text = "vmlab's switch, polling on pCPU(s) 2-3, packed rings, 2 queues";
         assert_eq!(network.to_string(), text);
+        let over: NetworkPatch =
+            toml::from_str("kind = 'vhost-user'\nswitch = 'ovs-dpdk'").unwrap();
+        let network = base.overlay(&over).resolve().unwrap();
+        assert_eq!(network.to_string(), "Open vSwitch with DPDK, 2 queues");
     }
 }

@@ -2,6 +2,7 @@
 //! one that the study names.
 
 use std::fs;
+use std::path::PathBuf;
 
 use record::{CounterSet, FailureKind, Outcome};
 use rustix::process::Signal;
@@ -129,6 +130,102 @@ fn two_guests_talk_through_somebody_else_s_switch() {
     assert!(status["ports"][0]["counts"]["frames_in"].as_u64().unwrap() > 0, "{status}");
 }
 
+/// What a study says whose switch is a program that this host lacks.
+fn refusal(network: &str) -> String {
+    let study = two_guests(network, 300);
+    let path = study.folder().join("study.toml");
+    let said = Said::of(vmlab(["check".as_ref(), path.as_os_str()]).output().unwrap());
+    assert_eq!(said.code, Some(2), "{said:#?}");
+    said.stderr
+}
+
+/// Two guests talk through a switch of DPDK's, which ends with its trial.
+fn through_dpdk(network: &str, more: &str, program: &str, memory: &[&str]) {
+    let study = two_guests(network, 300);
+    study.change("[[variant]]\nname = \"one\"\n", &format!("[[variant]]\nname = \"one\"\n{more}"));
+    let running = study.start();
+    let owner = running.pid();
+    let said = running.wait();
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    let result = &results(&assert_complete(&study.dir()).events)[0];
+    assert!(result.outcome.is_completed(), "{result:#?}");
+    let arrived = result.runs[0].samples.iter().find(|sample| sample.metric == "arrived");
+    assert!(arrived.is_some_and(|sample| sample.value > 0.0), "{result:#?}");
+    let fact = |name: &str| result.facts.get(name).cloned().unwrap_or_default();
+    let version = fact("switch.program");
+    let has_number = version.contains(|letter: char| letter.is_ascii_digit());
+    assert!(version.contains(program) && version.contains("DPDK") && has_number, "{version}");
+    assert!(memory.contains(&fact("switch.memory").as_str()), "{:#?}", result.facts);
+    if let Some((_, pcpu)) = network.split_once("switch_pcpus = \"") {
+        let pcpu = pcpu.trim_end_matches('"');
+        assert_eq!(fact("switch.polling_threads"), format!("pCPU {pcpu}"));
+    }
+    assert!(owned_by(owner).is_empty(), "it ends with its trial");
+}
+
+#[test]
+fn two_guests_talk_through_testpmd() {
+    let Some(_turn) = needs(Tier::Test).pcpus(2).turn() else { return };
+    if host::network::find("dpdk-testpmd").is_none() {
+        let said = refusal("switch = \"testpmd\"");
+        assert!(said.contains("needs dpdk-testpmd: run `apt-get install dpdk-dev`"), "{said}");
+        return suite::skip("dpdk-testpmd is not installed (Debian: dpdk-dev)");
+    }
+    let pcpu = host::affinity::thread_affinity(std::process::id()).unwrap().first().unwrap();
+    let network = format!("switch = \"testpmd\"\nswitch_pcpus = \"{pcpu}\"");
+    through_dpdk(&network, "", "testpmd", &["huge pages", "small pages"]);
+}
+
+#[test]
+fn a_testpmd_that_dies_is_the_recorded_reason() {
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
+    if host::network::find("dpdk-testpmd").is_none() {
+        return suite::skip("dpdk-testpmd is not installed (Debian: dpdk-dev)");
+    }
+    let study = two_guests("switch = \"testpmd\"", 600_000);
+    let mut running = study.start_told();
+    let owner = running.pid();
+    running.until_benchmark();
+    let all = owned_by(owner);
+    let switch = all.iter().find(|owned| owned.command_line.contains("--forward-mode=io"));
+    let switch = switch.expect("testpmd");
+    switch.kill();
+    // Its parent may ask how it ended once all of its threads have.
+    until("the end of testpmd", || {
+        let process = PathBuf::from(format!("/proc/{}", switch.pid));
+        let threads = fs::read_dir(process.join("task")).map_or(0, Iterator::count);
+        let stat = fs::read_to_string(process.join("stat")).unwrap_or_default();
+        let ended = stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'));
+        (threads <= 1 && ended).then_some(())
+    });
+    // As with vmlab's own: what is recorded is what was found first.
+    let client = owned_by(owner).into_iter().find(|owned| owned.is_vm("peer"));
+    client.expect("the client's VM").kill();
+    let said = running.wait();
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    let all = results(&events(&study.dir()));
+    let Outcome::Failed(failure) = &all[0].outcome else { panic!("{:#?}", all[0]) };
+    let begin = "The switch between the VMs, DPDK's testpmd, ended with signal: 9";
+    assert!(failure.detail.starts_with(begin), "{failure:?}");
+}
+
+#[test]
+fn two_guests_talk_through_open_vswitch_with_dpdk() {
+    let turn = needs(Tier::Full).pcpus(2).alone_with(SharedThing::Settings).turn();
+    let Some(_turn) = turn else { return };
+    let network = "switch = \"ovs-dpdk\"";
+    if host::network::find("ovsdb-server").is_none() {
+        let said = refusal(network);
+        assert!(said.contains("run `apt-get install openvswitch-switch-dpdk`"), "{said}");
+        return suite::skip("Open vSwitch with DPDK is not installed (openvswitch-switch-dpdk)");
+    }
+    if !rustix::process::geteuid().is_root() {
+        return suite::skip("a network namespace for Open vSwitch needs root");
+    }
+    let more = "host.hugepages_2m = 256\n";
+    through_dpdk(network, more, "Open vSwitch", &["huge pages"]);
+}
+
 #[test]
 fn what_keeps_vms_from_a_switch_is_said_before_anything_boots() {
     let check = |network: &str, changed: (&str, &str), part: &str| {
@@ -146,6 +243,8 @@ fn what_keeps_vms_from_a_switch_is_said_before_anything_boots() {
     check("", private, "write memory = { shared = true, source = \"memfd\" } in [vm]");
     check("switch_pcpus = \"4000\"", same, "pCPU(s) 4000 are not online here");
     check("sockets = [\"/run/none/a\", \"/run/none/b\"]", same, "start the switch first");
+    check("switch = \"testpmd\"\nqueues = 2", same, "write queues = 1");
+    check("switch = \"other\"", same, "testpmd");
     check("queues = 65", same, "queues = 65: must be 1 to 64");
     check("vhost = true", same, "vhost = true needs kind");
 }
