@@ -130,6 +130,40 @@ fn two_guests_talk_through_somebody_else_s_switch() {
     assert!(status["ports"][0]["counts"]["frames_in"].as_u64().unwrap() > 0, "{status}");
 }
 
+/// testpmd ends with its input; Open vSwitch is ended by who comes next.
+#[test]
+fn a_killed_run_leaves_no_switch_of_dpdk_s() {
+    let turn = needs(Tier::Full).pcpus(2).alone_with(SharedThing::Leftovers);
+    let Some(_turn) = turn.alone_with(SharedThing::Settings).turn() else { return };
+    let is_root = rustix::process::geteuid().is_root();
+    for (program, needed, word) in [
+        ("testpmd", "dpdk-testpmd", "--forward-mode=io"),
+        ("ovs-dpdk", "ovsdb-server", "unix:db.sock"),
+    ] {
+        if host::network::find(needed).is_none() || (program == "ovs-dpdk" && !is_root) {
+            suite::skip_part(program, format!("{needed} is missing, or the right to run it"));
+            continue;
+        }
+        let study = two_guests(&format!("switch = \"{program}\""), 600_000);
+        if program == "ovs-dpdk" {
+            let variant = "[[variant]]\nname = \"one\"\n";
+            study.change(variant, &format!("{variant}host.hugepages_2m = 256\n"));
+        }
+        let running = study.start();
+        let owner = running.pid();
+        let switch_of = || owned_by(owner).into_iter().find(|one| one.command_line.contains(word));
+        let switch = until("the switch", switch_of);
+        send(owner, Signal::KILL);
+        drop(running);
+        if program == "testpmd" {
+            until("the end of testpmd", || (!switch.is_alive()).then_some(()));
+        }
+        let cleaned = Said::of(vmlab(["clean"]).output().unwrap());
+        assert_eq!(cleaned.code, Some(0), "{cleaned:#?}");
+        assert!(owned_by(owner).is_empty() && !switch.is_alive(), "{program}: {cleaned:#?}");
+    }
+}
+
 /// What a study says whose switch is a program that this host lacks.
 fn refusal(network: &str) -> String {
     let study = two_guests(network, 300);
