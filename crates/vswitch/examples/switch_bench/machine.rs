@@ -7,6 +7,7 @@ use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Where source and sink run, and where the switch does.
@@ -86,6 +87,41 @@ pub(crate) fn round_trip_ns(pcpus: Pcpus) -> f64 {
     times[2]
 }
 
+/// How long the other pCPU's thread, which sleeps, needs to be woken by an event and to say
+/// so, in ns: this often, with so much time between two. No switch that sleeps is faster.
+/// With it the share of that time that one of both threads waited for its pCPU.
+pub(crate) fn wakes_ns(pcpus: Pcpus, count: u32, apart: Duration) -> io::Result<(Vec<u32>, f64)> {
+    let event = eventfd(0, EventfdFlags::empty())?;
+    let word = AtomicU32::new(0);
+    let mut times = Vec::new();
+    let (all, before) = (Instant::now(), own_wait_ns());
+    let waited = std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| -> io::Result<u64> {
+            pin(pcpus.switch)?;
+            for turn in 1..=count {
+                rustix::io::read(&event, &mut [0_u8; 8])?;
+                word.store(turn, Ordering::Release);
+            }
+            Ok(own_wait_ns())
+        });
+        for turn in 1..=count {
+            let due = Instant::now() + apart;
+            while Instant::now() < due {
+                std::hint::spin_loop();
+            }
+            let began = Instant::now();
+            rustix::io::write(&event, &1_u64.to_ne_bytes())?;
+            while word.load(Ordering::Acquire) != turn && !sleeper.is_finished() {
+                std::hint::spin_loop();
+            }
+            times.push(began.elapsed().as_nanos() as u32);
+        }
+        sleeper.join().expect("it does not panic")
+    })?;
+    let waited = waited.max(own_wait_ns() - before);
+    Ok((times, waited as f64 / all.elapsed().as_nanos() as f64))
+}
+
 pub(crate) fn distance(pcpus: Pcpus) -> Distance {
     let near = round_trip_ns(pcpus) < NEAR.as_nanos() as f64;
     if near { Distance::Near } else { Distance::Far }
@@ -93,24 +129,47 @@ pub(crate) fn distance(pcpus: Pcpus) -> Distance {
 
 /// The time of a copy in the nearest cache, in ns: longer than its best, the pCPU was
 /// shared or slower.
+///
+/// Both halves lie in one piece from the beginning of a page: where the heap would put them
+/// differs with what was done before, and how fast a copy is differs with how far the two
+/// are apart modulo 4 KiB.
 pub(crate) fn hot_copy_ns() -> f64 {
-    let from = vec![1_u8; 16 << 10];
-    let mut to = vec![0_u8; 16 << 10];
-    let one = |to: &mut Vec<u8>| {
+    const BYTES: usize = 8 << 10;
+    const PAGE: usize = 4 << 10;
+    let mut area = vec![1_u8; PAGE + 2 * BYTES + PAGE / 2];
+    let begin = area.as_ptr().align_offset(PAGE);
+    let (from, to) = area[begin..].split_at_mut(BYTES);
+    let to = &mut to[PAGE / 2..][..BYTES];
+    let mut one = || {
         let began = Instant::now();
-        for _ in 0..200 {
-            to.copy_from_slice(black_box(&from));
+        for _ in 0..400 {
+            to.copy_from_slice(black_box(from));
             black_box(&to);
         }
-        began.elapsed().as_nanos() as f64 / 200.0
+        began.elapsed().as_nanos() as f64 / 400.0
     };
-    (0..5).map(|_| one(&mut to)).fold(f64::INFINITY, f64::min)
+    (0..5).map(|_| one()).fold(f64::INFINITY, f64::min)
 }
 
 /// How long a thread has waited for its pCPU while others had it, in ns.
 fn waited_ns(schedstat: &str) -> u64 {
     let field = schedstat.split_whitespace().nth(1);
     field.and_then(|field| field.parse().ok()).unwrap_or(0)
+}
+
+/// How long all threads of a process have run, in ns.
+pub(crate) fn ran_ns(pid: u32) -> u64 {
+    stats(pid).map(|stat| ran_of(&stat)).sum()
+}
+
+fn ran_of(schedstat: &str) -> u64 {
+    schedstat.split_whitespace().next().and_then(|field| field.parse().ok()).unwrap_or(0)
+}
+
+/// What the scheduler says of each thread of a process.
+fn stats(pid: u32) -> impl Iterator<Item = String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok())
 }
 
 /// Of the calling thread.
@@ -121,13 +180,8 @@ pub(crate) fn own_wait_ns() -> u64 {
 /// How long the thread of a process that has run most has waited, in ns: the one that
 /// polls.
 pub(crate) fn waits_ns(pid: u32) -> u64 {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let stats = tasks.filter_map(|task| fs::read_to_string(task.path().join("schedstat")).ok());
     // The polling thread is the one that has run longest.
-    let ran = |stat: &str| -> u64 {
-        stat.split_whitespace().next().and_then(|field| field.parse().ok()).unwrap_or(0)
-    };
-    stats.max_by_key(|stat| ran(stat)).map_or(0, |stat| waited_ns(&stat))
+    stats(pid).max_by_key(|stat| ran_of(stat)).map_or(0, |stat| waited_ns(&stat))
 }
 
 /// Has the scheduler prefer this process, and what it starts from now on, to others.

@@ -4,9 +4,10 @@
 //!
 //! Usage: switch_bench [--rounds N] [--trial-ms N] [--kernel SCRIPT] [ROW...]
 //!
-//! A ROW is a word of the rows' names, `fairness` or `bridge`: only those are run.
+//! A ROW is a word of the rows' names, `idle`, `fairness` or `bridge`: only those are run.
 
 mod fairness;
+mod idle;
 mod kernel;
 mod machine;
 mod peers;
@@ -19,11 +20,8 @@ use std::time::Duration;
 use machine::Pcpus;
 use peers::{Kind, Pages, Peer};
 use rows::Row;
-use trial::{Judge, Unusable};
+use trial::{Dropped, Judge, Unusable, again};
 use vswitch::{PortConfig, Switch, SwitchConfig};
-
-/// How often a trial that was disturbed is done again.
-const AGAIN: u32 = 4;
 
 /// What is asked for.
 struct Wanted {
@@ -94,8 +92,15 @@ fn run(wanted: &Wanted) -> Result<bool, String> {
     rows.retain(|row| wanted.words.is_empty() || named(row));
     let mut fine = true;
     let mut peers = Vec::new();
+    let is_wanted =
+        |what: &str| wanted.words.is_empty() || wanted.words.iter().any(|word| word == what);
     for kind in [Kind::Ours, Kind::Testpmd, Kind::Ovs] {
-        if !rows.iter().any(|row| row.against == kind || kind == Kind::Ours) {
+        let takes_part = match kind {
+            Kind::Ours => true,
+            Kind::Testpmd if is_wanted("idle") => true,
+            _ => rows.iter().any(|row| row.against == kind),
+        };
+        if !takes_part {
             continue;
         }
         match Peer::start(kind, folder.path(), pcpus, pages, rows::MOST_PORTS) {
@@ -110,8 +115,6 @@ fn run(wanted: &Wanted) -> Result<bool, String> {
             }
         }
     }
-    let is_wanted =
-        |what: &str| wanted.words.is_empty() || wanted.words.iter().any(|word| word == what);
     let mut fair = is_wanted("fairness")
         .then(|| Peer::start(Kind::Fair, folder.path(), pcpus, pages, 4))
         .transpose()?;
@@ -129,7 +132,7 @@ fn run(wanted: &Wanted) -> Result<bool, String> {
         if pages == Pages::Huge { "huge" } else { "4-KiB" },
     );
     let mut judge = Judge { pcpus, length: wanted.trial, best_copy_ns: machine::hot_copy_ns() };
-    let mut dropped = std::collections::BTreeMap::<&'static str, u32>::new();
+    let mut dropped = Dropped::new();
     for round in 0..wanted.rounds {
         for row in &mut rows {
             fine &= one_round(row, round, &mut peers, &mut judge, &mut dropped);
@@ -138,8 +141,14 @@ fn run(wanted: &Wanted) -> Result<bool, String> {
     for row in &rows {
         println!("{}", row.text());
     }
+    if is_wanted("idle")
+        && let Err(error) = idle::compare(&mut peers, wanted.rounds, &mut judge, &mut dropped)
+    {
+        eprintln!("switch_bench: idle: {error}");
+        fine = false;
+    }
     if let Some(fair) = &mut fair
-        && let Err(error) = fairness::compare(fair, wanted.rounds, wanted.trial)
+        && let Err(error) = fairness::compare(fair, wanted.rounds, &mut judge, &mut dropped)
     {
         eprintln!("switch_bench: fairness: {error}");
         fine = false;
@@ -162,36 +171,32 @@ fn one_round(
     round: usize,
     peers: &mut [Peer],
     judge: &mut Judge,
-    dropped: &mut std::collections::BTreeMap<&'static str, u32>,
+    dropped: &mut Dropped,
 ) -> bool {
     let mut kinds = [Kind::Ours, row.against];
+    if kinds.iter().any(|kind| !peers.iter().any(|peer| peer.kind == *kind)) {
+        return true;
+    }
     if round % 2 == 1 {
         kinds.reverse();
     }
-    for _ in 0..AGAIN {
-        let mut both = Vec::new();
-        for kind in kinds {
-            let Some(peer) = peers.iter_mut().find(|peer| peer.kind == kind) else { return true };
-            match judge.trial(peer, row.options, &row.plan, row.ports, row.figure) {
-                Ok(measured) => both.push((kind, measured)),
-                Err(Unusable::Disturbed(why)) => {
-                    *dropped.entry(why).or_default() += 1;
-                    break;
-                }
-                Err(Unusable::Failed(error)) => {
-                    eprintln!("switch_bench: {}: {error}", row.name);
-                    return false;
-                }
-            }
+    let both = again(dropped, || {
+        let mut one = |kind: Kind| {
+            let peer = peers.iter_mut().find(|peer| peer.kind == kind).expect("it runs");
+            judge.trial(peer, row.options, &row.plan, row.ports, row.figure)
+        };
+        let (a, b) = (one(kinds[0])?, one(kinds[1])?);
+        if a.distance != b.distance {
+            return Err(Unusable::Disturbed("the pCPUs moved"));
         }
-        if let [(first, a), (_, b)] = both[..] {
-            if a.distance != b.distance {
-                *dropped.entry("the pCPUs moved").or_default() += 1;
-                continue;
-            }
-            let (ours, theirs) = if first == Kind::Ours { (a, b) } else { (b, a) };
-            row.add(ours, theirs);
-            return true;
+        Ok(if kinds[0] == Kind::Ours { (a, b) } else { (b, a) })
+    });
+    match both {
+        Ok(Some((ours, theirs))) => row.add(ours, theirs),
+        Ok(None) => {}
+        Err(error) => {
+            eprintln!("switch_bench: {}: {error}", row.name);
+            return false;
         }
     }
     true

@@ -1,5 +1,6 @@
 //! One trial: a fresh connection, traffic for a while, and whether it is to be kept.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use vswitch::frontend::{Frontend, FrontendOptions, Tally, Traffic, TrafficPlan};
@@ -10,9 +11,13 @@ use crate::peers::Peer;
 /// Traffic before anything is counted.
 const WARM_UP: Duration = Duration::from_millis(30);
 /// How long ports may take to hear of each other.
-const GREETING: Duration = Duration::from_secs(20);
+pub(crate) const GREETING: Duration = Duration::from_secs(20);
+/// How often a trial that was disturbed is done again.
+const AGAIN: u32 = 4;
 /// The share of a trial that a thread may have waited for its pCPU.
 const MOST_WAITING: f64 = 0.07;
+/// Where a p99 is told: while a thread waits, all frames do, and a hundredth decides.
+const MOST_WAITING_P99: f64 = 0.005;
 /// How much longer than its best a hot copy may take.
 const MOST_SLOWER: f64 = 1.25;
 
@@ -83,7 +88,7 @@ impl Judge {
         let mut traffic = Traffic::new(ends.map_err(failed)?, plan.clone());
         traffic.greet(GREETING).map_err(failed)?;
         // Since when frames count, how many there were, and what both threads had waited.
-        let mut counted: Option<(Instant, u64, [u64; 2])> = None;
+        let mut counted: Option<(Instant, u64, Waits)> = None;
         let mut result = None;
         let began = Instant::now();
         let mut asked = 0_u32;
@@ -94,20 +99,14 @@ impl Judge {
             if !asked.is_multiple_of(32) {
                 return false;
             }
-            let waits = || [own_wait_ns(), waits_ns(pid)];
-            match counted {
+            match &counted {
                 None if began.elapsed() >= WARM_UP => {
-                    counted = Some((Instant::now(), tally.received, waits()));
+                    counted = Some((Instant::now(), tally.received, Waits::begin(pid)));
                     false
                 }
-                Some((since, frames, [own, theirs])) if since.elapsed() >= length => {
+                Some((since, frames, waits)) if since.elapsed() >= length => {
                     let seconds = since.elapsed().as_secs_f64();
-                    let [own_now, theirs_now] = waits();
-                    let waited = (own_now - own).max(theirs_now.saturating_sub(theirs));
-                    result = Some((
-                        (tally.received - frames) as f64 / seconds,
-                        waited as f64 / 1e9 / seconds,
-                    ));
+                    result = Some(((tally.received - frames) as f64 / seconds, waits.share()));
                     true
                 }
                 _ => false,
@@ -135,7 +134,23 @@ impl Judge {
             }
         };
         drop(traffic);
-        if waiting > MOST_WAITING {
+        self.undisturbed(before, waiting, figure)?;
+        Ok(Measured { value, distance: before, lost, generator_busy })
+    }
+
+    /// Whether a trial that has just ended is to be kept: `before` it, the pCPUs were this
+    /// far from each other, and a thread waited `waiting` of its time for its pCPU.
+    pub(crate) fn undisturbed(
+        &mut self,
+        before: Distance,
+        waiting: f64,
+        figure: Figure,
+    ) -> Result<(), Unusable> {
+        let most = match figure {
+            Figure::Rate => MOST_WAITING,
+            Figure::P99 => MOST_WAITING_P99,
+        };
+        if waiting > most {
             return Err(Unusable::Disturbed("others had a pCPU"));
         }
         let copy_ns = hot_copy_ns();
@@ -146,8 +161,47 @@ impl Judge {
         if distance(self.pcpus) != before {
             return Err(Unusable::Disturbed("the pCPUs moved"));
         }
-        Ok(Measured { value, distance: before, lost, generator_busy })
+        Ok(())
     }
+}
+
+/// What generator and switch have waited for their pCPUs, from when it is made.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    pid: u32,
+    began: Instant,
+    before: [u64; 2],
+}
+
+impl Waits {
+    pub(crate) fn begin(pid: u32) -> Self {
+        Self { pid, began: Instant::now(), before: [own_wait_ns(), waits_ns(pid)] }
+    }
+
+    /// The share of the time until now that the one of both waited that waited more.
+    pub(crate) fn share(&self) -> f64 {
+        let now = [own_wait_ns(), waits_ns(self.pid)];
+        let waited = now.iter().zip(self.before).map(|(now, before)| now.saturating_sub(before));
+        waited.max().unwrap_or(0) as f64 / self.began.elapsed().as_nanos() as f64
+    }
+}
+
+/// Why trials were dropped, and how many.
+pub(crate) type Dropped = BTreeMap<&'static str, u32>;
+
+/// A trial, done again while it was disturbed; none if it always was. What failed is said.
+pub(crate) fn again<T>(
+    dropped: &mut Dropped,
+    mut trial: impl FnMut() -> Result<T, Unusable>,
+) -> Result<Option<T>, String> {
+    for _ in 0..AGAIN {
+        match trial() {
+            Ok(result) => return Ok(Some(result)),
+            Err(Unusable::Disturbed(why)) => *dropped.entry(why).or_default() += 1,
+            Err(Unusable::Failed(error)) => return Err(error),
+        }
+    }
+    Ok(None)
 }
 
 /// The last connection may not have ended yet.
