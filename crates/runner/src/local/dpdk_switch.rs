@@ -266,6 +266,9 @@ impl OpenVswitch<'_> {
             "other_config:dpdk-init=true".to_owned(),
             "other_config:dpdk-extra=\"--no-pci --no-telemetry\"".to_owned(),
             format!("other_config:dpdk-socket-mem=\"{}\"", 2 * OVS_HUGE_PAGES),
+            // Buffers as each port needs them: else it takes as many as the memory has room
+            // for, and now and then nothing is left for a connection's rings.
+            "other_config:per-port-memory=true".to_owned(),
         ];
         if !pcpus.is_empty() {
             settings.push(format!("other_config:pmd-cpu-mask={}", mask(pcpus)));
