@@ -16,6 +16,13 @@ pub(crate) enum Due<E> {
     Event(E),
 }
 
+/// Bits of a key that tell the slot; the sequence has the 44 others of its half, which
+/// last for weeks of running.
+const SLOT_BITS: u32 = 20;
+
+/// How many slots a queue can have.
+pub(crate) const MOST_SLOTS: usize = 1 << SLOT_BITS;
+
 /// Deadlines of a fixed number of slots, one each, and any number of one-shot
 /// events. Ordered by time, then by the order in which they were set: no hash,
 /// no address and no clock decides.
@@ -25,53 +32,69 @@ pub(crate) enum Due<E> {
 /// would fill with what was cancelled.
 #[derive(Debug)]
 pub(crate) struct Queue<E> {
-    /// Time, then sequence, of each slot; padded to a power of two.
+    /// A tournament: node 1 is the root, the second half are the slots, and each
+    /// node has the least key below it. A key is time, then sequence, then the slot,
+    /// which decides nothing as no two have the same sequence.
     keys: Vec<u128>,
-    /// The slot that wins below each node; node 1 is the root, the leaves are the
-    /// slots.
-    winners: Vec<u32>,
     events: BinaryHeap<Reverse<(u64, u64, E)>>,
     sequence: u64,
-    /// The slot that [`Queue::pop`] gave last and that nobody has set since.
-    taken: Option<u32>,
+    /// The slot that was set last, or that [`Queue::pop`] gave since.
+    open: u32,
+    /// Its key, which the tournament does not have yet: who handles a slot sets it,
+    /// often more than once, before anyone asks what is next.
+    open_key: u128,
+}
+
+fn key(time: u64, sequence: u64, slot: u32) -> u128 {
+    u128::from(time) << 64 | u128::from(sequence << SLOT_BITS | u64::from(slot))
+}
+
+/// The smaller one. Which it is can't be foreseen: a branch would be guessed wrong
+/// half of the time, and this is most of what an event costs. A function of its own:
+/// where it is a part of a loop, compilers make a branch of the choice whatever they
+/// are told.
+#[inline(never)]
+fn least(a: u128, b: u128) -> u128 {
+    let smaller = b < a;
+    let half = |a: u64, b: u64| u128::from(select_unpredictable(smaller, b, a));
+    half((a >> 64) as u64, (b >> 64) as u64) << 64 | half(a as u64, b as u64)
 }
 
 impl<E: Copy + Ord> Queue<E> {
+    /// # Panics
+    /// Above [`MOST_SLOTS`].
     pub(crate) fn new(slots: usize) -> Self {
+        assert!(slots <= MOST_SLOTS, "{slots} slots");
         let leaves = slots.next_power_of_two().max(2);
-        let mut queue = Self {
-            keys: vec![u128::MAX; leaves],
-            winners: (0..2 * leaves).map(|node| (node % leaves) as u32).collect(),
+        Self {
+            keys: vec![u128::MAX; 2 * leaves],
             events: BinaryHeap::new(),
             sequence: 0,
-            taken: None,
-        };
-        for slot in 0..leaves as u32 {
-            queue.set(slot, NEVER);
+            open: 0,
+            open_key: u128::MAX,
         }
-        queue
     }
 
     /// Sets or moves the deadline of `slot`; [`NEVER`] unsets it.
     pub(crate) fn set(&mut self, slot: u32, time: u64) {
-        if self.taken == Some(slot) {
-            self.taken = None;
-        }
         self.sequence += 1;
-        let mut key = u128::from(time) << 64 | u128::from(self.sequence);
-        self.keys[slot as usize] = key;
-        let (mut winner, mut node) = (slot, slot as usize + self.keys.len());
-        // Which of two is earlier can't be foreseen: a branch would be guessed
-        // wrong half of the time, and this is most of what an event costs.
-        while node > 1 {
-            let other = self.winners[node ^ 1];
-            let other_key = self.keys[other as usize];
-            let beaten = other_key < key;
-            winner = select_unpredictable(beaten, other, winner);
-            key = select_unpredictable(beaten, other_key, key);
-            node /= 2;
-            self.winners[node] = winner;
+        if self.open != slot {
+            self.close();
+            self.open = slot;
         }
+        self.open_key = key(time, self.sequence, slot);
+    }
+
+    /// Plays the open slot's matches.
+    fn close(&mut self) {
+        let mut key = self.open_key;
+        let mut node = self.open as usize + self.keys.len() / 2;
+        while node > 1 {
+            self.keys[node] = key;
+            key = least(key, self.keys[node ^ 1]);
+            node /= 2;
+        }
+        self.keys[1] = key;
     }
 
     /// Adds an event at `time`.
@@ -82,14 +105,11 @@ impl<E: Copy + Ord> Queue<E> {
 
     /// Takes what is due next, if that is not after `end`.
     pub(crate) fn pop(&mut self, end: u64) -> Option<(u64, Due<E>)> {
-        if let Some(slot) = self.taken {
-            self.set(slot, NEVER);
-        }
-        let slot = self.winners[1];
-        let key = self.keys[slot as usize];
-        let time = (key >> 64) as u64;
+        self.close();
+        let first = self.keys[1];
+        let time = (first >> 64) as u64;
         if let Some(Reverse((other, sequence, event))) = self.events.peek().copied()
-            && (u128::from(other) << 64 | u128::from(sequence)) < key
+            && key(other, sequence, 0) < first
         {
             if other > end {
                 return None;
@@ -100,8 +120,9 @@ impl<E: Copy + Ord> Queue<E> {
         if time == NEVER || time > end {
             return None;
         }
-        // Whoever handles it almost always sets it anew.
-        self.taken = Some(slot);
+        let slot = first as u32 & (MOST_SLOTS as u32 - 1);
+        self.open = slot;
+        self.open_key = u128::MAX;
         Some((time, Due::Slot(slot)))
     }
 }
