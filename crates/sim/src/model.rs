@@ -193,6 +193,13 @@ pub struct SimVm {
     pub channels: Vec<SimChannel>,
 }
 
+impl SimVm {
+    /// Steps of all its tasks' programs.
+    pub(crate) fn steps(&self) -> u64 {
+        self.tasks.iter().map(|task| task.program.len() as u64).sum()
+    }
+}
+
 /// One task of a guest: a program that repeats.
 #[derive(Debug, Clone)]
 pub struct Task {

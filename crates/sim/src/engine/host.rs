@@ -279,7 +279,7 @@ impl EngineState<'_> {
             }
             self.threads[thread as usize].blocking = true;
             let wait = sleep.draw(&mut self.random);
-            self.queue.push(self.now + wait.max(1), EngineEvent::HostTimer(thread));
+            self.queue.push(self.now.saturating_add(wait.max(1)), EngineEvent::HostTimer(thread));
         }
         self.begin_schedule(pcpu);
     }
@@ -291,7 +291,8 @@ impl EngineState<'_> {
         if let ThreadKind::Host(task) = self.threads[thread as usize].kind
             && let Some((run, _)) = self.model.host_tasks[task as usize].burst
         {
-            self.threads[thread as usize].left = run.draw(&mut self.random) * 1024;
+            let run = run.draw(&mut self.random).min(NEVER / 4096);
+            self.threads[thread as usize].left = run * 1024;
         }
         let state = &mut self.threads[thread as usize];
         state.blocking = false;

@@ -30,6 +30,8 @@ use state::{EngineEvent, EngineState};
 
 /// How often a run is looked at for deadlocks, and for wishes to end, ns.
 const CHECK_NS: u64 = 20_000_000;
+/// After how many events at most it is asked whether to end.
+const CHECK_EVENTS: u64 = 1 << 20;
 
 /// Runs the model to its end.
 ///
@@ -45,10 +47,11 @@ pub fn run(model: &SimModel, mut go_on: impl FnMut() -> bool) -> Result<SimOutco
     let mut check = CHECK_NS;
     while let Some((time, due)) = world.queue.pop(end) {
         debug_assert!(time >= world.now, "time never goes back");
+        // Also where costs of nothing let little time pass.
+        if (time > check || world.events % CHECK_EVENTS == 0) && !go_on() {
+            return Err(None);
+        }
         if time > check {
-            if !go_on() {
-                return Err(None);
-            }
             if let Some(stuck) = world.find_stuck() {
                 return Err(Some(stuck));
             }

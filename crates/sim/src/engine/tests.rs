@@ -242,6 +242,39 @@ fn a_deadlock_is_named() {
     .assert_eq(&stuck.to_string());
 }
 
+/// Times beyond all clocks neither wrap nor go back.
+#[test]
+fn a_load_may_run_and_sleep_for_ages() {
+    let mut model = model(host(1, 2, 1), SchedKernel::V6_12);
+    let ages = Duration::Lognormal(600_000_000_000_000, 5.0);
+    let soon = Duration::Constant(1_000);
+    for (index, burst) in [(soon, ages), (ages, soon)].into_iter().enumerate() {
+        let name = format!("load {index}");
+        let task = HostTask { name, pins: Vec::new(), weight: 1024, burst: Some(burst) };
+        model.host_tasks.extend(vec![task; 100]);
+    }
+    let outcome = run(&model, || true).unwrap();
+    assert_eq!(outcome.time.total(), 2 * model.duration_ns);
+    assert!(outcome.time.host_tasks > model.duration_ns);
+}
+
+/// Whoever wants to end it is asked also where the clock hardly moves.
+#[test]
+fn a_run_of_tiny_steps_ends_when_asked() {
+    let mut model = model(host(1, 1, 1), SchedKernel::V6_12);
+    let tiny = Duration::Constant(1);
+    let task =
+        HostTask { name: "load".into(), pins: vec![0], weight: 1024, burst: Some((tiny, tiny)) };
+    model.host_tasks = vec![task];
+    model.costs = Costs::from_each(|_| 0.0);
+    let mut asked = 0;
+    let found = run(&model, || {
+        asked += 1;
+        asked < 3
+    });
+    assert_eq!(found, Err(None));
+}
+
 #[test]
 fn a_run_ends_when_asked() {
     assert_eq!(run(&storm(true), || false), Err(None));

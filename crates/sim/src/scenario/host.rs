@@ -12,9 +12,14 @@ use crate::sched::{SchedKernel, SchedPolicy};
 
 /// More pCPUs than any machine that runs VMs has.
 const MOST_PCPUS: u64 = 1_024;
+/// Threads of all loads: more would not end in minutes.
+const MOST_LOADS: usize = 20_000;
 
 pub(super) struct HostPart {
     pub(super) machine: SimMachine,
+    /// `machine` is what the scenario means. Else that is told, and what refers to its
+    /// pCPUs and nodes can't be judged.
+    pub(super) known: bool,
     pub(super) policy: SchedPolicy,
     pub(super) gang_ns: Option<u64>,
     pub(super) kvm: SimKvm,
@@ -24,6 +29,7 @@ pub(super) struct HostPart {
 }
 
 pub(super) fn read(top: &Reader<'_>, load_host: &LoadHost<'_>) -> HostPart {
+    let problems_before = top.problems().borrow().len();
     if top.get("host").is_none() {
         top.problem(1, "No [host]: say sockets, cores, threads and kernel, or file");
     }
@@ -49,6 +55,7 @@ pub(super) fn read(top: &Reader<'_>, load_host: &LoadHost<'_>) -> HostPart {
     if machine.is_empty() {
         table.problem(table.line, "The host has no pCPU that is online");
     }
+    let known = top.problems().borrow().len() == problems_before;
     let release = described.as_ref().and_then(|host| host.kernel.clone());
     let kernel = kernel(&table, release.as_deref().unwrap_or("6.12"));
     let tunables = table.table("scheduler");
@@ -66,9 +73,9 @@ pub(super) fn read(top: &Reader<'_>, load_host: &LoadHost<'_>) -> HostPart {
     let costs = table.table("costs");
     let priors = priors(&costs);
     costs.finish();
-    let tasks = loads(&table, &machine);
+    let tasks = loads(&table, known.then_some(&machine));
     table.finish();
-    HostPart { machine, policy, gang_ns, kvm, mechanisms, priors, tasks }
+    HostPart { machine, known, policy, gang_ns, kvm, mechanisms, priors, tasks }
 }
 
 fn shape(table: &Reader<'_>) -> SimMachine {
@@ -187,13 +194,14 @@ fn kvm(table: Reader<'_>, kernel: SchedKernel, tick_ns: u64) -> SimKvm {
     kvm
 }
 
-/// A set of pCPUs by Linux's numbers, as places in the machine.
+/// A set of pCPUs by Linux's numbers, as places in the machine; of one that is not known
+/// only whether it is a set.
 pub(super) fn pcpus(
     table: &Reader<'_>,
     key: &str,
     text: &str,
     line: usize,
-    machine: &SimMachine,
+    machine: Option<&SimMachine>,
 ) -> Vec<u32> {
     let set: PcpuSet = match text.parse() {
         Ok(set) => set,
@@ -206,6 +214,7 @@ pub(super) fn pcpus(
         table.problem(line, format!("{key} = {text:?}: names no pCPU"));
     }
     let mut found = Vec::new();
+    let Some(machine) = machine else { return found };
     for number in set.iter() {
         match machine.numbered(number) {
             Some(place) => found.push(place),
@@ -221,7 +230,7 @@ pub(super) fn pcpus(
     found
 }
 
-fn loads(host: &Reader<'_>, machine: &SimMachine) -> Vec<HostTask> {
+fn loads(host: &Reader<'_>, machine: Option<&SimMachine>) -> Vec<HostTask> {
     let mut tasks = Vec::new();
     for table in host.tables("load") {
         let name = table.text("name").map_or("load", |(name, _)| name).to_owned();
@@ -241,6 +250,7 @@ fn loads(host: &Reader<'_>, machine: &SimMachine) -> Vec<HostTask> {
         };
         let run = super::workload::duration(&table, "run");
         let sleep = super::workload::duration(&table, "sleep");
+        let table_line = table.line;
         let burst = match (run, sleep) {
             (Some(run), Some(sleep)) => Some((at_least_a_us(run), at_least_a_us(sleep))),
             (None, None) => None,
@@ -250,8 +260,13 @@ fn loads(host: &Reader<'_>, machine: &SimMachine) -> Vec<HostTask> {
             }
         };
         table.finish();
+        if tasks.len() + threads as usize > MOST_LOADS {
+            let message = format!("The host's loads have more than {MOST_LOADS} threads");
+            host.problem(table_line, message);
+            break;
+        }
         let each: Vec<Vec<u32>> = if per_pcpu {
-            let all = || (0..machine.len() as u32).collect();
+            let all = || (0..machine.map_or(0, SimMachine::len) as u32).collect();
             let on: Vec<u32> = if pins.is_empty() { all() } else { pins };
             on.into_iter().map(|pcpu| vec![pcpu]).collect()
         } else {
@@ -270,7 +285,7 @@ fn loads(host: &Reader<'_>, machine: &SimMachine) -> Vec<HostTask> {
 /// Bursts of nothing would never end.
 fn at_least_a_us(duration: Duration) -> Duration {
     match duration {
-        Duration::Constant(ns) => Duration::Constant(ns.max(1_000)),
-        other => other,
+        long if long.mean_ns() >= 1_000.0 => long,
+        _ => Duration::Constant(1_000),
     }
 }

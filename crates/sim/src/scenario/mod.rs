@@ -15,7 +15,7 @@ use std::fmt;
 use topology::Host;
 
 use crate::costs::{Costs, MeasuredConstant, PRIORS, Prior};
-use crate::model::{SimModel, SimStart};
+use crate::model::{SimModel, SimStart, SimVm};
 use crate::random::Random;
 pub(crate) use node::{Node, Reader, Value};
 
@@ -27,6 +27,8 @@ pub const DEFAULT_DRAWS: u32 = 64;
 
 /// The most variants times points of a sweep.
 const MOST_CELLS: usize = 1_000;
+/// The most steps of the tasks' programs in all of them: some hundreds of MB.
+const MOST_STEPS: u64 = 10_000_000;
 
 /// A scenario that was read and found to be sound.
 #[derive(Debug, Clone)]
@@ -232,6 +234,7 @@ fn read(root: &Node, load_host: &LoadHost<'_>, problems: &node::Problems) -> Opt
         return None;
     }
     let mut cells = Vec::new();
+    let mut steps = 0u64;
     for point in &points {
         for variant in &variants {
             let mut tree = root.clone();
@@ -242,6 +245,14 @@ fn read(root: &Node, load_host: &LoadHost<'_>, problems: &node::Problems) -> Opt
             }
             let (model, priors) = model(&tree, load_host, problems);
             let (variant, point) = (variant.name.clone(), point.label.clone());
+            steps += model.vms.iter().map(SimVm::steps).sum::<u64>();
+            if steps > MOST_STEPS {
+                let message = format!(
+                    "The tasks of all variants at all points have more than {MOST_STEPS} steps"
+                );
+                problems.borrow_mut().push(ScenarioProblem { line: 1, message });
+                return None;
+            }
             cells.push(SweepCell { variant, point, model, priors });
         }
         if !problems.borrow().is_empty() {
@@ -289,17 +300,14 @@ fn model(
     problems: &node::Problems,
 ) -> (SimModel, Vec<Prior>) {
     let top = Reader::new(root, "the scenario", problems);
-    let duration_ns = top.time("duration_ms", 1_500_000_000, 1e6);
-    let warmup_ns = top.time("warmup_ms", 200_000_000, 1e6);
-    for (key, value) in [("duration_ms", duration_ns), ("warmup_ms", warmup_ns)] {
-        /// What is simulated lasts seconds: each takes seconds to minutes.
-        const LONGEST_NS: u64 = 600_000_000_000;
-        if let Some(node) = top.get(key)
-            && value > LONGEST_NS
-        {
-            top.wrong(key, node, "at most ten minutes (600000) can be simulated");
-        }
-    }
+    /// Ten minutes: what is simulated lasts seconds, of which each takes seconds to minutes.
+    const LONGEST_MS: f64 = 600_000.0;
+    let simulated = |key, default_ms: f64| {
+        let ms = top.number(key, 0.0, LONGEST_MS).unwrap_or(default_ms);
+        (ms * 1e6).round() as u64
+    };
+    let duration_ns = simulated("duration_ms", 1_500.0);
+    let warmup_ns = simulated("warmup_ms", 200.0);
     if duration_ns == 0 {
         let line = top.get("duration_ms").map_or(1, |node| node.line);
         top.problem(line, "duration_ms = 0: nothing would be counted");
@@ -308,7 +316,7 @@ fn model(
     let start = top.choice("start", &start, SimStart::Random);
     let mut host = host::read(&top, load_host);
     let (vms, meters) = vm::read(&top, &host);
-    if vms.is_empty() {
+    if top.get("vm").is_none_or(|node| matches!(&node.value, Value::List(all) if all.is_empty())) {
         top.problem(1, "No [[vm]]: name at least one VM to simulate");
     }
     let priors = std::mem::take(&mut host.priors);

@@ -1,7 +1,7 @@
 //! A TOML text as a tree whose every part knows its line, and typed reading of
 //! it that collects what is wrong.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use toml::Spanned;
@@ -107,6 +107,8 @@ pub(crate) struct Reader<'a> {
     name: String,
     keys: Option<&'a BTreeMap<String, Node>>,
     asked: RefCell<BTreeSet<&'static str>>,
+    /// What its other keys mean depends on one that is wrong.
+    excused: Cell<bool>,
     problems: &'a Problems,
 }
 
@@ -120,13 +122,13 @@ impl<'a> Reader<'a> {
                 None
             }
         };
-        let asked = RefCell::default();
-        Self { line: node.line, name: name.to_owned(), keys, asked, problems }
+        Self { keys, ..Self::absent(node.line, name, problems) }
     }
 
     /// A table that is not there: everything in it has its default.
     pub(crate) fn absent(line: usize, name: &str, problems: &'a Problems) -> Self {
-        Self { line, name: name.to_owned(), keys: None, asked: RefCell::default(), problems }
+        let (asked, excused) = (RefCell::default(), Cell::new(false));
+        Self { line, name: name.to_owned(), keys: None, asked, excused, problems }
     }
 
     pub(crate) fn problems(&self) -> &'a Problems {
@@ -151,8 +153,17 @@ impl<'a> Reader<'a> {
         self.problem(node.line, format!("{key} = {}: {must}", node.shown()));
     }
 
+    /// Keys that nobody asks for are not unknown: what they mean depends on one that is
+    /// wrong.
+    pub(crate) fn excuse(&self) {
+        self.excused.set(true);
+    }
+
     /// Reports keys that nobody asked for, with the nearest known one.
     pub(crate) fn finish(self) {
+        if self.excused.get() {
+            return;
+        }
         let asked = self.asked.borrow();
         for (key, node) in self.keys.into_iter().flatten() {
             if asked.contains(key.as_str()) {

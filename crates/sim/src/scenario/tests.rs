@@ -118,8 +118,23 @@ fn what_is_wrong_has_file_line_and_value() {
         ("exponential_us = 40", "exponential_us = -3"),
         ("exponential_us = 40", "exponential_us = nan"),
         ("exponential_us = 40", "exponential_us = inf"),
+        ("exponential_us = 40", "normal_us = [-5, 1]"),
+        ("exponential_us = 40", "uniform_us = [9, 3]"),
+        ("exponential_us = 40", "lognormal_us = [40, 1e300]"),
         ("exponential_us = 40", "poisson_us = 40"),
         ("hold = 1.5", "hodl = 1.5"),
+        (
+            "class = \"spin-lock\"\nwork = { exponential_us = 40 }\nhold = 1.5",
+            "class = \"messages\"\nsend_work = 1\nreceive_work = 1\ngroups = 1000\npairs = 1000",
+        ),
+        ("[1, 4]", "[10000]\n\"workload.locks.tasks\" = [10000]"),
+        ("[1, 4]", "[10000]\n\"vm.0.count\" = [4]"),
+        ("[1, 4]", "[9000, 9001, 9002, 9003, 9004, 9005, 9006, 9007]"),
+        ("vcpus = 8", "vcpus = 8\nmemory_nodes = [1]"),
+        (
+            "threads = 2\npins = \"0,4\"",
+            "threads = 10000\n[[host.load]]\nthreads = 10000\n[[host.load]]",
+        ),
         ("pins = \"nodes\"", "pins = \"0-8\""),
         ("pins = \"nodes\"", "pins = [\"0\"]"),
         ("pins = \"0,4\"", "pins = \"0,99\""),
@@ -147,32 +162,48 @@ fn what_is_wrong_has_file_line_and_value() {
         s.toml:1: No version of the format: begin the scenario with `sim = 1`
         "cores = 0"
         s.toml:10: cores = 0: must be a whole number from 1 to 1024
-        s.toml:18: pins = "0,4": the host has no pCPU 4 that is online
         "cores = 4000000000"
         s.toml:10: cores = 4000000000: must be a whole number from 1 to 1024
-        s.toml:18: pins = "0,4": the host has no pCPU 4 that is online
         "vcpus = 1000000000"
         s.toml:22: vcpus = 1000000000: must be a whole number from 1 to 1024
         "count = 10000"
-        s.toml:1: No [[vm]]: name at least one VM to simulate
         s.toml:20: The VMs have more than 20000 vCPUs, which can't be simulated
         "duration_ms = 31536000000"
-        s.toml:4: duration_ms = 31536000000: must be a number from 0 to 3600000
+        s.toml:4: duration_ms = 31536000000: must be a number from 0 to 600000
         "duration_ms = 0"
         s.toml:4: duration_ms = 0: nothing would be counted
         "duration_ms = -1"
-        s.toml:4: duration_ms = -1: must be a number from 0 to 3600000
+        s.toml:4: duration_ms = -1: must be a number from 0 to 600000
         "exponential_us = -3"
         s.toml:28: work = { exponential_us = -3 }: must be a number of us, or one of { constant_us = X }, { exponential_us = MEAN }, { uniform_us = [LOW, HIGH] }, { normal_us = [MEAN, SD] }, { lognormal_us = [MEDIAN, SIGMA] }; no less than 0 and at most 6e8
         "exponential_us = nan"
         s.toml:28: work = { exponential_us = NaN }: must be a number of us, or one of { constant_us = X }, { exponential_us = MEAN }, { uniform_us = [LOW, HIGH] }, { normal_us = [MEAN, SD] }, { lognormal_us = [MEDIAN, SIGMA] }; no less than 0 and at most 6e8
         "exponential_us = inf"
         s.toml:28: work = { exponential_us = inf }: must be a number of us, or one of { constant_us = X }, { exponential_us = MEAN }, { uniform_us = [LOW, HIGH] }, { normal_us = [MEAN, SD] }, { lognormal_us = [MEDIAN, SIGMA] }; no less than 0 and at most 6e8
+        "normal_us = [-5, 1]"
+        s.toml:28: work = { normal_us = [-5, 1] }: must be a number of us, or one of { constant_us = X }, { exponential_us = MEAN }, { uniform_us = [LOW, HIGH] }, { normal_us = [MEAN, SD] }, { lognormal_us = [MEDIAN, SIGMA] }; no less than 0 and at most 6e8
+        "uniform_us = [9, 3]"
+        s.toml:28: work = { uniform_us = [9, 3] }: must be a number of us, or one of { constant_us = X }, { exponential_us = MEAN }, { uniform_us = [LOW, HIGH] }, { normal_us = [MEAN, SD] }, { lognormal_us = [MEDIAN, SIGMA] }; no less than 0 and at most 6e8
+        "lognormal_us = [40, 1e300]"
+        s.toml:28: work = { lognormal_us = [40, 1000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000] }: must be a number of us, or one of { constant_us = X }, { exponential_us = MEAN }, { uniform_us = [LOW, HIGH] }, { normal_us = [MEAN, SD] }, { lognormal_us = [MEDIAN, SIGMA] }; no less than 0 and at most 6e8
         "poisson_us = 40"
         s.toml:28: work = { poisson_us = 40 }: must be a number of us, or one of { constant_us = X }, { exponential_us = MEAN }, { uniform_us = [LOW, HIGH] }, { normal_us = [MEAN, SD] }, { lognormal_us = [MEDIAN, SIGMA] }; no less than 0 and at most 6e8
         "hodl = 1.5"
         s.toml:26: This workload needs hold: hold = 10 is 10 us
         s.toml:29: Unknown key "hodl" in locks: did you mean "hold"?
+        "class = \"messages\"\nsend_work = 1\nreceive_work = 1\ngroups = 1000\npairs = 1000"
+        s.toml:26: 1000000 tasks of 2003 steps: at most 1000000 steps of all can be simulated
+        s.toml:41: Unknown key "locks" in locks: known are capacity, class, groups, in_kernel, memory_bound, meter, pairs, pinned, receive_work, send_work, tasks
+        "[10000]\n\"workload.locks.tasks\" = [10000]"
+        s.toml:26: 10000 tasks of 50000 steps: at most 1000000 steps of all can be simulated
+        "[10000]\n\"vm.0.count\" = [4]"
+        s.toml:20: With these VMs the guests have 32 tasks of 1600000 steps: at most 20000 and 1000000 can be simulated
+        "[9000, 9001, 9002, 9003, 9004, 9005, 9006, 9007]"
+        s.toml:1: The tasks of all variants at all points have more than 10000000 steps
+        "vcpus = 8\nmemory_nodes = [1]"
+        s.toml:23: memory_nodes = 1: the host has the nodes 0 to 0
+        "threads = 10000\n[[host.load]]\nthreads = 10000\n[[host.load]]"
+        s.toml:20: The host's loads have more than 20000 threads
         "pins = \"0-8\""
         s.toml:23: pins = "0-8": the host has no pCPU 8 that is online
         "pins = [\"0\"]"
@@ -185,8 +216,6 @@ fn what_is_wrong_has_file_line_and_value() {
         s.toml:24: workload = "lokcs": there is none; known are: locks
         "class = \"spinlock\""
         s.toml:27: class = "spinlock": must be one of "spin-lock", "barrier", "messages", "ping-pong", "flush", "requests", "compute", "stream", "program"
-        s.toml:29: Unknown key "hold" in locks: known are class, in_kernel, memory_bound, meter, pinned, tasks, work
-        s.toml:39: Unknown key "locks" in locks: known are class, in_kernel, memory_bound, meter, pinned, tasks, work
         "name = \"ple\""
         s.toml:34: name = "ple": two variants have it
         "baseline = \"pel\""
@@ -210,6 +239,14 @@ fn what_is_wrong_has_file_line_and_value() {
         "threads = 2\nfile = \"h.json\"\nkernel"
         s.toml:12: file = "h.json": no h.json
     "#]].assert_eq(&all);
+}
+
+/// What refers to pCPUs is not judged by a host that is none.
+#[test]
+fn a_host_without_pcpus_is_told_once() {
+    let text = SOUND.replacen("sockets = 1\ncores = 4\nthreads = 2", "file = \"h.json\"", 1);
+    let found = Scenario::parse("s.toml", &text, |_| Ok(Host::default())).unwrap_err();
+    assert_eq!(found.to_string(), "s.toml:8: The host has no pCPU that is online");
 }
 
 const PROGRAM: &str = r#"sim = 1

@@ -2,7 +2,7 @@
 
 use super::host::{self, HostPart};
 use super::node::{Node, Reader, Value};
-use super::workload::{self, Meters};
+use super::workload::{self, MOST_STEPS, Meters};
 use crate::machine::{MachineShape, Numbering, SimMachine};
 use crate::model::SimVm;
 
@@ -17,7 +17,7 @@ pub(super) fn read(top: &Reader<'_>, host: &HostPart) -> (Vec<SimVm>, Vec<String
     let mut meters = Meters::default();
     let workloads = top.table("workload");
     let mut used = Vec::new();
-    let mut threads = 0usize;
+    let (mut threads, mut tasks, mut steps) = (0usize, 0usize, 0u64);
     for table in top.tables("vm") {
         let count = table.whole("count", 1, 1, 10_000);
         let name = table.text("name").map_or("vm", |(name, _)| name).to_owned();
@@ -32,6 +32,16 @@ pub(super) fn read(top: &Reader<'_>, host: &HostPart) -> (Vec<SimVm>, Vec<String
         }
         let first = one(&table, host, &name, vcpus, &workloads, &mut used, &mut meters);
         let places = places(&table, host, vcpus, count as usize);
+        tasks = tasks.saturating_add(first.tasks.len().saturating_mul(count as usize));
+        steps = steps.saturating_add(first.steps().saturating_mul(count));
+        if tasks > MOST_THREADS || steps > MOST_STEPS {
+            let message = format!(
+                "With these VMs the guests have {tasks} tasks of {steps} steps: at most \
+                 {MOST_THREADS} and {MOST_STEPS} can be simulated"
+            );
+            table.problem(table.line, message);
+            return (Vec::new(), Vec::new());
+        }
         table.finish();
         for index in 0..count as usize {
             let name = if count == 1 { name.clone() } else { format!("{name} {index}") };
@@ -41,10 +51,6 @@ pub(super) fn read(top: &Reader<'_>, host: &HostPart) -> (Vec<SimVm>, Vec<String
             }
             vms.push(vm);
         }
-    }
-    let tasks: usize = vms.iter().map(|vm| vm.tasks.len()).sum();
-    if tasks > MOST_THREADS {
-        top.problem(1, format!("The guests have {tasks} tasks: at most {MOST_THREADS} can be"));
     }
     for (name, node) in workloads.entries() {
         if !used.contains(&name) {
@@ -145,6 +151,10 @@ fn guest_machine(table: &Reader<'_>, vcpus: u32) -> SimMachine {
 }
 
 fn memory(table: &Reader<'_>, host: &HostPart) -> Vec<u32> {
+    if !host.known {
+        table.get("memory_nodes");
+        return Vec::new();
+    }
     let nodes = host.machine.nodes();
     match table.get("memory_nodes") {
         None => Vec::new(),
@@ -169,11 +179,11 @@ fn memory(table: &Reader<'_>, host: &HostPart) -> Vec<u32> {
 
 /// The pins of each vCPU, for each copy of the VM; the last ones repeat.
 fn places(table: &Reader<'_>, host: &HostPart, vcpus: u32, count: usize) -> Vec<Vec<Vec<u32>>> {
-    let machine = &host.machine;
+    let machine = host.known.then_some(&host.machine);
     match table.get("pins") {
         None => Vec::new(),
         Some(Node { value: Value::Text(text), line }) => match text.as_str() {
-            "nodes" => by_node(machine, vcpus, count),
+            "nodes" => machine.map_or_else(Vec::new, |machine| by_node(machine, vcpus, count)),
             _ => {
                 let set = host::pcpus(table, "pins", text, *line, machine);
                 vec![vec![set; vcpus as usize]]

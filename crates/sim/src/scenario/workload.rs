@@ -4,6 +4,9 @@ use super::node::{Node, Reader, Value, number_of};
 use crate::model::{Barrier, Class, Lock, LockKind, Op, SimChannel, SimVm, Task};
 use crate::random::Duration;
 
+/// More steps of all tasks' programs would not fit into memory with the sweep's others.
+pub(super) const MOST_STEPS: u64 = 1_000_000;
+
 /// Names of what is counted.
 #[derive(Default)]
 pub(super) struct Meters {
@@ -36,10 +39,19 @@ impl Parts {
         if let Some(task) = beyond {
             return Some(format!("{} is pinned beyond the VM's {vcpus} vCPUs", task.name));
         }
-        self.barriers.iter().enumerate().find_map(|(at, barrier)| {
-            let meets = |task: &&Task| task.program.contains(&Op::Barrier(at as u32));
-            let tasks = self.tasks.iter().filter(meets).count();
-            (tasks as u32 != barrier.parties).then(|| {
+        // By barrier: how many tasks meet there, and the last one.
+        let mut meet = vec![(0u32, usize::MAX); self.barriers.len()];
+        for (index, task) in self.tasks.iter().enumerate() {
+            for op in &task.program {
+                if let Op::Barrier(at) = op
+                    && meet[*at as usize].1 != index
+                {
+                    meet[*at as usize] = (meet[*at as usize].0 + 1, index);
+                }
+            }
+        }
+        self.barriers.iter().zip(meet).find_map(|(barrier, (tasks, _))| {
+            (tasks != barrier.parties).then(|| {
                 let (name, parties) = (&barrier.name, barrier.parties);
                 format!("{tasks} tasks meet at the barrier {name:?}, which waits for {parties}")
             })
@@ -187,6 +199,18 @@ const KINDS: [(&str, WorkloadKind); 9] = [
     ("program", WorkloadKind::Program),
 ];
 
+/// Whether so many tasks of so many steps can be simulated; else that is told.
+fn fits(table: &Reader<'_>, tasks: u64, steps: u64) -> bool {
+    let all = tasks.saturating_mul(steps);
+    if all > MOST_STEPS {
+        let message = format!(
+            "{tasks} tasks of {steps} steps: at most {MOST_STEPS} steps of all can be simulated"
+        );
+        table.problem(table.line, message);
+    }
+    all <= MOST_STEPS
+}
+
 /// Reads the workload `name` for a VM of `vcpus`.
 pub(super) fn read(name: &str, table: &Reader<'_>, vcpus: u32, meters: &mut Meters) -> Parts {
     if table.get("class").is_none() {
@@ -194,10 +218,14 @@ pub(super) fn read(name: &str, table: &Reader<'_>, vcpus: u32, meters: &mut Mete
         let words = words.join(", ");
         table.problem(table.line, format!("A workload needs a class: one of {words}"));
     }
-    let kind = table.choice("class", &KINDS, WorkloadKind::Compute);
+    let kind = table.choice("class", &KINDS.map(|(word, kind)| (word, Some(kind))), None);
     let meter = table.text("meter").map_or(name, |(meter, _)| meter);
     let done = Op::Done(meters.of(meter));
     let mut parts = Parts::default();
+    let Some(kind) = kind else {
+        table.excuse();
+        return parts;
+    };
     if kind == WorkloadKind::Program {
         program(name, table, done, &mut parts);
         return parts;
@@ -213,6 +241,9 @@ pub(super) fn read(name: &str, table: &Reader<'_>, vcpus: u32, meters: &mut Mete
             let hold = Op::Work(needed(table, "hold"), Class { kernel: true, ..class });
             let count = table.whole("locks", 1, 1, 10_000) as u32;
             let kind = lock_kind(table);
+            if !fits(table, u64::from(tasks), 5 * u64::from(count)) {
+                return parts;
+            }
             let locks: Vec<u32> =
                 (0..count).map(|lock| parts.lock(format!("{name} lock {lock}"), kind)).collect();
             for task in 0..tasks {
@@ -246,6 +277,9 @@ pub(super) fn read(name: &str, table: &Reader<'_>, vcpus: u32, meters: &mut Mete
             let pairs = table.whole("pairs", 20, 1, 1_000) as u32;
             let room = table.whole("capacity", 16, 1, 1_000_000);
             table.get("tasks");
+            if !fits(table, u64::from(groups * pairs), 2 * u64::from(pairs) + 3) {
+                return parts;
+            }
             for group in 0..groups {
                 let pipes: Vec<u32> = (0..pairs)
                     .map(|pair| parts.channel(format!("{name} pipe {group}.{pair}"), 0, room))
@@ -362,7 +396,11 @@ fn program(name: &str, table: &Reader<'_>, done: Op, parts: &mut Parts) {
         {
             group.problem(node.line, format!("steps: {message}"));
         }
+        let fits = fits(&group, count, program.len() as u64);
         group.finish();
+        if !fits {
+            continue;
+        }
         for _ in 0..count {
             parts.task(name, vcpu, program.clone());
             if let Some(task) = parts.tasks.last_mut() {
