@@ -48,7 +48,7 @@ pub fn run(model: &SimModel, mut go_on: impl FnMut() -> bool) -> Result<SimOutco
     while let Some((time, due)) = world.queue.pop(end) {
         debug_assert!(time >= world.now, "time never goes back");
         // Also where costs of nothing let little time pass.
-        if (time > check || world.events % CHECK_EVENTS == 0) && !go_on() {
+        if (time > check || world.events.is_multiple_of(CHECK_EVENTS)) && !go_on() {
             return Err(None);
         }
         if time > check {

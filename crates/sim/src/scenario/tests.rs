@@ -192,10 +192,10 @@ fn what_is_wrong_has_file_line_and_value() {
         s.toml:26: This workload needs hold: hold = 10 is 10 us
         s.toml:29: Unknown key "hodl" in locks: did you mean "hold"?
         "class = \"messages\"\nsend_work = 1\nreceive_work = 1\ngroups = 1000\npairs = 1000"
-        s.toml:26: 1000000 tasks of 2003 steps: at most 1000000 steps of all can be simulated
+        s.toml:26: These tasks have 2003000000 steps: at most 1000000 can be simulated
         s.toml:41: Unknown key "locks" in locks: known are capacity, class, groups, in_kernel, memory_bound, meter, pairs, pinned, receive_work, send_work, tasks
         "[10000]\n\"workload.locks.tasks\" = [10000]"
-        s.toml:26: 10000 tasks of 50000 steps: at most 1000000 steps of all can be simulated
+        s.toml:26: These tasks have 500000000 steps: at most 1000000 can be simulated
         "[10000]\n\"vm.0.count\" = [4]"
         s.toml:20: With these VMs the guests have 32 tasks of 1600000 steps: at most 20000 and 1000000 can be simulated
         "[9000, 9001, 9002, 9003, 9004, 9005, 9006, 9007]"

@@ -199,16 +199,13 @@ const KINDS: [(&str, WorkloadKind); 9] = [
     ("program", WorkloadKind::Program),
 ];
 
-/// Whether so many tasks of so many steps can be simulated; else that is told.
-fn fits(table: &Reader<'_>, tasks: u64, steps: u64) -> bool {
-    let all = tasks.saturating_mul(steps);
-    if all > MOST_STEPS {
-        let message = format!(
-            "{tasks} tasks of {steps} steps: at most {MOST_STEPS} steps of all can be simulated"
-        );
-        table.problem(table.line, message);
+/// Whether so many steps of all tasks can be simulated; else that is told.
+fn fits(table: &Reader<'_>, steps: u64) -> bool {
+    if steps > MOST_STEPS {
+        let message = format!("These tasks have {steps} steps: at most {MOST_STEPS} can be");
+        table.problem(table.line, message + " simulated");
     }
-    all <= MOST_STEPS
+    steps <= MOST_STEPS
 }
 
 /// Reads the workload `name` for a VM of `vcpus`.
@@ -241,7 +238,7 @@ pub(super) fn read(name: &str, table: &Reader<'_>, vcpus: u32, meters: &mut Mete
             let hold = Op::Work(needed(table, "hold"), Class { kernel: true, ..class });
             let count = table.whole("locks", 1, 1, 10_000) as u32;
             let kind = lock_kind(table);
-            if !fits(table, u64::from(tasks), 5 * u64::from(count)) {
+            if !fits(table, u64::from(tasks) * u64::from(count) * 5) {
                 return parts;
             }
             let locks: Vec<u32> =
@@ -277,7 +274,7 @@ pub(super) fn read(name: &str, table: &Reader<'_>, vcpus: u32, meters: &mut Mete
             let pairs = table.whole("pairs", 20, 1, 1_000) as u32;
             let room = table.whole("capacity", 16, 1, 1_000_000);
             table.get("tasks");
-            if !fits(table, u64::from(groups * pairs), 2 * u64::from(pairs) + 3) {
+            if !fits(table, u64::from(groups * pairs) * (2 * u64::from(pairs) + 3)) {
                 return parts;
             }
             for group in 0..groups {
@@ -396,7 +393,7 @@ fn program(name: &str, table: &Reader<'_>, done: Op, parts: &mut Parts) {
         {
             group.problem(node.line, format!("steps: {message}"));
         }
-        let fits = fits(&group, count, program.len() as u64);
+        let fits = fits(&group, count * program.len() as u64);
         group.finish();
         if !fits {
             continue;
