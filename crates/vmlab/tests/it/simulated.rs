@@ -3,7 +3,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -75,6 +77,44 @@ fn errors_say_where() {
         let said = text(&output.stderr);
         assert!(said.contains(expected), "{said}");
     }
+}
+
+/// Ctrl-C ends with what is known so far.
+#[test]
+fn an_interrupted_answer_has_what_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.toml");
+    let ten_minutes = "\n[[variant]]\nname = \"long\"\nset = { duration_ms = 600000 }\n";
+    let pair = fs::read_to_string(scenario("pair.toml")).unwrap();
+    fs::write(&path, pair.replacen("duration_ms = ", "duration_ms = 1 # ", 1) + ten_minutes)
+        .unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_vmlab"))
+        .args(["sim", path.to_str().unwrap(), "--draws", "1", "--no-why", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The short runs are begun first: with a second of the processor's time they are done.
+    let ticks = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        let after_name = stat.rsplit_once(')').unwrap().1;
+        after_name.split_whitespace().nth(11).unwrap().parse::<u64>().unwrap()
+    };
+    while ticks() < 100 {
+        thread::sleep(Duration::from_millis(20));
+    }
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["interrupted"], true);
+    let known: Vec<_> =
+        answer["cells"].as_array().unwrap().iter().map(|cell| &cell["variant"]).collect();
+    assert_eq!(known, ["halting", "polling"]);
 }
 
 /// Every scenario that comes with vmlab is sound.
