@@ -38,6 +38,11 @@ impl MetricDef {
         Self { name, unit: "count", better: "lower", kind: "count", per: "total", help }
     }
 
+    /// Events by what was done, which are compared as parts of a whole are.
+    pub(crate) const fn per(name: &'static str, help: &'static str) -> Self {
+        Self { name, unit: "ratio", better: "lower", kind: "count", per: "total", help }
+    }
+
     /// A part of a whole, the more the better.
     pub(crate) const fn ratio(name: &'static str, help: &'static str) -> Self {
         Self { name, unit: "ratio", better: "higher", kind: "count", per: "total", help }

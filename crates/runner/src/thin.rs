@@ -200,8 +200,8 @@ impl ThinOutput {
         let operations = n * f64::from(done.batch);
         self.push(0, ELAPSED, "s", done.sum as f64 * self.seconds);
         self.push(0, "op-cycles", "count", median);
-        self.push(0, "ipis-per-op", "count", done.ipis as f64 / operations);
-        self.push(0, "halts-per-op", "count", done.hlts as f64 / operations);
+        self.push(0, "ipis-per-op", "ratio", done.ipis as f64 / operations);
+        self.push(0, "halts-per-op", "ratio", done.hlts as f64 / operations);
     }
 
     /// One sample of so many operations, in a probe's metrics.
@@ -223,7 +223,7 @@ impl ThinOutput {
                 ("call-ipis-per-item", 0.0),
                 ("switches-per-item", 0.0),
             ] {
-                self.push(repeat, name, "count", value);
+                self.push(repeat, name, "ratio", value);
             }
         }
         self.push(repeat, ELAPSED, "s", elapsed);

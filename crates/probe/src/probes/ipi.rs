@@ -48,7 +48,7 @@ pub static PROBE: Probe = Probe {
         MetricDef::quantile("ipi-p99", "Time that 99 % of such calls stayed below"),
         MetricDef::quantile("ipi-max", "Longest such call"),
         MetricDef::time("syscall-mean", "Mean time of a call without targets"),
-        MetricDef::count("ipis-per-call", "Function call interrupts of the guest, by call"),
+        MetricDef::per("ipis-per-call", "Function call interrupts of the guest, by call"),
     ],
     histograms: &[("ipi", "time of every call of all repeats")],
     example: "--targets 1",

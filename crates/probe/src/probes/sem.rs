@@ -71,17 +71,17 @@ pub static PROBE: Probe = Probe {
     metrics: &[
         MetricDef::rate("items-per-s", "1/s", "Items a second"),
         MetricDef::time("elapsed", "How long the items of a repeat took"),
-        MetricDef::count("sleeps-per-item", "Times that a thread slept, by item"),
-        MetricDef::count("wakes-per-item", "Posts that woke a thread, by item"),
-        MetricDef::count(
+        MetricDef::per("sleeps-per-item", "Times that a thread slept, by item"),
+        MetricDef::per("wakes-per-item", "Posts that woke a thread, by item"),
+        MetricDef::per(
             "ipis-per-item",
             "Rescheduling and function call interrupts of the guest, by item: which of the two \
              wakes an idle vCPU is the kernel's choice",
         ),
-        MetricDef::count("resched-ipis-per-item", "Rescheduling interrupts of the guest, by item"),
-        MetricDef::count("call-ipis-per-item", "Function call interrupts of the guest, by item"),
-        MetricDef::count("switches-per-item", "Context switches of the guest, by item"),
-        MetricDef::count(
+        MetricDef::per("resched-ipis-per-item", "Rescheduling interrupts of the guest, by item"),
+        MetricDef::per("call-ipis-per-item", "Function call interrupts of the guest, by item"),
+        MetricDef::per("switches-per-item", "Context switches of the guest, by item"),
+        MetricDef::per(
             "own-switches-per-item",
             "Context switches, voluntary or not, of the two threads, by item",
         ),

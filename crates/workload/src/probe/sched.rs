@@ -1,6 +1,8 @@
 //! Probes of the scheduler, interrupts, locks and clocks.
 
-use super::{PROGRAM, REPEATED, REPEATS, TIME, argv, count, quantile, rate, read, time, timed_s};
+use super::{
+    PROGRAM, REPEATED, REPEATS, TIME, argv, count, per, quantile, rate, read, time, timed_s,
+};
 use crate::entry::{CatalogueEntry, DefaultValue, Param};
 use crate::roles::RoleCommands;
 
@@ -74,16 +76,16 @@ pub(crate) static SEM: CatalogueEntry = CatalogueEntry {
     metrics: &[
         rate("items-per-s", "Items handed over a second").primary(),
         time("elapsed", "Time of a repeat"),
-        count("sleeps-per-item", "How often one of the two slept"),
-        count("wakes-per-item", "How often one woke the other"),
-        count(
+        per("sleeps-per-item", "How often one of the two slept"),
+        per("wakes-per-item", "How often one woke the other"),
+        per(
             "ipis-per-item",
             "Rescheduling and function-call IPIs of the whole guest: which of the two wakes an \
              idle vCPU is the kernel's choice",
         ),
-        count("resched-ipis-per-item", "Rescheduling IPIs of the whole guest"),
-        count("call-ipis-per-item", "Function-call IPIs of the whole guest"),
-        count("switches-per-item", "Context switches of the whole guest"),
+        per("resched-ipis-per-item", "Rescheduling IPIs of the whole guest"),
+        per("call-ipis-per-item", "Function-call IPIs of the whole guest"),
+        per("switches-per-item", "Context switches of the whole guest"),
     ],
     repeats: REPEATED,
     example: &[("items", DefaultValue::Int(50_000)), ("hog", DefaultValue::Text("idle"))],
@@ -158,7 +160,7 @@ pub(crate) static IPI: CatalogueEntry = CatalogueEntry {
         quantile("ipi-p99", "Time that 99 % keep"),
         quantile("ipi-max", "The longest call"),
         time("syscall-mean", "Mean time of a call that interrupts nobody"),
-        count("ipis-per-call", "Interrupts that one call took"),
+        per("ipis-per-call", "Interrupts that one call took"),
     ],
     repeats: REPEATED,
     example: &[("targets", DefaultValue::Int(1))],

@@ -2,7 +2,7 @@
 
 use thinguest::{MAX_N, Operation};
 
-use super::{count, quantile, read, time};
+use super::{count, per, quantile, read, time};
 use crate::entry::{CatalogueEntry, DefaultValue, Param};
 use crate::roles::RoleCommands;
 
@@ -27,8 +27,8 @@ pub(crate) static THIN: CatalogueEntry = CatalogueEntry {
         quantile("op-p99", "Its 99th percentile"),
         time("op-min", "Its least"),
         count("op-cycles", "The median in cycles of the TSC"),
-        count("ipis-per-op", "Interrupts that the guest sent to vCPUs"),
-        count("halts-per-op", "HLTs that it executed"),
+        per("ipis-per-op", "Interrupts that the guest sent to vCPUs"),
+        per("halts-per-op", "HLTs that it executed"),
         time("elapsed", "Time of all samples"),
     ],
     repeats: "One run takes `n` samples and brings one value of every metric.",
