@@ -85,6 +85,9 @@ pub(crate) struct CalibrateArgs {
     /// The VM's fields in TOML, as in a study's `[vm]`.
     #[arg(long, value_name = "FILE")]
     vm: Option<PathBuf>,
+    /// What such a file of another machine says.
+    #[arg(long, value_name = "TOML", hide = true, conflicts_with = "vm")]
+    vm_text: Option<String>,
     /// A variant by name, laid over the file; may be given again.
     #[arg(long = "use", value_name = "VARIANT")]
     variants: Vec<String>,
@@ -94,12 +97,12 @@ pub(crate) struct CalibrateArgs {
     each: Vec<String>,
     /// In an emulated KVM host with one pCPU whose clock is its count of instructions:
     /// the same exits and instructions in every run and on any machine.
-    #[arg(long, conflicts_with_all = ["on", "each", "compare", "vm", "dry_run"])]
+    #[arg(long, conflicts_with_all = ["on", "each", "compare", "dry_run"])]
     exact: bool,
     /// The guest's architecture, x86_64 or aarch64 [default: the host's].
     #[arg(long, value_name = "ARCH", value_parser = arch)]
     arch: Option<Arch>,
-    /// Number of vCPUs [default: 2, with --exact 1].
+    /// Number of vCPUs [default: 2, with --exact 1, or as the VM's file says].
     #[arg(long)]
     vcpus: Option<u32>,
     /// Who executes the guest.
@@ -462,13 +465,25 @@ fn settings(patch: &VmPatch, arch: Arch, accel: Accel) -> anyhow::Result<VmSetti
 }
 
 impl CalibrateArgs {
+    /// The text of the VM's file, and what it says.
+    fn of_file(&self) -> anyhow::Result<Option<(String, VmPatch)>> {
+        let (text, name) = match (&self.vm, &self.vm_text) {
+            (None, None) => return Ok(None),
+            (Some(file), _) => {
+                let name = file.display().to_string();
+                (input::text(file).with_context(|| format!("Cannot read {name}"))?, name)
+            }
+            (None, Some(text)) => (text.clone(), "the VM's file".to_owned()),
+        };
+        let patch = toml::from_str(&text).with_context(|| format!("Cannot read {name}"))?;
+        Ok(Some((text, patch)))
+    }
+
     fn patch(&self, host: &Host) -> anyhow::Result<VmPatch> {
         let mut patch =
             VmPatch { memory_mib: Some(MEMORY_MIB), vcpus: Some(VCPUS), ..VmPatch::default() };
-        if let Some(file) = &self.vm {
-            let named = || format!("Cannot read {}", file.display());
-            let text = input::text(file).with_context(named)?;
-            patch = patch.overlay(&toml::from_str(&text).with_context(named)?);
+        if let Some((_, over)) = self.of_file()? {
+            patch = patch.overlay(&over);
         }
         if self.vcpus.is_some() {
             patch = patch.overlay(&VmPatch { vcpus: self.vcpus, ..VmPatch::default() });
@@ -522,15 +537,16 @@ impl CalibrateArgs {
 
     /// The same on another machine.
     fn words_there(&self) -> anyhow::Result<Vec<String>> {
-        if self.vm.is_some() {
-            bail!("--vm names a file of this machine: leave it out with --on, or copy it there");
-        }
         let mut words = vec!["calibrate".to_owned(), "--json".to_owned()];
         let mut say = |option: &str, value: String| words.extend([option.to_owned(), value]);
+        let of_file = self.of_file()?;
+        let has_vcpus = of_file.as_ref().is_some_and(|(_, patch)| patch.vcpus.is_some());
+        // There is no such file there.
+        of_file.into_iter().for_each(|(text, _)| say("--vm-text", text));
         self.variants.iter().for_each(|name| say("--use", name.clone()));
         self.arch.into_iter().for_each(|arch| say("--arch", arch.name().to_owned()));
         // One pCPU runs them in turns: two vCPUs that spin would wait for its scheduler.
-        let vcpus = self.vcpus.or(self.exact.then_some(1));
+        let vcpus = self.vcpus.or((self.exact && !has_vcpus).then_some(1));
         let numbers = [("--vcpus", vcpus), ("--n", self.n), ("--boots", self.boots)];
         for (option, value) in numbers {
             value.into_iter().for_each(|value| say(option, value.to_string()));

@@ -187,7 +187,7 @@ fn exact_counts_are_the_same_in_two_runs() {
 
 /// Operations whose prices `studies/account.toml` needs.
 const OF_THE_ACCOUNT: &str = "cpuid,hypercall,msr-read,msr-write,self-ipi,mmio-kernel,pio-qemu,\
-                              mmio-qemu,timer-halt,ipi-halt";
+                              mmio-qemu,page-fill-4k,timer-halt,ipi-halt";
 
 #[test]
 fn prices_times_counts_are_the_difference() {
@@ -197,9 +197,11 @@ fn prices_times_counts_are_the_difference() {
     }
     let folder = tempfile::tempdir().unwrap();
     let prices = folder.path().join("prices.json").display().to_string();
-    let how = ["--exact", "--as-in-trials", "--vcpus", "2", "--boots", "3"];
+    let studies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
+    let (study, vm) = (studies.join("account.toml"), studies.join("vms/account.toml"));
+    let vm = vm.display().to_string();
+    let how = ["--exact", "--as-in-trials", "--vm", &vm, "--boots", "3"];
     calibrate(&[&how[..], &["--only", OF_THE_ACCOUNT, "--out", &prices]].concat()).has_code(0);
-    let study = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/account.toml");
     let results = folder.path().join("results");
     let mut run =
         vmlab(["run", "--on", "replica", "--deterministic", "--prices", &prices, "--out"]);
@@ -208,7 +210,7 @@ fn prices_times_counts_are_the_difference() {
     let report = fs::read_to_string(results.join("report.json")).unwrap();
     let report: Value = serde_json::from_str(&report).unwrap();
     let accounts = report["accounting"]["accounts"].as_array().unwrap();
-    assert_eq!(accounts.len(), 11);
+    assert_eq!(accounts.len(), 12);
     let explained = accounts.iter().filter(|account| {
         let end = |end: &str| account["unexplained"]["interval"][end].as_f64().unwrap();
         // Both were counted in one way.
@@ -216,7 +218,7 @@ fn prices_times_counts_are_the_difference() {
         end("lo") <= 0.0 && 0.0 <= end("hi")
     });
     let names: Vec<_> = explained.map(|account| &account["variant"]).collect();
-    assert!(names.len() >= 9, "{names:?} alone of {accounts:#?}");
+    assert!(names.len() >= 10, "{names:?} alone of {accounts:#?}");
 }
 
 #[test]
