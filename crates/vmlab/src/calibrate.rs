@@ -36,6 +36,8 @@ Examples:
   vmlab calibrate                          the short list, three boots
   vmlab calibrate --all --out here.json    the whole list, kept
   vmlab calibrate --only cpuid,ipi-halt --n 5000
+  vmlab calibrate --all --as-in-trials --out prices.json
+                                           for the account of `run --prices prices.json`
   vmlab calibrate --use cpu-pm             in a VM of that variant
   vmlab calibrate --each base --each cpu-pm --picture prices.svg
                                            variants against the first, boot by boot
