@@ -23,11 +23,11 @@ pub(super) trait Transport {
     fn set_status(&self, status: u8);
     /// Accepts features: the bits of a word of 32.
     fn accept(&self, word: u32, features: u32);
-    /// Lets the device reach memory, and has the first queue's interrupts come to the
-    /// first vCPU if they are wanted.
-    fn prepare(&self, interrupts: bool);
-    /// Gives it the queue of a number by the physical addresses of its parts; false if
-    /// the device has no such queue, or does not let it interrupt.
+    /// Lets its registers be reached, and the device reach memory.
+    fn prepare(&self) {}
+    /// Gives it the queue of a number by the physical addresses of its parts, whose
+    /// interrupts go to the first vCPU if they are wanted; false if the device has no such
+    /// queue, or does not let it interrupt.
     fn place(&self, index: u16, places: [u64; 3], interrupts: bool) -> bool;
 }
 
@@ -40,7 +40,7 @@ pub(super) fn reset(device: &impl Transport) -> bool {
 /// Begins with `queues`, at most two, of which the first interrupts if that is wanted;
 /// false if the device does not do what it must.
 pub(super) fn begin(device: &impl Transport, queues: &[&'static Queue], interrupts: bool) -> bool {
-    device.prepare(interrupts);
+    device.prepare();
     if !reset(device) {
         return false;
     }

@@ -104,14 +104,11 @@ impl Transport for Device {
         self.write(DRIVER_FEATURE, features);
     }
 
-    fn prepare(&self, interrupts: bool) {
+    /// All of a device's queues have one interrupt: which of them uses it stands in them.
+    fn place(&self, index: u16, places: [u64; 3], interrupts: bool) -> bool {
         if interrupts {
             interrupts::begin_device(self.interrupt);
         }
-    }
-
-    /// All of a device's queues have one interrupt: which of them uses it stands in them.
-    fn place(&self, index: u16, places: [u64; 3], _: bool) -> bool {
         self.write(QUEUE_SELECT, u32::from(index));
         if self.read(QUEUE_MOST) < u32::from(QUEUE_SIZE) {
             return false;

@@ -208,7 +208,7 @@ impl Transport for Device {
     }
 
     /// MSI-X is on in any case: a reset takes the vectors away from all queues.
-    fn prepare(&self, _: bool) {
+    fn prepare(&self) {
         let old = config(self.slot, COMMAND) & 0xffff;
         set_config(self.slot, COMMAND, old | MEMORY_AND_MASTER);
         self.set_vector();
