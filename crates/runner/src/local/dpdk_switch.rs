@@ -31,6 +31,9 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// The server of Open vSwitch's data base.
+const SERVER: &str = "ovsdb-server";
+
 /// Names of the sockets: of the VM under test, and of the other one.
 const PORTS: [&str; 2] = ["trial", "peer"];
 
@@ -259,7 +262,7 @@ impl OpenVswitch<'_> {
     /// A data base that says how DPDK begins, and its server.
     fn database(&self, pcpus: &PcpuSet) -> Result<Running, Failure> {
         self.run("ovsdb-tool", &["create", "ovs.db"])?;
-        let mut command = Command::new(find("ovsdb-server").unwrap_or_default());
+        let mut command = Command::new(find(SERVER).unwrap_or_else(|| SERVER.into()));
         command.args(["ovs.db", "--remote=punix:db.sock", "--unixctl=db.ctl", "-vsyslog:off"]);
         let server = spawn(self.lab, self.folder, &mut command)?;
         let mut settings = vec![
@@ -281,16 +284,20 @@ impl OpenVswitch<'_> {
 
     /// The switch itself, where the interface of its bridge meets no other of that name.
     fn switch(&self) -> Result<Running, Failure> {
-        let program = vswitchd().map(|(program, _)| program).unwrap_or_default();
+        let program = vswitchd().map(|(program, _)| program).ok_or_else(|| {
+            let detail = "There is no ovs-vswitchd with DPDK any more".to_owned();
+            Failure::new(FailureKind::VmRefused, detail)
+        })?;
         let mut command = Command::new(find("unshare").unwrap_or_else(|| "unshare".into()));
         command.args(["--net", "--"]).arg(program).arg("unix:db.sock");
         command.args(["--unixctl=switch.ctl", "-vconsole:info", "-vsyslog:off"]);
         spawn(self.lab, self.folder, &mut command)
     }
 
-    /// A bridge with both sockets, once the switch has made them.
+    /// A bridge with both sockets. Whether the switch has made them is looked at later, as
+    /// whoever waits for it here can't be interrupted.
     fn add_ports(&self) -> Result<(), Failure> {
-        let mut words = vec!["add-br", "br0", "--", "set", "bridge", "br0"];
+        let mut words = vec!["--no-wait", "add-br", "br0", "--", "set", "bridge", "br0"];
         words.push("datapath_type=netdev");
         for port in PORTS {
             words.extend(["--", "add-port", "br0", port, "--", "set", "Interface", port]);
@@ -300,7 +307,7 @@ impl OpenVswitch<'_> {
     }
 
     fn vsctl(&self, words: &[&str]) -> Result<(), Failure> {
-        let first = ["--db=unix:db.sock", "--retry", "--timeout=60"];
+        let first = ["--db=unix:db.sock", "--retry", "--timeout=10"];
         self.run("ovs-vsctl", &[first.as_slice(), words].concat())
     }
 
