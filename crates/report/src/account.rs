@@ -96,7 +96,7 @@ pub struct VariantAccount {
     pub unpriced: Vec<Unpriced>,
     /// Where exits were counted by reason, which takes time at each, if not in both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reasons_only: Option<ReasonsIn>,
+    pub exits_by_reason_only: Option<ReasonsIn>,
 }
 
 /// Where KVM's exits were counted by reason.

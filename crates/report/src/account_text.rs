@@ -132,7 +132,7 @@ impl VariantAccount {
                        benchmark, spend at the same time counts each, so that what is unexplained \
                        may be less than nothing. A wake-up counts as an IPI's as long as there \
                        are IPIs.";
-        let otherwise = self.reasons_only.map(|place| {
+        let otherwise = self.exits_by_reason_only.map(|place| {
             match place {
                 ReasonsIn::Trials => {
                     "Exits were counted by reason in the trials, which takes time at each, and not \
@@ -157,8 +157,8 @@ pub(crate) fn why_none(report: &Report) -> Option<String> {
         Accounting::Used { .. } => None,
         Accounting::Missing => {
             let text = "No account in seconds: there is no price list of this host. `vmlab \
-                        calibrate --all --as-in-trials --out prices.json` makes one there, `vmlab report DIR \
-                        --prices prices.json` uses it.";
+                        calibrate --all --as-in-trials --out prices.json` makes one there, \
+                        `vmlab report DIR --prices prices.json` uses it.";
             Some(text.to_owned())
         }
         Accounting::Unfit { why } => {

@@ -179,7 +179,7 @@ pub(crate) fn accounted() -> Report {
             operation: "pio-qemu".to_owned(),
             why: NoPrice::NotMeasured,
         }],
-        reasons_only: None,
+        exits_by_reason_only: None,
     };
     report.accounting = Some(Accounting::Used { accounts: vec![account] });
     report

@@ -437,6 +437,8 @@ impl List {
         let notes = missing.map(|Hello { started, vcpus, .. }| {
             format!("only {started} of {vcpus} vCPUs were started; the guest knows no more")
         });
+        let no_reasons = (ask.as_in_trials && !ask.counts_reasons())
+            .then(|| "exits were not counted by reason, as an emulator has none".to_owned());
         let ended = self.end.map(|why| format!("behind its last price the guest failed: {why}"));
         let (apic, tsc_khz) =
             self.hello.map_or((Apic::Xapic, 0), |hello| (hello.apic, hello.tsc_khz));
@@ -455,7 +457,7 @@ impl List {
             apic: apic.name().to_owned(),
             tsc_khz: if count == Count::Cycles { tsc_khz } else { 0 },
             exits_by_reason: ask.counts_reasons(),
-            notes: notes.into_iter().chain(ended).collect(),
+            notes: notes.into_iter().chain(no_reasons).chain(ended).collect(),
             prices: self.prices.into_iter().map(|(_, price)| price).collect(),
         }
     }

@@ -216,7 +216,7 @@ fn account(
         parts,
         unexplained: estimate(found.unexplained),
         unpriced,
-        reasons_only: match (prices.exits_by_reason, differences.has_reasons()) {
+        exits_by_reason_only: match (prices.exits_by_reason, differences.has_reasons()) {
             (true, false) => Some(ReasonsIn::Prices),
             (false, true) => Some(ReasonsIn::Trials),
             (true, true) | (false, false) => None,
@@ -378,7 +378,7 @@ mod tests {
             let change = |_: &mut Plan, _: &mut Host, prices: &mut Calibration| {
                 prices.exits_by_reason = in_prices;
             };
-            used(account_of(&[], &[(Port, 10_000.0)], 0.0, change)).reasons_only
+            used(account_of(&[], &[(Port, 10_000.0)], 0.0, change)).exits_by_reason_only
         };
         // The trials made up here have no reasons.
         assert_eq!(found(true), Some(ReasonsIn::Prices));

@@ -214,7 +214,7 @@ fn prices_times_counts_are_the_difference() {
     let explained = accounts.iter().filter(|account| {
         let end = |end: &str| account["unexplained"]["interval"][end].as_f64().unwrap();
         // Both were counted in one way.
-        assert!(account.get("reasons_only").is_none(), "{account}");
+        assert!(account.get("exits_by_reason_only").is_none(), "{account}");
         end("lo") <= 0.0 && 0.0 <= end("hi")
     });
     let names: Vec<_> = explained.map(|account| &account["variant"]).collect();

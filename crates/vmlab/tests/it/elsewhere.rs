@@ -176,13 +176,17 @@ fn a_price_list_is_measured_there_and_compared_here() {
     let Some(sshd) = Sshd::start() else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
+    // A file of this machine, for the VM there.
+    fs::write(path("vm.toml"), "vcpus = 3\n").unwrap();
     let list = |name: &str, more: &[OsString]| {
         let words = ["calibrate", "--accel", "tcg", "--only", "cpuid,self-ipi", "--out"];
-        said(vmlab(words).arg(path(name)).args(more)).has_code(0);
+        let vm = ["--vm".into(), path("vm.toml").into_os_string()];
+        said(vmlab(words).arg(path(name)).args(vm).args(more)).has_code(0);
         fs::read_to_string(path(name)).unwrap()
     };
     let there = list("there.json", &options(&sshd));
     assert_eq!(there, list("here.json", &[]));
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&there).unwrap()["vcpus"], 3);
     let compared = |a: &str, b: &str| {
         let words = ["calibrate".as_ref(), "--gate".as_ref(), "--compare".as_ref()];
         let files = [path(a), path(b)];
