@@ -123,7 +123,8 @@ pub struct BootPrice {
     pub median: f64,
     /// The 99th percentile.
     pub p99: f64,
-    /// The mean, which many of them together cost; earlier lists have none.
+    /// The mean, which many of them together cost; earlier lists and those of
+    /// emulated guests have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean: Option<f64>,
     /// IPIs that the guest sent and HLTs that it executed during the samples.
