@@ -144,7 +144,7 @@ impl Ask {
     }
 
     /// Whether prices have a mean, which accounts are paid by. An emulator's have none: about
-    /// one of 80000 halts ends some instructions late there. QEMU's main loop takes a vCPU
+    /// one of 100000 halts ends some instructions late there. QEMU's main loop takes a vCPU
     /// for idle as soon as it is marked as halted, before what it executed since its clock
     /// was read last is accounted, and moves the clock on by so much too far
     /// (`icount_start_warp_timer`). A median does not see that.
