@@ -405,9 +405,12 @@ proptest! {
         let outcome = run(&model, || true);
         let outcome = outcome.map_err(|stuck| TestCaseError::fail(format!("{stuck:?}")))?;
         prop_assert_eq!(outcome.time.total(), u64::from(pcpus) * model.duration_ns);
-        prop_assert!(outcome.meters[0].done > 0);
+        // Who spins until all have come may wait long for the one that has no pCPU, where
+        // pause exits yield to one another all the time.
+        let overcommitted = vms as u32 * vcpus > pcpus;
+        prop_assert!(outcome.meters[0].done > 0 || (ple && overcommitted), "{:?}", outcome);
         for vm in &outcome.vms {
-            prop_assert!(vm.done[0] > 0 || vms as u32 * vcpus > pcpus, "{:?}", outcome);
+            prop_assert!(vm.done[0] > 0 || overcommitted, "{:?}", outcome);
         }
     }
 }

@@ -3,9 +3,11 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -89,7 +91,10 @@ fn terminal() -> (fs::File, fs::File) {
     let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(&shown, size).unwrap();
     let name = ptsname(&shown, Vec::new()).unwrap().into_string().unwrap();
-    let program = fs::File::options().read(true).write(true).open(name).unwrap();
+    // A test that leads its session must not get it for its own, which ends with it.
+    let no_own = OFlags::NOCTTY.bits().cast_signed();
+    let mut options = fs::File::options();
+    let program = options.read(true).write(true).custom_flags(no_own).open(name).unwrap();
     (program, shown.into())
 }
 
