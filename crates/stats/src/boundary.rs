@@ -46,12 +46,25 @@ pub struct LookSchedule {
     pub alpha: f64,
     /// How the error is spent, `alpha (n / last)^exponent`: 1 evenly, 3 late.
     pub exponent: f64,
+    /// Looks before this block claim only what is obvious, and spend next to nothing:
+    /// [`EARLY_SHARE`] of the error. [`LookSchedule::first`] or less for none.
+    pub ordinary_from: u32,
 }
+
+/// The share of the error that early looks may spend, all of them together.
+const EARLY_SHARE: f64 = 0.05;
 
 impl LookSchedule {
     /// Error spent after `n` blocks.
     fn spent(&self, n: u32) -> f64 {
-        self.alpha * (f64::from(n) / f64::from(self.last)).powf(self.exponent)
+        let share = (f64::from(n) / f64::from(self.last)).powf(self.exponent);
+        let looks = f64::from(n + 1 - self.first);
+        let early = f64::from(self.ordinary_from.saturating_sub(self.first));
+        if looks <= early {
+            self.alpha * share.min(EARLY_SHARE * looks / early)
+        } else {
+            self.alpha * share
+        }
     }
 }
 
@@ -69,14 +82,14 @@ impl Boundary {
     /// Takes about 1 ms a look.
     #[must_use]
     pub fn of(looks: LookSchedule) -> Option<Arc<Self>> {
-        type Known = Mutex<HashMap<(u32, u32, u64, u64), Arc<Boundary>>>;
+        type Known = Mutex<HashMap<([u32; 3], [u64; 2]), Arc<Boundary>>>;
         static KNOWN: OnceLock<Known> = OnceLock::new();
-        let LookSchedule { first, last, alpha, exponent } = looks;
+        let LookSchedule { first, last, alpha, exponent, ordinary_from } = looks;
         let sound = first >= 2 && first <= last && last <= MOST_LOOKS;
         if !(sound && alpha > 0.0 && alpha < 1.0 && exponent > 0.0 && exponent.is_finite()) {
             return None;
         }
-        let key = (first, last, alpha.to_bits(), exponent.to_bits());
+        let key = ([first, last, ordinary_from], [alpha.to_bits(), exponent.to_bits()]);
         let known = KNOWN.get_or_init(Mutex::default);
         let lock = || known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(boundary) = lock().get(&key) {
@@ -221,7 +234,7 @@ mod tests {
     use rand_pcg::Pcg64;
 
     fn boundary(first: u32, last: u32, alpha: f64, exponent: f64) -> Arc<Boundary> {
-        Boundary::of(LookSchedule { first, last, alpha, exponent }).unwrap()
+        Boundary::of(LookSchedule { first, last, alpha, exponent, ordinary_from: first }).unwrap()
     }
 
     /// Critical values that others found by simulation, good to about 2 % at
@@ -270,6 +283,22 @@ mod tests {
         }
     }
 
+    /// What early looks don't spend is left to the later ones.
+    #[test]
+    fn early_looks_spend_next_to_nothing() {
+        let schedule =
+            LookSchedule { first: 3, last: 12, alpha: 0.05, exponent: 0.8, ordinary_from: 5 };
+        let [even, kept] = [3, 5]
+            .map(|ordinary_from| Boundary::of(LookSchedule { ordinary_from, ..schedule }).unwrap());
+        let level = |boundary: &Boundary, n| boundary.nominal(n).unwrap();
+        for n in [3, 4] {
+            assert!(level(&kept, n) <= 0.05 * EARLY_SHARE, "{n}: {}", level(&kept, n));
+            assert!(level(&kept, n) < level(&even, n));
+        }
+        assert!(level(&kept, 5) > 1.5 * level(&even, 5));
+        assert!((level(&kept, 12) / level(&even, 12) - 1.0).abs() < 0.1);
+    }
+
     #[test]
     fn one_look_is_student_s_t() {
         let only = boundary(10, 10, 0.05, 1.0);
@@ -280,7 +309,7 @@ mod tests {
     #[test]
     fn looks_that_make_no_sense_have_no_boundary() {
         let of = |first, last, alpha, exponent| {
-            Boundary::of(LookSchedule { first, last, alpha, exponent })
+            Boundary::of(LookSchedule { first, last, alpha, exponent, ordinary_from: first })
         };
         assert_eq!(of(1, 5, 0.05, 1.0), None);
         assert_eq!(of(5, 4, 0.05, 1.0), None);

@@ -84,7 +84,8 @@ impl Sequential {
 
     fn boundary(&self, alpha: f64) -> Option<Arc<Boundary>> {
         let last = self.blocks.filter(|blocks| (2..=MOST_LOOKS).contains(blocks))?;
-        Boundary::of(LookSchedule { first: self.first_look(), last, alpha, exponent: EXPONENT })
+        let first = self.first_look();
+        Boundary::of(LookSchedule { first, last, alpha, exponent: EXPONENT, ordinary_from: first })
     }
 }
 

@@ -133,9 +133,9 @@ impl Default for AdaptivePolicy {
             first_look: 3,
             first_claim: 4,
             obvious: 7.0,
-            horizon: 16,
+            horizon: 12,
             exponent: 0.8,
-            difference_share: 0.8,
+            difference_share: 1.0,
             equivalence_share: 1.0,
             pool: true,
             steal: 0.02,
@@ -398,14 +398,16 @@ impl AdaptiveComparison {
     }
 
     fn levels(&self) -> Option<Levels> {
-        let AdaptivePolicy { first_look, horizon, exponent, .. } = self.policy;
+        let AdaptivePolicy { first_look, first_claim, horizon, exponent, .. } = self.policy;
         let last = self.question.max_blocks.min(horizon).min(MOST_LOOKS).min(self.planned_blocks());
         let first = first_look.min(last);
         let alpha = self.question.alpha;
-        let boundary = |alpha: f64| Boundary::of(LookSchedule { first, last, alpha, exponent });
+        let boundary = |alpha: f64, ordinary_from: u32| {
+            Boundary::of(LookSchedule { first, last, alpha, exponent, ordinary_from })
+        };
         Some(Levels {
-            difference: boundary(alpha * self.policy.difference_share)?,
-            equivalence: boundary(2.0 * alpha * self.policy.equivalence_share)?,
+            difference: boundary(alpha * self.policy.difference_share, first_claim.min(last))?,
+            equivalence: boundary(2.0 * alpha * self.policy.equivalence_share, first)?,
         })
     }
 

@@ -121,7 +121,7 @@ fn no_case_outlasts_its_time() {
         let timed = AdaptiveQuestion { max_s: Some(max_s), ..question() };
         let (answer, asked, case) = play_runs(timed, slowness, |arm, block, _, _| {
             if (boot.0, boot.1) != (arm, block) {
-                boot = (arm, block, 0.012 * normal(&mut random));
+                boot = (arm, block, 0.016 * normal(&mut random));
             }
             (boot.2 + if arm == Arm::B { 0.025 } else { 0.0 }).exp()
         });
