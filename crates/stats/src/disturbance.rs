@@ -107,7 +107,7 @@ pub enum Weight {
     /// It is not shown to differ between the two.
     Even,
     /// It differs, by so little of the interval's half width that it is
-    /// nothing: less than `NOTHING`.
+    /// nothing: less than `NOTHING`, and what is claimed stands without it.
     Slight,
     /// It is not shown to differ, but if what was seen is no chance, the verdict
     /// may come from it.
@@ -226,7 +226,7 @@ fn difference(
     let half = student_critical(n as u32, 1.0 - LEVEL) * sd / (n as f64).sqrt();
     let shown = mean.abs() > half;
     let weight = match mean.abs() / claimed.half_width {
-        part if part <= NOTHING => {
+        part if part <= NOTHING && claimed.survives(&[mean]) => {
             if shown {
                 Weight::Slight
             } else {
