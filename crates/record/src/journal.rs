@@ -188,6 +188,33 @@ pub struct TrialResult {
     pub unix_s: f64,
 }
 
+impl TrialResult {
+    /// A trial of which nothing else is known.
+    #[must_use]
+    pub fn new(trial: TrialKey, outcome: Outcome, unix_s: f64) -> Self {
+        Self {
+            trial,
+            outcome,
+            boot_s: None,
+            wall_s: 0.0,
+            runs: Vec::new(),
+            qemu_args: Vec::new(),
+            vcpu_affinity: Vec::new(),
+            vcpu_scheduler: Vec::new(),
+            host_settings: BTreeMap::new(),
+            ground: None,
+            facts: BTreeMap::new(),
+            console: None,
+            console_tail: None,
+            device_state: None,
+            watch: None,
+            profile: None,
+            warnings: Vec::new(),
+            unix_s,
+        }
+    }
+}
+
 /// What one benchmark invocation brought.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunResult {

@@ -339,26 +339,7 @@ impl TrialRecord {
     #[must_use]
     pub fn failed(trial: TrialKey, failure: Failure) -> Self {
         Self {
-            result: TrialResult {
-                trial,
-                outcome: Outcome::Failed(failure),
-                boot_s: None,
-                wall_s: 0.0,
-                runs: Vec::new(),
-                qemu_args: Vec::new(),
-                vcpu_affinity: Vec::new(),
-                vcpu_scheduler: Vec::new(),
-                host_settings: BTreeMap::new(),
-                ground: None,
-                facts: BTreeMap::new(),
-                console: None,
-                console_tail: None,
-                device_state: None,
-                watch: None,
-                profile: None,
-                warnings: Vec::new(),
-                unix_s: unix_s(),
-            },
+            result: TrialResult::new(trial, Outcome::Failed(failure), unix_s()),
             console: Vec::new(),
             device_state: Vec::new(),
             texts: Vec::new(),

@@ -210,33 +210,21 @@ impl Lab for FakeLab {
             texts: vec![text; runs.len()],
             profiles: BTreeMap::new(),
             result: TrialResult {
-                trial: key.clone(),
-                outcome: Outcome::Completed,
                 boot_s: Some(1.0),
                 wall_s: seconds,
                 runs,
-                qemu_args: Vec::new(),
-                vcpu_affinity: Vec::new(),
-                vcpu_scheduler: Vec::new(),
-                host_settings: BTreeMap::new(),
                 ground: Some(Ground {
                     merged_bytes: Some(0),
                     page_cache_bytes: Some(u64::from(key.block + 1) << 20),
                     ..Ground::default()
                 }),
-                facts: BTreeMap::new(),
-                console: None,
-                console_tail: None,
-                device_state: None,
                 watch: Some(HostWatch {
                     pcpus: 4,
                     wall_s: seconds,
                     foreign_s: Some(4.0 * others * seconds),
                     ..HostWatch::default()
                 }),
-                profile: None,
-                warnings: Vec::new(),
-                unix_s: unix_s(),
+                ..TrialResult::new(key.clone(), Outcome::Completed, unix_s())
             },
             console: b"Linux version 6.1\n".to_vec(),
             device_state: Vec::new(),

@@ -206,24 +206,9 @@ impl Lab for SimulatedLab<'_> {
         let text = BTreeMap::from([("scenario".to_owned(), scenario.into_bytes())]);
         TrialRecord {
             result: TrialResult {
-                trial: key.clone(),
-                outcome: Outcome::Completed,
-                boot_s: None,
                 wall_s,
                 runs: vec![run],
-                qemu_args: Vec::new(),
-                vcpu_affinity: Vec::new(),
-                vcpu_scheduler: Vec::new(),
-                host_settings: BTreeMap::new(),
-                ground: None,
-                facts: BTreeMap::new(),
-                console: None,
-                console_tail: None,
-                device_state: None,
-                watch: None,
-                profile: None,
-                warnings: Vec::new(),
-                unix_s: unix_s(),
+                ..TrialResult::new(key.clone(), Outcome::Completed, unix_s())
             },
             console: Vec::new(),
             device_state: Vec::new(),

@@ -240,10 +240,9 @@ mod tests {
 
     use super::*;
     use crate::calibration::tests::{counted, priced_events};
-    use crate::execute::TrialRecord;
     use crate::testing::{STUDY, host, plan_of};
     use record::journal::TrialKey;
-    use record::{Environment, Failure, FailureKind, Outcome, Sample};
+    use record::{Environment, Outcome, Sample};
 
     const BLOCKS: u32 = 5;
 
@@ -257,9 +256,7 @@ mod tests {
             variant: variant.to_owned(),
             order: 0,
         };
-        let failure = Failure::new(FailureKind::Aborted, String::new());
-        let mut trial = TrialRecord::failed(key, failure).result;
-        trial.outcome = Outcome::Completed;
+        let mut trial = TrialResult::new(key, Outcome::Completed, 0.0);
         trial.runs = vec![RunResult {
             run: 0,
             outcome: Outcome::Completed,

@@ -266,24 +266,10 @@ fn made_up(plan: &Plan, value: &dyn Fn(&TrialKey) -> f64) -> Vec<Event> {
                 blobs: Default::default(),
             };
             events.push(Event::TrialEnded(Box::new(TrialResult {
-                trial,
-                outcome: Outcome::Completed,
                 boot_s: Some(1.0),
                 wall_s: 2.0,
                 runs: vec![run],
-                qemu_args: Vec::new(),
-                vcpu_affinity: Vec::new(),
-                vcpu_scheduler: Vec::new(),
-                host_settings: Default::default(),
-                ground: None,
-                facts: Default::default(),
-                console: None,
-                console_tail: None,
-                device_state: None,
-                watch: None,
-                profile: None,
-                warnings: Vec::new(),
-                unix_s,
+                ..TrialResult::new(trial, Outcome::Completed, unix_s)
             })));
         }
         events.push(Event::BlockEnded {

@@ -28,34 +28,17 @@ fn old(event: &Event) -> String {
 }
 
 fn trial_ended(id: &str, attempt: u32) -> Event {
-    Event::TrialEnded(Box::new(TrialResult {
-        trial: TrialKey {
-            id: id.into(),
-            block: 0,
-            attempt,
-            load: "idle".into(),
-            workload: "hackbench".into(),
-            variant: "one".into(),
-            order: 0,
-        },
-        outcome: Outcome::Completed,
-        boot_s: None,
-        wall_s: 1.0,
-        runs: Vec::new(),
-        qemu_args: Vec::new(),
-        vcpu_affinity: Vec::new(),
-        vcpu_scheduler: Vec::new(),
-        host_settings: Default::default(),
-        ground: None,
-        facts: Default::default(),
-        console: None,
-        console_tail: None,
-        device_state: None,
-        watch: None,
-        profile: None,
-        warnings: Vec::new(),
-        unix_s: 0.0,
-    }))
+    let trial = TrialKey {
+        id: id.into(),
+        block: 0,
+        attempt,
+        load: "idle".into(),
+        workload: "hackbench".into(),
+        variant: "one".into(),
+        order: 0,
+    };
+    let result = TrialResult::new(trial, Outcome::Completed, 0.0);
+    Event::TrialEnded(Box::new(TrialResult { wall_s: 1.0, ..result }))
 }
 
 /// The blocks that are read, and what is said of the rest.

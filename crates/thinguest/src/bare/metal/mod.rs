@@ -13,6 +13,7 @@
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
 pub(crate) mod device_memory;
+mod file_call;
 mod handshake;
 pub(crate) mod memory;
 pub(crate) mod vcpu;

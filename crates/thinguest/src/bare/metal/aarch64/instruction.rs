@@ -317,28 +317,6 @@ pub(crate) fn null_io_from_ring_3(count: u32, file: u32, bytes: &mut [u8]) -> u6
     unsafe { raw_null_io(u64::from(count), buffer, length, u64::from(file)) }
 }
 
-/// Where a program's call arrives: its number, and what it is given.
-///
-/// # Safety
-/// `buffer` has `length` bytes that nobody else uses meanwhile.
-pub(super) unsafe extern "C" fn on_file_call(
-    file: u32,
-    buffer: *mut u8,
-    length: u64,
-    number: u32,
-) -> i64 {
-    // SAFETY: what the caller promises.
-    let bytes = unsafe { core::slice::from_raw_parts_mut(buffer, length as usize) };
-    match number {
-        WRITE => crate::files::write(file, bytes),
-        _ => crate::files::read(file, bytes),
-    }
-}
-
-/// The numbers of a program's calls; 0 does nothing, and 1 ends the program.
-pub(super) const WRITE: u32 = 2;
-pub(super) const READ: u32 = 3;
-
 /// A call of an empty function.
 pub(crate) fn empty_call() {
     // SAFETY: it returns.

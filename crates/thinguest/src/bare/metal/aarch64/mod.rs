@@ -31,7 +31,7 @@ global_asm!(
     ipis = const core::mem::offset_of!(Vcpu, ipis),
     devices = const core::mem::offset_of!(Vcpu, devices),
     cpu_interface = sym start::CPU_INTERFACE,
-    on_file_call = sym instruction::on_file_call,
-    write = const instruction::WRITE,
-    read = const instruction::READ,
+    on_file_call = sym super::file_call::on_file_call,
+    write = const super::file_call::WRITE,
+    read = const super::file_call::READ,
 );

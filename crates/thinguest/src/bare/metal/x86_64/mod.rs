@@ -29,8 +29,8 @@ global_asm!(
     devices = const core::mem::offset_of!(Vcpu, devices),
     shot = sym pages::SHOT,
     kernel_stack = sym start::KERNEL_STACK,
-    on_file_call = sym instruction::on_file_call,
-    write = const instruction::WRITE,
-    read = const instruction::READ,
+    on_file_call = sym super::file_call::on_file_call,
+    write = const super::file_call::WRITE,
+    read = const super::file_call::READ,
     options(att_syntax)
 );
