@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 use placement::predict::node::NodeOffer;
+use placement::predict::scheduling::Taint;
 use vmconfig::kubevirt::Quantity;
 
 use placement::predict::kubelet::KubeletSettings;
@@ -27,7 +28,14 @@ impl ClusterNode {
     pub(crate) fn of(node: Node) -> Self {
         let status = node.status.unwrap_or_default();
         let info = status.node_info.unwrap_or_default();
-        let unschedulable = node.spec.and_then(|spec| spec.unschedulable).unwrap_or(false);
+        let spec = node.spec.unwrap_or_default();
+        let unschedulable = spec.unschedulable.unwrap_or(false);
+        let taints = spec.taints.unwrap_or_default().into_iter();
+        let taints = taints.map(|taint| Taint {
+            key: taint.key,
+            value: taint.value.unwrap_or_default(),
+            effect: taint.effect,
+        });
         let mut conditions = status.conditions.iter().flatten();
         let ready = conditions.any(|one| one.type_ == "Ready" && one.status == "True");
         let amounts = |amounts: Option<BTreeMap<String, _>>| amounts.unwrap_or_default();
@@ -49,6 +57,7 @@ impl ClusterNode {
                 name: node.metadata.name.unwrap_or_default(),
                 labels: node.metadata.labels.unwrap_or_default(),
                 takes_pods: ready && !unschedulable,
+                taints: taints.collect(),
                 cpu_milli: cpu.map_or(0, |cpus| (cpus.as_f64() * 1000.0) as u64),
                 memory_bytes: bytes("memory").unwrap_or(0),
                 huge_page_bytes,
@@ -70,7 +79,7 @@ mod tests {
     fn a_node_tells_what_it_has() {
         let object = json!({
             "metadata": { "name": "one", "labels": { "kubernetes.io/arch": "amd64" } },
-            "spec": {},
+            "spec": { "taints": [{ "key": "dedicated", "value": "vm", "effect": "NoSchedule" }] },
             "status": {
                 "conditions": [{ "type": "Ready", "status": "True" }],
                 "capacity": { "cpu": "8" },
@@ -89,6 +98,8 @@ mod tests {
         assert_eq!((node.cpus, node.offer.cpu_milli), (8, 7500));
         assert_eq!(node.offer.huge_page_bytes, [(2 << 20, 0), (1 << 30, 4 << 30)].into());
         assert!(node.offer.takes_pods);
+        let [taint] = &node.offer.taints[..] else { panic!("{:?}", node.offer.taints) };
+        assert_eq!(taint.to_string(), "dedicated=vm:NoSchedule");
         let mut cordoned = object;
         cordoned["spec"]["unschedulable"] = true.into();
         let node = ClusterNode::of(serde_json::from_value(cordoned).expect("a node"));

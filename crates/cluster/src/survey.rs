@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use guest::Cancel;
 use k8s_openapi::api::core::v1::Node;
+use placement::predict::node::{NodeShortfall, PodDemand};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -40,8 +41,8 @@ pub struct NodesSurvey {
     pub namespace: String,
     /// The nodes that are meant and take pods, by name.
     pub nodes: Vec<ClusterNode>,
-    /// Those that are meant and take none now.
-    pub closed: Vec<String>,
+    /// Those that are meant and take none now, and why.
+    pub closed: Vec<(String, Vec<NodeShortfall>)>,
 }
 
 /// Looks at the cluster of `target`.
@@ -65,7 +66,7 @@ pub fn survey(target: &ClusterTarget) -> Result<ClusterSurvey, ClusterError> {
     survey.nodes = survey.asked.nodes(None)?;
     let schedulable = |node: &ClusterNode| {
         let label = node.offer.labels.get("kubevirt.io/schedulable");
-        node.offer.takes_pods && label.is_some_and(|value| value == "true")
+        node.offer.fits(&PodDemand::default()) && label.is_some_and(|value| value == "true")
     };
     survey.nodes.retain(schedulable);
     if survey.nodes.is_empty() {
@@ -88,9 +89,15 @@ pub fn survey_nodes(
     asked.rights(&RIGHTS_OF_JOBS, JOB.role)?;
     let mut nodes = asked.nodes(selector)?;
     nodes.sort_by(|one, other| one.offer.name.cmp(&other.offer.name));
-    let closed = nodes.iter().filter(|node| !node.offer.takes_pods);
-    let closed = closed.map(|node| node.offer.name.clone()).collect();
-    nodes.retain(|node| node.offer.takes_pods);
+    // A pod of a study asks for nothing and tolerates no taint.
+    let demand = PodDemand::default();
+    let (nodes, closed): (Vec<_>, Vec<_>) =
+        nodes.into_iter().partition(|node| node.offer.fits(&demand));
+    let closed = closed.into_iter().map(|node| {
+        let why = node.offer.shortfalls(&demand);
+        (node.offer.name, why)
+    });
+    let closed = closed.collect();
     let Asked { server, namespace, .. } = asked;
     if nodes.is_empty() {
         return Err(ClusterError::NoNodeMeant { server, selector: selector.map(str::to_owned) });

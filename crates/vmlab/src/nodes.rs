@@ -197,8 +197,9 @@ impl ReachedNodes {
                 folder: NodeSet::folder(&dir, &set.nodes[number])?,
             });
         }
-        for closed in &self.survey.closed {
-            terminal::note(&format!("vmlab: node {closed} takes no pods now: left out"));
+        for (node, why) in &self.survey.closed {
+            let why: Vec<String> = why.iter().map(ToString::to_string).collect();
+            terminal::note(&format!("vmlab: node {node} is left out: {}", why.join("; ")));
         }
         let marker = LeftMarker::new(&self.target, &self.owner)?;
         let set = self.follow_all(set, tasks, &dir, verbose, cancel)?;

@@ -19,11 +19,12 @@ pub(crate) const NO_NODE: Rule = Rule {
     id: "kubevirt-no-node",
     severity: Severity::Error,
     summary: "no node of the cluster can take the VM's pod",
-    why: "The scheduler looks at labels and amounts. A VM that asks for more than any node has, or \
-          for a label that none has, stays in the phase Scheduling for ever, without an error of its \
+    why: "The scheduler looks at labels, taints and amounts. A VM that asks for more than any node \
+          has, or for a label that none has, or that does not tolerate the taints of those that \
+          do, stays in the phase Scheduling for ever, without an error of its \
           own: only the pod's events say why.",
     mend: "Ask for what a node has, or give a node what the VM asks for (a label, huge pages, the \
-           static CPU manager policy)",
+           static CPU manager policy); a tainted node wants a toleration in spec.tolerations",
     sources: &[
         "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/",
         "https://kubevirt.io/user-guide/compute/dedicated_cpu_resources/",

@@ -21,6 +21,7 @@ pub mod kubelet;
 pub mod kubevirt;
 mod machine;
 pub mod node;
+pub mod scheduling;
 pub mod verify;
 mod version;
 

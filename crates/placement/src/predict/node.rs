@@ -2,9 +2,9 @@
 //! to one node in turn.
 //!
 //! A node is what its object tells: labels and amounts, not where its pCPUs are. The
-//! scheduler's filters that are here are those of labels and amounts
-//! (`NodeAffinity` for `nodeSelector`, `NodeResourcesFit`, `NodeUnschedulable`); taints,
-//! affinity and volumes are not.
+//! scheduler's filters that are here are those that a node decides by itself: labels, taints
+//! and amounts (`NodeAffinity`, `TaintToleration`, `NodeResourcesFit`,
+//! `NodeUnschedulable`). Those that look at other pods or at volumes are not.
 //!
 //! Source: Kubernetes 1.36, `pkg/scheduler/framework/plugins`; KubeVirt 0.44 to 1.9,
 //! `pkg/virt-controller/services/{renderresources,nodeselectorrenderer}.go`.
@@ -17,6 +17,7 @@ use topology::PcpuSet;
 use super::kubelet::StaticPolicy;
 use super::kubevirt::{Vmi, pod_cpus};
 use super::machine::KubeletHost;
+use super::scheduling::{NodeSelector, Taint, Toleration};
 use super::version::{Ability, KubevirtVersion};
 use super::{Admission, Prediction, predict};
 
@@ -36,6 +37,8 @@ pub struct NodeOffer {
     pub labels: BTreeMap<String, String>,
     /// Whether it takes new pods (it is ready and not cordoned).
     pub takes_pods: bool,
+    /// Its taints.
+    pub taints: Vec<Taint>,
     /// CPUs for pods, in thousandths.
     pub cpu_milli: u64,
     /// Memory for pods.
@@ -50,6 +53,10 @@ pub struct NodeOffer {
 pub struct PodDemand {
     /// Labels that the node must have.
     pub labels: BTreeMap<String, String>,
+    /// What else the node must be; `None`: anything.
+    pub affinity: Option<NodeSelector>,
+    /// Taints that don't keep it away.
+    pub tolerations: Vec<Toleration>,
     /// CPUs, in thousandths.
     pub cpu_milli: u64,
     /// Memory that is in no huge pages, at least.
@@ -76,8 +83,11 @@ impl PodDemand {
         };
         let bytes = vmi.memory_bytes().unwrap_or(0);
         let huge_pages = vmi.page_bytes().map(|page| (page, bytes));
+        let affinity = vmi.spec.affinity.as_ref().and_then(|all| all.node_affinity.as_ref());
         Self {
             labels,
+            affinity: affinity.and_then(|affinity| affinity.required.clone()),
+            tolerations: vmi.spec.tolerations.clone().unwrap_or_default(),
             cpu_milli: exclusive.map_or_else(shared, |count| u64::from(count) * 1000),
             memory_bytes: if huge_pages.is_some() { 0 } else { bytes },
             huge_pages,
@@ -105,6 +115,10 @@ pub enum NodeShortfall {
         /// What it says.
         found: Option<String>,
     },
+    /// It is none of those that the pod's affinity requires.
+    Affinity(NodeSelector),
+    /// A taint that the pod does not tolerate.
+    Taint(Taint),
     /// Fewer CPUs.
     Cpus {
         /// Asked for, in thousandths.
@@ -139,6 +153,8 @@ impl fmt::Display for NodeShortfall {
             Self::Label { name, wanted, found: Some(found) } => {
                 write!(f, "label {name} is {found:?}, not {wanted:?}")
             }
+            Self::Affinity(wanted) => write!(f, "is not what the affinity requires: {wanted}"),
+            Self::Taint(taint) => write!(f, "taint {taint}, not tolerated"),
             Self::Cpus { wanted_milli, found_milli } => {
                 write!(f, "{} CPUs, not {}", cpus(*found_milli), cpus(*wanted_milli))
             }
@@ -172,6 +188,23 @@ impl NodeOffer {
             && demand.memory_bytes <= self.memory_bytes
             && demand.huge_pages.is_none_or(huge)
             && demand.labels.iter().all(|(name, wanted)| self.labels.get(name) == Some(wanted))
+            && self.is_selected_by(demand)
+            && self.taints_against(demand).next().is_none()
+    }
+
+    fn is_selected_by(&self, demand: &PodDemand) -> bool {
+        let affinity = demand.affinity.as_ref();
+        affinity.is_none_or(|affinity| affinity.selects(&self.name, &self.labels))
+    }
+
+    /// Taints that keep the pod away.
+    fn taints_against<'a>(&'a self, demand: &'a PodDemand) -> impl Iterator<Item = &'a Taint> {
+        // What a node that takes none says by its taints too is said once.
+        let is_said = |taint: &Taint| !self.takes_pods && taint.is_of_condition();
+        let tolerates = |taint: &Taint| demand.tolerations.iter().any(|one| one.tolerates(taint));
+        self.taints
+            .iter()
+            .filter(move |taint| taint.keeps_away() && !tolerates(taint) && !is_said(taint))
     }
 
     /// Why the node can't take the pod; empty: it [`NodeOffer::fits`].
@@ -187,6 +220,12 @@ impl NodeOffer {
                 all.push(NodeShortfall::Label { name, wanted, found });
             }
         }
+        if let Some(affinity) = &demand.affinity
+            && !self.is_selected_by(demand)
+        {
+            all.push(NodeShortfall::Affinity(affinity.clone()));
+        }
+        all.extend(self.taints_against(demand).cloned().map(NodeShortfall::Taint));
         if demand.cpu_milli > self.cpu_milli {
             let (wanted_milli, found_milli) = (demand.cpu_milli, self.cpu_milli);
             all.push(NodeShortfall::Cpus { wanted_milli, found_milli });
@@ -270,6 +309,7 @@ mod tests {
             name: "one".to_owned(),
             labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             takes_pods: true,
+            taints: Vec::new(),
             cpu_milli: 7000,
             memory_bytes: 8 << 30,
             huge_page_bytes: [(1 << 30, 2 << 30)].into(),
@@ -332,6 +372,45 @@ mod tests {
             said,
             ["no label kubernetes.io/arch=arm64", "no label zone=a", "8 GiB of memory, not 9 GiB"]
         );
+    }
+
+    #[test]
+    fn taints_and_affinity_keep_pods_away() {
+        let taint = |key: &str, effect: &str| Taint {
+            key: key.to_owned(),
+            value: String::new(),
+            effect: effect.to_owned(),
+        };
+        let control = taint("node-role.kubernetes.io/control-plane", "NoSchedule");
+        let wish = taint("spare", "PreferNoSchedule");
+        let node = NodeOffer { taints: vec![control, wish], ..offer() };
+        let asks = |more: serde_json::Value| {
+            let mut spec = json!({ "domain": { "memory": { "guest": "1Gi" } } });
+            spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let demand = PodDemand::of(&vmi(spec), NEWEST_KNOWN);
+            let said: Vec<_> = node.shortfalls(&demand).iter().map(ToString::to_string).collect();
+            assert_eq!(node.fits(&demand), said.is_empty());
+            said
+        };
+        let refused = "taint node-role.kubernetes.io/control-plane:NoSchedule, not tolerated";
+        assert_eq!(asks(json!({})), [refused]);
+        let all = json!([{ "operator": "Exists" }]);
+        assert_eq!(asks(json!({ "tolerations": all })), [""; 0]);
+        let zone = |operator: &str| {
+            json!({ "tolerations": all, "affinity": { "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [
+                    { "matchExpressions": [{ "key": "zone", "operator": operator, "values": ["a"] }] },
+                ] } } } })
+        };
+        assert_eq!(asks(zone("In")), ["is not what the affinity requires: zone In (a)"]);
+        assert_eq!(asks(zone("NotIn")), [""; 0]);
+        // A cordon is a taint as well, and told once.
+        let cordoned = NodeOffer {
+            takes_pods: false,
+            taints: vec![taint("node.kubernetes.io/unschedulable", "NoSchedule")],
+            ..offer()
+        };
+        assert_eq!(cordoned.shortfalls(&PodDemand::default()), [NodeShortfall::TakesNone]);
     }
 
     #[test]

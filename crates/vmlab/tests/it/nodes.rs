@@ -132,7 +132,10 @@ fn a_study_runs_on_each_node_and_nothing_stays() {
     let fleet = Fleet::simulating();
     let ran = fleet.run(&["--node-class", "example.com/machine", "--nodes", "pool=lab"]);
     ran.has_code(0);
-    assert!(ran.stderr.contains("node off takes no pods now"), "{ran:#?}");
+    assert!(
+        ran.stderr.contains("node off is left out: takes no pods (cordoned or not ready)"),
+        "{ran:#?}"
+    );
     for part in ["on 3 nodes: 3 complete", "two is faster than one", "3 nodes, 9 blocks", "big"] {
         assert!(in_one_line(&ran).contains(part), "{part:?}: {}", ran.stdout);
     }

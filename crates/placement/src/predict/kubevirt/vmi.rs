@@ -7,6 +7,7 @@ use serde_json::Value;
 use vmconfig::kubevirt::{Quantity, defaults, template_of};
 
 use super::pool::GuestShape;
+use crate::predict::scheduling::{Affinity, Toleration};
 
 /// The annotation that asks for an even number of pCPUs.
 pub const EVEN_PARITY: &str = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity";
@@ -40,6 +41,10 @@ pub struct Spec {
     pub architecture: Option<String>,
     /// Labels that the node must have.
     pub node_selector: Option<BTreeMap<String, String>>,
+    /// What the node must be.
+    pub affinity: Option<Affinity>,
+    /// Taints of nodes that don't keep it away.
+    pub tolerations: Option<Vec<Toleration>>,
     /// The virtual machine.
     pub domain: Domain,
 }
