@@ -109,7 +109,7 @@ fn colons(word: &str) -> Option<f64> {
 }
 
 fn gnu(line: &str) -> Option<()> {
-    let mut words = line.split_ascii_whitespace();
+    let mut words = line.ascii_words();
     let user = words.next()?.strip_suffix("user")?;
     words.next()?.strip_suffix("system")?;
     words.next()?.strip_suffix("elapsed")?;
