@@ -25,10 +25,14 @@ pub(super) const TOOL: Tool = Tool {
         part("# Min Latencies:"),
         part("# Max Latencies:"),
         opens("Thread ").when(|line| line.holds(" Interval: ")),
+        part(NOT_ALLOWED),
     ],
-    failures: &[failed("FATAL: ")],
+    failures: &[failed("FATAL: "), failed(NOT_ALLOWED)],
     read,
 };
+
+/// Source: rt-tests `src/lib/rt-utils.c`.
+const NOT_ALLOWED: &str = "Unable to change scheduling policy!";
 
 /// A quantile needs so many wake-ups beyond it.
 const BEYOND_QUANTILE: u64 = 20;

@@ -19,6 +19,7 @@ pub(super) const TOOL: Tool = Tool {
         part("# ").when(is_context),
         part("Run summary [PID "),
         part("Total time:").when(|line| line.ends_with("[sec]")),
+        part("Unknown benchmark: ").when(|line| line.holds(" for collection ")),
     ],
     failures: &[failed("perf: "), failed("Unknown benchmark: "), failed("Unknown collection: ")],
     read,

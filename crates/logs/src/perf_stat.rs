@@ -39,6 +39,7 @@ pub(super) const TOOL: Tool = Tool {
         part("{\"counter-value\"").within().anew(),
         part("\"counter-value\" :").within(),
         hint("context-switches").within().when(|line| line.holds(" #")),
+        part("Workload failed: "),
     ],
     failures: &[failed("Workload failed: "), failed("Error:").when(|line| line == "Error:")],
     read,
