@@ -57,7 +57,9 @@ impl LogParts {
     /// the end.
     pub(super) fn more(&mut self, text: &mut String) -> anyhow::Result<bool> {
         loop {
-            let is_last = !self.fill()?;
+            // The first part is read already: it told that the log is large.
+            let is_read = self.bytes.len() - self.searched >= PART_BYTES;
+            let is_last = !is_read && !self.fill()?;
             let newline = self.bytes[self.searched..].iter().rposition(|byte| *byte == b'\n');
             let whole = match newline {
                 _ if is_last => self.bytes.len(),
