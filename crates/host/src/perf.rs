@@ -7,6 +7,7 @@
 //! Source: perf-record(1), `--control` and `--delay`; perf-kvm(1).
 
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -22,10 +23,10 @@ pub const BEGIN: &str = "folder=$1\n\
     shift\n\
     rm -rf \"$folder\"; mkdir -p \"$folder\" && mkfifo \"$folder/control\" \"$folder/ack\" || exit\n\
     exec 3<>\"$folder/control\" 4<>\"$folder/ack\"\n\
-    setsid \"$@\" -D -1 --control \"fifo:$folder/control,$folder/ack\" \
+    setsid sh -c 'echo $$ >\"$0/pid\"; exec \"$@\"' \
+    \"$folder\" \"$@\" -D -1 --control \"fifo:$folder/control,$folder/ack\" \
     >\"$folder/log\" 2>&1 </dev/null 3>&- 4>&- 9>&- &\n\
     pid=$!\n\
-    echo $pid >\"$folder/pid\"\n\
     echo enable >&3\n\
     head -n 1 <&4 >\"$folder/answer\" 2>/dev/null 9>&- &\n\
     reader=$!\n\
@@ -90,12 +91,15 @@ pub struct GuestSymbols {
     pub modules: Vec<u8>,
 }
 
-/// perf on the host, which samples a VM's process.
+/// perf on the host, which samples a VM's process. One that is dropped before its end is
+/// killed.
 #[derive(Debug)]
 pub struct Recording {
     folder: PathBuf,
     /// Options that name the guest's symbols.
     symbols: Vec<String>,
+    /// Whether perf may still run.
+    runs: bool,
 }
 
 impl Recording {
@@ -137,14 +141,9 @@ impl Recording {
         }
         words.extend(record);
         words.extend(["--max-size".to_owned(), MAX_SIZE.to_owned()]);
-        let recording = Self { folder: folder.to_owned(), symbols: options };
-        match shell(owner, BEGIN, &[&folder.display().to_string()], &words, is_cancelled) {
-            Ok(_) => Ok(recording),
-            Err(error) => {
-                recording.kill();
-                Err(error)
-            }
-        }
+        let recording = Self { folder: folder.to_owned(), symbols: options, runs: true };
+        let folder = folder.display().to_string();
+        shell(owner, BEGIN, &[&folder], &words, is_cancelled).map(|_| recording)
     }
 
     /// Ends it: what was sampled and, as `perf script` prints them, at most `most_bytes`
@@ -153,16 +152,15 @@ impl Recording {
     /// # Errors
     /// [`PerfError`]; nothing is left running then.
     pub fn end(
-        self,
+        mut self,
         owner: &Owner,
         most_bytes: usize,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Vec<u8>, PerfError> {
         let folder = self.folder.display().to_string();
-        if let Err(error) = shell(owner, END, &[&folder], &[], is_cancelled) {
-            self.kill();
-            return Err(error);
-        }
+        shell(owner, END, &[&folder], &[], is_cancelled)?;
+        // Its number may soon be somebody else's.
+        self.runs = false;
         let data = self.folder.join(DATA).display().to_string();
         shell(owner, TELL, &[&data, &most_bytes.to_string()], &self.symbols, is_cancelled)
     }
@@ -180,6 +178,9 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
+        if self.runs {
+            self.kill();
+        }
         // Gone already where all went well.
         drop(std::fs::remove_dir_all(self.folder.with_extension("symbols")));
         drop(std::fs::remove_dir_all(&self.folder));
@@ -212,6 +213,8 @@ fn shell(
     command.args(["--signal=KILL", LIMIT_S, "sh", "-c", script, "sh"]).args(arguments).args(more);
     command.stdin(Stdio::null()).env("LC_ALL", "C");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    // timeout makes a group of its own too, but not at once: it may have to be killed before.
+    command.process_group(0);
     owner.apply(&mut command);
     let mut child = command.spawn().map_err(failed)?;
     let (stdout, stderr) = (read(child.stdout.take()), read(child.stderr.take()));
@@ -303,6 +306,26 @@ mod tests {
         let (event, samples) = said.split_once('\n').unwrap();
         assert!(["cycles", "cpu-clock"].iter().any(|name| event.starts_with(name)), "{event}");
         assert!(samples.contains("\nsh") || samples.starts_with("sh"), "{samples}");
+        assert!(!place.exists(), "its folder is left");
+    }
+
+    #[test]
+    fn a_recording_that_is_dropped_leaves_no_perf() {
+        let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let owner = Owner::current("perf").unwrap();
+        let busy = Busy(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
+        let place = folder.path().join("host");
+        let recording = match Recording::begin(&owner, &place, busy.0.id(), 99, None, &|| false) {
+            Ok(recording) => recording,
+            Err(error) => return skip(error),
+        };
+        let pid = std::fs::read_to_string(place.join("pid")).unwrap().trim().parse().unwrap();
+        assert!(crate::proc::stat(pid).is_some_and(|stat| !stat.is_dead()));
+        drop(recording);
+        suite::until("its end", || {
+            crate::proc::stat(pid).is_none_or(|stat| stat.is_dead()).then_some(())
+        });
         assert!(!place.exists(), "its folder is left");
     }
 

@@ -1,5 +1,5 @@
 //! How fast logs are read, and in how much memory: `cargo run --release -p
-//! workload --example import_bench [MEGABYTES [PART]]`. Every kept output, or
+//! logs --example import_bench [MEGABYTES [PART]]`. Every kept output, or
 //! those with PART in their names, is repeated until it is that large (100);
 //! one line a format. `RAYON_NUM_THREADS=1` reads in one thread. Asserts nothing.
 

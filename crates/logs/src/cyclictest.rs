@@ -9,6 +9,7 @@ use record::Histogram;
 
 use super::failure::failed;
 use super::json::{self, Node};
+use super::near;
 use super::number;
 use super::sign::{json as in_json, opens, part};
 use super::{Cut, Few, Log, Text, TextLine, Tool};
@@ -24,10 +25,14 @@ pub(super) const TOOL: Tool = Tool {
         part("# Min Latencies:"),
         part("# Max Latencies:"),
         opens("Thread ").when(|line| line.holds(" Interval: ")),
+        part(NOT_ALLOWED),
     ],
-    failures: &[failed("FATAL: ")],
+    failures: &[failed("FATAL: "), failed(NOT_ALLOWED)],
     read,
 };
+
+/// Source: rt-tests `src/lib/rt-utils.c`.
+const NOT_ALLOWED: &str = "Unable to change scheduling policy!";
 
 /// A quantile needs so many wake-ups beyond it.
 const BEYOND_QUANTILE: u64 = 20;
@@ -123,12 +128,13 @@ fn thread_line(line: &str) -> Option<ThreadLine<'_>> {
     let (thread, pid) = head.split_once('(')?;
     // Word behind the next name, and its width with the spaces before it.
     let mut field = |name: &str| {
-        let at = memchr::memchr(b':', rest.as_bytes())?;
-        (rest[..at].trim_start() == name).then_some(())?;
+        let at = near::find(b':', rest.as_bytes())?;
+        (rest[..at].trim_ascii_start() == name).then_some(())?;
         let value = &rest[at + 1..];
-        let word = value.trim_start();
+        let word = value.trim_ascii_start();
         let padding = value.len() - word.len();
-        let end = word.find([' ', '\t']).unwrap_or(word.len());
+        let is_blank = |byte| byte == b' ' || byte == b'\t';
+        let end = word.bytes().position(is_blank).unwrap_or(word.len());
         rest = &word[end..];
         Some((&word[..end], padding + end))
     };
@@ -294,7 +300,7 @@ fn read_json(document: &Node<'_>, log: &mut Log) {
         let found = document.get(name).or_else(|| document.get(&format!("{name}:")));
         found.and_then(Node::text)
     };
-    let program = named("cmdline").and_then(|command| command.split_ascii_whitespace().next());
+    let program = named("cmdline").and_then(|command| command.ascii_words().next());
     if program.is_some_and(|program| !program.ends_with("cyclictest")) {
         return log.unread_at(
             document.line,

@@ -178,4 +178,42 @@ mod tests {
         );
         check("stress-ng: info:  [1] successful run completed in 1.14s\n", "stress-ng", &[], 0);
     }
+
+    /// What GNU time, fio, perf and cyclictest printed of runs made to fail.
+    #[test]
+    fn words_before_the_first_sign_and_alone_are_told() {
+        let rusage = "0.00user 0.00system 0:00.01elapsed 27%CPU (0avgtext+0avgdata 2216maxresident)k\n\
+                      0inputs+8outputs (0major+217minor)pagefaults 0swaps\n";
+        let status = "Command exited with non-zero status 2\n";
+        let one = read(rusage, None)[0].values.len();
+        check(&format!("make: entered\n{status}{rusage}"), "time", &[2], one);
+        check(&format!("Command terminated by signal 11\n{rusage}"), "time", &[1], one);
+        // Each run has its own.
+        let logs = read(&format!("{rusage}{status}{rusage}{rusage}"), None);
+        let failed: Vec<bool> = logs.iter().map(|log| !log.failed.is_empty()).collect();
+        assert_eq!(failed, [false, true, false], "{logs:#?}");
+        check(
+            "fio: engine nosuch not loadable\nfio: failed to load engine\n\
+             fio: file:ioengines.c:134, func=dlopen, error=nosuch: cannot open shared object file\n",
+            "fio",
+            &[2, 3],
+            0,
+        );
+        check(
+            "fio-3.33\nStarting 1 process\n\nfio: terminating on signal 2\n\n\
+             x: (groupid=0, jobs=1): err= 0: pid=27206: Thu Nov 26 19:13:23 2026\n",
+            "fio",
+            &[4],
+            0,
+        );
+        check("Unknown benchmark: 'nosuch' for collection 'sched'\n", "perf-bench", &[1], 0);
+        check("Workload failed: No such file or directory\n", "perf-stat", &[1], 0);
+        check(
+            "Unable to change scheduling policy!\n\
+             Probably missing capabilities, either run as root or increase RLIMIT_RTPRIO limits.\n",
+            "cyclictest",
+            &[1],
+            0,
+        );
+    }
 }

@@ -19,6 +19,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "fio",
     about: "fio 2 and 3: JSON, JSON+, terse 2 to 5, normal output",
     signs: &[
+        part("fio: ").when(is_failure),
         opens("fio-").when(|line| line.len() < 40 && !line.contains([' ', ';'])),
         in_json("\"fio version\""),
         part("(g=").within().when(|line| line.holds("): rw=")),
@@ -33,9 +34,9 @@ pub(super) const TOOL: Tool = Tool {
     read,
 };
 
-/// Whether a message of fio's says that a job failed.
+/// Whether a message of fio's says that a job failed, or was ended by somebody.
 fn is_failure(line: &str) -> bool {
-    let said = ["error", "failed", ", got signal=", " disappeared "];
+    let said = ["error", "failed", ", got signal=", " disappeared ", "terminating on signal"];
     let number = line.cut(", err=").map(|(_, rest)| rest);
     said.iter().any(|said| line.contains(said)) || number.is_some_and(|rest| !rest.starts_with('0'))
 }

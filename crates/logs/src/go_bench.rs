@@ -56,7 +56,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 }
 
 fn is_result(line: &str) -> bool {
-    let mut words = line.split_ascii_whitespace();
+    let mut words = line.ascii_words();
     let named = words.next().is_some_and(|name| name.starts_with("Benchmark") && name.len() > 9);
     let iterations = words.next().is_some_and(|count| count.parse::<u64>().is_ok());
     named && iterations && words.next().is_some_and(|value| number::parse(value).is_some())

@@ -131,7 +131,7 @@ fn row_csv(names: &[&str], line: TextLine<'_>, log: &mut Log) {
 
 /// The unit in `Command  Mean [ms]  Min [ms]  Max [ms]  Relative`.
 fn table_unit(line: &str) -> Option<f64> {
-    let words: Few<&str> = line.split_ascii_whitespace().collect();
+    let words: Few<&str> = line.ascii_words().collect();
     match words[..] {
         ["Command", "Mean", unit, "Min", min, "Max", max, "Relative"]
             if unit == min && unit == max =>
@@ -146,7 +146,7 @@ fn table_unit(line: &str) -> Option<f64> {
 /// deviation.
 fn row_table(factor: f64, line: TextLine<'_>, log: &mut Log) {
     let Some((command, rest)) = line.text[1..].rsplit_once('`') else { return };
-    let words: Few<&str> = rest.split_ascii_whitespace().collect();
+    let words: Few<&str> = rest.ascii_words().collect();
     let seconds = |word: &str| Some(number::scaled(line.number(word)?, factor));
     let (mean, deviation, min, max) = match words[..] {
         [mean, "±", deviation, min, max, _, ..] => (mean, Some(deviation), min, max),

@@ -4,7 +4,7 @@
 
 use super::sign::opens;
 use super::text::slug;
-use super::{Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "interrupts",
@@ -15,7 +15,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 fn is_heading(line: &str) -> bool {
-    let mut words = line.split_ascii_whitespace();
+    let mut words = line.ascii_words();
     words.next() == Some("CPU0")
         && words.all(|word| word.strip_prefix("CPU").is_some_and(|id| id.parse::<u32>().is_ok()))
 }

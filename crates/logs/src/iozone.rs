@@ -336,7 +336,7 @@ fn throughput(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log
         return log.unread(line, "the line ends early");
     }
     let Some(value) = value.number(word) else { return log.unread(line, "no number") };
-    let mut words = name.split_ascii_whitespace();
+    let mut words = name.ascii_words();
     let who = words.next().unwrap_or_default();
     match who {
         "Children" | "Parent" => {

@@ -187,7 +187,7 @@ fn lost((jitter_ms, lost, all): (f64, f64, f64), line: TextLine<'_>, log: &mut L
 /// `local/sender 18.3% (0.0%u/18.3%s), remote/receiver 17.0% (0.6%u/16.3%s)`
 fn utilisation(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     for side in rest.text.split("), ") {
-        let mut words = side.split_ascii_whitespace();
+        let mut words = side.ascii_words();
         let (Some(who), Some(percent)) = (words.next(), words.next()) else { return };
         let Some(percent) = percent.strip_suffix('%').and_then(number::parse) else { return };
         let side = who.split('/').next().unwrap_or_default();

@@ -56,6 +56,7 @@ mod failure;
 mod json;
 mod margin;
 mod names;
+mod near;
 mod number;
 mod parts;
 mod pieces;

@@ -158,7 +158,7 @@ fn operation_json(operation: &str, node: &Node<'_>, log: &mut Log) {
 
 fn columns(line: &str) -> Option<Vec<Column>> {
     let mut columns = Vec::new();
-    let mut words = line.strip_prefix("Type")?.split_ascii_whitespace().peekable();
+    let mut words = line.strip_prefix("Type")?.ascii_words().peekable();
     while let Some(word) = words.next() {
         let percentile = word.strip_prefix('p').filter(|rest| number::parse(rest).is_some());
         columns.push(match word {

@@ -68,7 +68,7 @@ fn columns(line: &str) -> Option<Few<&str>> {
     if !line.holds("%idle") {
         return None;
     }
-    let mut words = line.split_ascii_whitespace();
+    let mut words = line.ascii_words();
     let stamp = words.by_ref().take_while(|word| *word != "CPU").count();
     let names: Few<&str> = words.collect();
     let percents = names.iter().filter(|name| name.starts_with('%')).count();

@@ -131,15 +131,11 @@ pub(super) fn labelled(labels: &Labels, key: impl NameText, value: &str) -> Labe
     if value.is_empty() {
         return if labels.get(&key).is_some() { labels.without(&key) } else { labels.clone() };
     }
-    // Said again, it would make ever new labels.
-    if labels.get(&key) == Some(value) {
-        return labels.clone();
-    }
     LABELS.with_borrow_mut(|derived| {
-        // Each part moves all bits of the slot: many values of one key are apart.
-        let mixed =
-            (hash(&key).rotate_left(17) ^ labels.address()).wrapping_mul(MIX).rotate_left(29)
-                ^ hash(value);
+        // Each part moves all bits of the slot: many values of one key are apart. Keys that
+        // are said again lie where they lay.
+        let place = key.as_ptr().addr().rotate_left(17) ^ labels.address();
+        let mixed = place.wrapping_mul(MIX).rotate_left(29) ^ hash(value);
         let slot = &mut derived[(mixed.wrapping_mul(MIX) >> 40) % SLOTS];
         match slot {
             Some(known)
@@ -149,6 +145,8 @@ pub(super) fn labelled(labels: &Labels, key: impl NameText, value: &str) -> Labe
             {
                 known.to.clone()
             }
+            // Said again, it would make ever new labels.
+            _ if labels.get(&key) == Some(value) => labels.clone(),
             _ => {
                 let value = name(value);
                 let to = labels.with(key.clone(), value.clone());

@@ -215,7 +215,7 @@ fn heading<'a>(line: TextLine<'a>, state: &mut State<'a>) -> bool {
 
 /// The unit in a heading's last line: `10^6bits/sec`, `MBytes  /s`, `KBytes/sec`.
 fn unit(line: &str) -> Option<f64> {
-    let words: Few<&str> = line.split_ascii_whitespace().collect();
+    let words: Few<&str> = line.ascii_words().collect();
     words.iter().enumerate().find_map(|(at, word)| {
         let joined = match words.get(at + 1) {
             Some(&"/s" | &"/sec") => format!("{word}/s"),

@@ -62,7 +62,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
             _ if line.is_open() => {}
             "Class" => current.labels.push(("class", value.text.to_owned())),
             "Size" => {
-                let size: String = value.text.split_ascii_whitespace().collect();
+                let size: String = value.text.ascii_words().collect();
                 current.labels.push(("size", size));
             }
             "Iterations" => current.labels.push(("iterations", value.text.to_owned())),

@@ -40,6 +40,10 @@ fn quick(word: &str) -> Option<f64> {
 
 fn parse_any(word: &str) -> Option<f64> {
     let digits = word.strip_prefix('-').unwrap_or(word);
+    // Most words are none.
+    if !digits.starts_with(|first: char| first.is_ascii_digit() || first == '.') {
+        return None;
+    }
     if digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return plain(word);
     }
@@ -215,7 +219,11 @@ pub(crate) fn bytes_per_s(unit: &str, thousand: f64) -> Option<f64> {
 
 /// `value` in a unit of so many base units. What is less than one is divided
 /// by, so that 19 us are 1.9e-5 s and not the neighbour of that.
+#[inline]
 pub(crate) fn scaled(value: f64, factor: f64) -> f64 {
+    if factor == 1.0 {
+        return value;
+    }
     let parts = (1.0 / factor).round();
     if factor < 1.0 && parts * factor == 1.0 {
         return value / parts;

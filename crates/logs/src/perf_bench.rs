@@ -19,6 +19,7 @@ pub(super) const TOOL: Tool = Tool {
         part("# ").when(is_context),
         part("Run summary [PID "),
         part("Total time:").when(|line| line.ends_with("[sec]")),
+        part("Unknown benchmark: ").when(|line| line.holds(" for collection ")),
     ],
     failures: &[failed("perf: "), failed("Unknown benchmark: "), failed("Unknown collection: ")],
     read,
@@ -48,7 +49,10 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 
 /// Whether a line is a comment that no other tool prints.
 fn is_context(line: &str) -> bool {
-    let words: Few<&str> = line.split_ascii_whitespace().take(9).collect();
+    if !line.starts_with('#') {
+        return false;
+    }
+    let words: Few<&str> = line.ascii_words().take(9).collect();
     match words[..] {
         ["#", number, "sender", "and", "receiver", "processes" | "threads", ..]
         | ["#", number, "groups", "==", _, "processes" | "threads", "run"]
@@ -292,7 +296,7 @@ fn numa(line: TextLine<'_>, log: &mut Log, value: f64, unit: &str, words: &str, 
 /// 0.2040 ms`.
 fn of_one(line: TextLine<'_>, log: &mut Log) {
     let Some((head, rest)) = line.split("]") else { return };
-    let who: Few<&str> = head.trim_start_matches('[').split_ascii_whitespace().collect();
+    let who: Few<&str> = head.trim_start_matches('[').ascii_words().collect();
     let [kind @ ("thread" | "Run"), index] = who[..] else { return };
     if index.parse::<u32>().is_err() {
         return;
@@ -306,7 +310,7 @@ fn of_one(line: TextLine<'_>, log: &mut Log) {
     let Some(inner) = results.text.strip_suffix(']') else {
         return log.unread(line, "the line ends early");
     };
-    let words: Few<&str> = inner.split_ascii_whitespace().collect();
+    let words: Few<&str> = inner.ascii_words().collect();
     if let [number, "ops/sec"] = words[..] {
         match results.number(number) {
             Some(value) => drop(log.rate("ops-per-s", value, "1/s", line).label("thread", index)),
@@ -315,7 +319,7 @@ fn of_one(line: TextLine<'_>, log: &mut Log) {
         return;
     }
     for of_kind in inner.split(';') {
-        let words: Few<&str> = of_kind.split_ascii_whitespace().collect();
+        let words: Few<&str> = of_kind.ascii_words().collect();
         if let [kind, number, "ops"] = words[..]
             && let Some(value) = results.number(number)
         {

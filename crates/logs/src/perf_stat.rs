@@ -39,6 +39,7 @@ pub(super) const TOOL: Tool = Tool {
         part("{\"counter-value\"").within().anew(),
         part("\"counter-value\" :").within(),
         hint("context-switches").within().when(|line| line.holds(" #")),
+        part("Workload failed: "),
     ],
     failures: &[failed("Workload failed: "), failed("Error:").when(|line| line == "Error:")],
     read,
@@ -135,7 +136,7 @@ fn row(line: TextLine<'_>, interval: bool, log: &mut Log) {
         Some((counts, comment)) => (counts.trim_end(), Some(line.part(comment))),
         None => (line.text, None),
     };
-    let mut words: Few<&str> = counts.split_ascii_whitespace().collect();
+    let mut words: Few<&str> = counts.ascii_words().collect();
     if let [seconds, "seconds", what @ ..] = &words[..] {
         return elapsed(line.number(seconds), what, line, log);
     }
@@ -343,7 +344,7 @@ fn of_csv(fields: &[&str], line: TextLine<'_>, log: &mut Log) {
             && !line.may_be_cut(unit)
             && let Some(value) = number::parse(value)
         {
-            let words: Few<&str> = unit.split_ascii_whitespace().collect();
+            let words: Few<&str> = unit.ascii_words().collect();
             metric(fields[at + 2], value, false, &words, line, log);
         }
     }
@@ -369,7 +370,7 @@ fn of_json(line: TextLine<'_>, log: &mut Log) {
     note(log, event, count, node.get("unit").and_then(Node::text).unwrap_or_default(), line);
     let unit = node.get("metric-unit").and_then(Node::text);
     if let (Some(value), Some(unit)) = (node.get("metric-value").and_then(Node::number), unit) {
-        let words: Few<&str> = unit.split_ascii_whitespace().collect();
+        let words: Few<&str> = unit.ascii_words().collect();
         // `CPUs utilized` in JSON is scaled otherwise in some versions.
         if words.first() != Some(&"CPUs") {
             metric(event, value, false, &words, line, log);
@@ -408,9 +409,8 @@ fn exit(line: TextLine<'_>, next: Option<TextLine<'_>>, log: &mut Log) {
     let time = time.strip_suffix('%').and_then(number::parse);
     let (Some(percent), Some(time)) = (percent, time) else { return };
     let micros = |word: &str| number::parse(word.strip_suffix("us")?);
-    let wrapped = next
-        .into_iter()
-        .flat_map(|next| next.text.split_ascii_whitespace().map(move |word| (word, next)));
+    let wrapped =
+        next.into_iter().flat_map(|next| next.text.ascii_words().map(move |word| (word, next)));
     let times: Vec<(f64, TextLine<'_>)> = times
         .iter()
         .map(|word| (*word, line))

@@ -35,7 +35,7 @@ pub(super) const TOOL: Tool = Tool {
 
 /// `client 3 aborted in command 4 of script 0; ...`
 fn is_aborted(line: &str) -> bool {
-    line.split_ascii_whitespace().nth(2) == Some("aborted") || line.holds(" aborted in state ")
+    line.ascii_words().nth(2) == Some("aborted") || line.holds(" aborted in state ")
 }
 
 /// Reads any number of runs.

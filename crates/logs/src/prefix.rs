@@ -1,5 +1,7 @@
 //! What quoting, loggers and time stamps put before a line.
 
+use super::near;
+
 /// Every line of GitHub's logs may begin with one.
 pub(super) const BYTE_ORDER_MARK: char = '\u{feff}';
 
@@ -127,8 +129,8 @@ fn after_address(line: &str) -> Option<&str> {
 
 /// Docker Compose's `bench-1  | `.
 fn after_container(line: &str) -> Option<&str> {
-    // Most lines begin with a word that no bar follows: they end the search soon.
     let head = &line.as_bytes()[..line.len().min(48)];
+    near::find(b'|', head)?;
     let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let end = head.iter().position(|byte| !in_name(byte))?;
     let gap = head[end..].iter().position(|byte| *byte != b' ').filter(|gap| *gap > 0)?;

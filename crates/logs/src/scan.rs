@@ -8,9 +8,9 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, Input, MatchKind};
 use rayon::prelude::*;
 
-use super::TOOLS;
 use super::prefix::{without_indent, without_prefix};
 use super::sign::{Sign, SignPosition};
+use super::{TOOLS, near};
 
 /// Parts of a log that are searched at once are about so long: few enough for
 /// what is found in them to be kept, and worth a thread.
@@ -93,13 +93,35 @@ pub(super) struct Hit {
     /// Where the line begins, and its number in its part, from 1.
     pub(super) line_start: usize,
     pub(super) line: usize,
+    /// Where it begins without what surrounds it, and where it ends.
+    body_start: usize,
+    line_end: usize,
+}
+
+impl Hit {
+    /// Its line of `text`, without what surrounds it.
+    pub(super) fn line_of<'a>(&self, text: &'a str) -> &'a str {
+        text[self.body_start..self.line_end].trim_end()
+    }
 }
 
 impl Finder {
-    /// The signs with which a line begins.
-    fn at_start<'a>(&'a self, line: &'a str) -> impl Iterator<Item = Owner> + 'a {
-        let line = line.as_bytes();
-        let head = first_eight(line);
+    /// The signs with which the line begins of which `text` holds the bytes `line`.
+    #[inline]
+    fn at_start<'a>(
+        &'a self,
+        text: &'a [u8],
+        line: Range<usize>,
+    ) -> impl Iterator<Item = Owner> + 'a {
+        // What is behind the line is there to be read, and sooner than byte by byte.
+        let head = match text[line.start..].first_chunk() {
+            Some(eight) if line.len() < 8 => {
+                u64::from_le_bytes(*eight) & ((1 << (8 * line.len())) - 1)
+            }
+            Some(eight) => u64::from_le_bytes(*eight),
+            None => first_eight(&text[line.clone()]),
+        };
+        let line = &text[line];
         let starts = &self.starts[usize::from(self.first_two[usize::from(head as u16)])];
         let found = starts.iter().filter(move |start| {
             (head ^ start.head) & start.mask == 0
@@ -149,16 +171,18 @@ fn scan_part(text: &str, part: Range<usize>) -> Scanned {
     let mut next_within = finder.within(text, part.clone());
     let mut line_start = part.start;
     while line_start < end {
-        let line_end =
-            memchr::memchr(b'\n', &bytes[line_start..end]).map_or(end, |at| line_start + at);
+        let line_end = near::find(b'\n', &bytes[line_start..end]).map_or(end, |at| line_start + at);
         scanned.lines += 1;
         let first = scanned.hits.len();
         let line = scanned.lines;
-        let hit =
-            |owner: Owner, at| Hit { owner, end: at + sign(owner).needle.len(), line_start, line };
-        let body = bare_line(&text[line_start..line_end]);
-        let body_at = body.as_ptr().addr() - text.as_ptr().addr();
-        scanned.hits.extend(finder.at_start(body).map(|owner| hit(owner, body_at)));
+        // What surrounds a line stands before it.
+        let body_start = line_end - bare_line(&text[line_start..line_end]).len();
+        let hit = |owner: Owner, at| {
+            let end = at + sign(owner).needle.len();
+            Hit { owner, end, line_start, line, body_start, line_end }
+        };
+        let signs = finder.at_start(bytes, body_start..line_end);
+        scanned.hits.extend(signs.map(|owner| hit(owner, body_start)));
         while let Some((at, owner)) = next_within.filter(|(at, _)| *at < line_end) {
             // What a line says twice is no more sure.
             if !scanned.hits[first..].iter().any(|hit| hit.owner == owner) {

@@ -8,7 +8,7 @@ use record::{Better, MetricKind};
 use super::number;
 use super::sign::{opens, part};
 use super::text::{fields, slug};
-use super::{Log, Text, TextLine, Tool};
+use super::{Cut, Log, Text, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "schbench",
@@ -29,7 +29,7 @@ pub(super) const TOOL: Tool = Tool {
 const LIST: &str = "percentiles (";
 
 fn is_list(line: &str) -> bool {
-    line.contains(LIST)
+    line.holds(LIST)
 }
 
 /// Reads any number of lists.

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use super::bare::bare;
 use super::prefix::without_prefix;
-use super::scan::{Hit, Scanned, bare_line, scan, sign};
+use super::scan::{Hit, Scanned, scan, sign};
 use super::section::Section;
 use super::sign::{STRONG, SignPosition};
 use super::text::Text;
@@ -188,7 +188,8 @@ impl<'a> Sections<'a> {
     fn read_line(&mut self, hits: Range<usize>, batch: &mut Batch<'a>) {
         let (text, bytes) = (self.text, self.text.as_bytes());
         for at in hits {
-            let Hit { owner, line_start, line, .. } = self.scanned[0].hits[at];
+            let hit = self.scanned[0].hits[at];
+            let Hit { owner, line_start, line, .. } = hit;
             let (tool, index) = owner;
             let sign = sign(owner);
             if self.search.only.is_some_and(|only| only != tool) {
@@ -204,7 +205,7 @@ impl<'a> Sections<'a> {
                     continue;
                 }
             }
-            if !sign.check.is_none_or(|check| check(line_at(text, line_start))) {
+            if !sign.check.is_none_or(|check| check(hit.line_of(text))) {
                 continue;
             }
             self.search.found = true;
@@ -247,12 +248,6 @@ impl<'a> Sections<'a> {
             }
         }
     }
-}
-
-/// The line that begins at `start`, without what surrounds it.
-fn line_at(text: &str, start: usize) -> &str {
-    let end = memchr::memchr(b'\n', &text.as_bytes()[start..]).map_or(text.len(), |at| start + at);
-    bare_line(&text[start..end]).trim_end()
 }
 
 /// Sections that are read at once.

@@ -77,7 +77,7 @@ fn columns(line: &str) -> Option<Columns> {
     let rate =
         rate.trim_start_matches("Best ").strip_prefix("Rate")?.trim_start_matches([' ', '(']);
     let rate = number::bytes(&format!("{}B", rate.trim()), 1000.0)?;
-    let words: Few<&str> = times.split_ascii_whitespace().filter(|word| *word != ")").collect();
+    let words: Few<&str> = times.ascii_words().filter(|word| *word != ")").collect();
     let times = words
         .chunks(2)
         .map(|pair| (pair.len() == 2 && pair[1] == "time").then(|| time_metric(&slug(pair[0]))))
@@ -88,7 +88,7 @@ fn columns(line: &str) -> Option<Columns> {
 /// Whether the line is a row: a name, a rate and three times, which have at
 /// least four decimals: four rates side by side have not.
 fn is_row(line: &str) -> bool {
-    let words: Few<&str> = line.split_ascii_whitespace().skip(1).collect();
+    let words: Few<&str> = line.ascii_words().skip(1).collect();
     let decimals = |word: &str| word.rsplit_once('.').map_or(0, |(_, decimals)| decimals.len());
     words.len() == 4
         && words.iter().all(|word| number::parse(word).is_some())

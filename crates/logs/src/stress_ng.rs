@@ -96,7 +96,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 fn is_failure(line: &str) -> bool {
     let head =
         line.strip_prefix("stress-ng: ").and_then(|rest| rest.cut("[")).map(|(head, _)| head);
-    head.and_then(|head| head.split_ascii_whitespace().last())
+    head.and_then(|head| head.ascii_words().last())
         .is_some_and(|level| level == "fail:" || level == "error:")
 }
 

@@ -220,7 +220,7 @@ fn operations(value: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     if value.text.holds(" Read") {
         let kinds = value.text.split([',', '=']);
         for kind in kinds {
-            let mut words = kind.split_ascii_whitespace();
+            let mut words = kind.ascii_words();
             if let (Some(count), Some(kind)) = (words.next(), words.next())
                 && !line.may_be_cut(kind)
                 && let Some(count) = number::parse(count)

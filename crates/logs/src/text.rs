@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use super::prefix::{BYTE_ORDER_MARK, without_indent, without_prefix};
-use super::{margin, number};
+use super::{margin, near, number};
 
 /// A stretch of a log: the output of one run of one tool, and whatever stands
 /// behind it.
@@ -58,7 +58,7 @@ impl<'a> Iterator for Lines<'a> {
         if self.rest.is_empty() {
             return None;
         }
-        let (raw, rest, terminated) = match memchr::memchr(b'\n', self.rest.as_bytes()) {
+        let (raw, rest, terminated) = match near::find(b'\n', self.rest.as_bytes()) {
             Some(end) => (&self.rest[..end], &self.rest[end + 1..], true),
             None => (self.rest, "", false),
         };
@@ -120,7 +120,7 @@ impl<'a> TextLine<'a> {
     /// The words. Spaces of other scripts are part of a word: some locales
     /// group digits with them.
     pub(crate) fn words(&self) -> AsciiWords<'a> {
-        AsciiWords { rest: self.text }
+        AsciiWords::new(self.text)
     }
 
     /// The word with an index.
@@ -137,11 +137,11 @@ impl<'a> TextLine<'a> {
     /// As [`TextLine::number`], of a number that always has so many decimals: it is
     /// whole if it has them all, newline or not.
     pub(crate) fn decimals(&self, word: &str, decimals: usize) -> Option<f64> {
-        let found = word.rsplit_once(['.', ',']).map_or(0, |(_, fraction)| fraction.len());
-        if self.may_be_cut(word) && (decimals == 0 || found != decimals) {
-            return None;
-        }
-        number::parse(word)
+        let all = || {
+            let found = word.rsplit_once(['.', ',']).map_or(0, |(_, fraction)| fraction.len());
+            decimals > 0 && found == decimals
+        };
+        if self.may_be_cut(word) && !all() { None } else { number::parse(word) }
     }
 
     /// The first word's number.
@@ -164,10 +164,44 @@ impl<'a> TextLine<'a> {
     }
 }
 
-/// As `split_ascii_whitespace` of a text, sooner.
+/// The words of a text, between ASCII's spaces.
 #[derive(Debug, Clone)]
 pub(crate) struct AsciiWords<'a> {
-    rest: &'a str,
+    text: &'a str,
+    /// Where the search goes on.
+    at: usize,
+    /// Where the window begins, and which of its bytes are spaces.
+    window: usize,
+    spaces: u64,
+}
+
+impl<'a> AsciiWords<'a> {
+    #[inline]
+    fn new(text: &'a str) -> Self {
+        Self { text, at: 0, window: 0, spaces: near::spaces(text.as_bytes()) }
+    }
+
+    /// Where the next byte is that is a space, or is none; the text's length or more if
+    /// there is none.
+    #[inline]
+    fn next_that(&mut self, is_space: bool) -> usize {
+        let bytes = self.text.as_bytes();
+        loop {
+            let wanted = if is_space { self.spaces } else { !self.spaces };
+            let ahead = wanted >> (self.at - self.window);
+            if ahead != 0 {
+                return self.at + ahead.trailing_zeros() as usize;
+            }
+            self.window += near::WINDOW;
+            self.at = self.window;
+            let Some(rest) = bytes.get(self.window..).filter(|rest| !rest.is_empty()) else {
+                // It was no word that ended in the window before.
+                self.spaces = u64::MAX;
+                return bytes.len();
+            };
+            self.spaces = near::spaces(rest);
+        }
+    }
 }
 
 impl<'a> Iterator for AsciiWords<'a> {
@@ -175,13 +209,18 @@ impl<'a> Iterator for AsciiWords<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<&'a str> {
-        let bytes = self.rest.as_bytes();
-        let start = bytes.iter().position(|byte| !byte.is_ascii_whitespace())?;
-        let word = bytes[start..].iter().position(u8::is_ascii_whitespace);
-        let end = word.map_or(bytes.len(), |length| start + length);
-        let word = &self.rest[start..end];
-        self.rest = &self.rest[end..];
-        Some(word)
+        if self.at >= self.text.len() {
+            return None;
+        }
+        let start = self.next_that(false);
+        if start >= self.text.len() {
+            self.at = start;
+            return None;
+        }
+        self.at = start;
+        let end = self.next_that(true).min(self.text.len());
+        self.at = end;
+        Some(&self.text[start..end])
     }
 }
 
@@ -204,7 +243,7 @@ impl<'a> Iterator for Fields<'a> {
     #[inline]
     fn next(&mut self) -> Option<&'a str> {
         let rest = self.rest?;
-        match rest.as_bytes().iter().position(|byte| *byte == self.separator) {
+        match near::find(self.separator, rest.as_bytes()) {
             Some(at) => {
                 self.rest = Some(&rest[at + 1..]);
                 Some(&rest[..at])
@@ -239,6 +278,9 @@ pub(crate) trait Cut {
 
     /// What stands before and behind the first `mark`.
     fn cut(&self, mark: &str) -> Option<(&str, &str)>;
+
+    /// As `split_ascii_whitespace`, sooner.
+    fn ascii_words(&self) -> AsciiWords<'_>;
 }
 
 impl Cut for str {
@@ -248,7 +290,7 @@ impl Cut for str {
         let rare = *mark.as_bytes().get(skip)?;
         let mut from = skip;
         loop {
-            let at = from + memchr::memchr(rare, self.as_bytes().get(from..)?)?;
+            let at = from + near::find(rare, self.as_bytes().get(from..)?)?;
             if self.as_bytes()[at - skip..].starts_with(mark.as_bytes()) {
                 return Some(at - skip);
             }
@@ -258,6 +300,10 @@ impl Cut for str {
 
     fn cut(&self, mark: &str) -> Option<(&str, &str)> {
         self.place(mark).map(|at| (&self[..at], &self[at + mark.len()..]))
+    }
+
+    fn ascii_words(&self) -> AsciiWords<'_> {
+        AsciiWords::new(self)
     }
 }
 
@@ -320,7 +366,7 @@ fn ends_lines_with_returns(text: &str) -> bool {
     if memchr::memchr(b'\n', bytes).is_some() || !overwrites(bytes) {
         return false;
     }
-    let mut first_words = text.split('\r').filter_map(|line| AsciiWords { rest: line }.next());
+    let mut first_words = text.split('\r').filter_map(|line| AsciiWords::new(line).next());
     let mut before = first_words.next();
     let (mut pairs, mut same) = (0_usize, 0_usize);
     for word in first_words {

@@ -15,6 +15,9 @@ pub(super) const TOOL: Tool = Tool {
     name: "time",
     about: "GNU time (default, -p, -v) and the time of bash, POSIX shells and zsh",
     signs: &[
+        // GNU's, which says so before anything else.
+        opens("Command exited with non-zero status"),
+        opens("Command terminated by signal"),
         opens("Command being timed:"),
         opens("real").when(|line| clock_after(line, "real").is_some()),
         opens("real ").when(|line| posix(line).is_some()),
@@ -109,7 +112,7 @@ fn colons(word: &str) -> Option<f64> {
 }
 
 fn gnu(line: &str) -> Option<()> {
-    let mut words = line.split_ascii_whitespace();
+    let mut words = line.ascii_words();
     let user = words.next()?.strip_suffix("user")?;
     words.next()?.strip_suffix("system")?;
     words.next()?.strip_suffix("elapsed")?;

@@ -57,7 +57,7 @@ fn is_heading(line: &str) -> bool {
 
 /// `pk cor CPU    %c0  GHz  TSC    %c1`
 fn is_old_heading(line: &str) -> bool {
-    let mut words = line.split_ascii_whitespace().skip_while(|word| is_place(word));
+    let mut words = line.ascii_words().skip_while(|word| is_place(word));
     words.next() == Some("%c0") && words.next() == Some("GHz")
 }
 

@@ -68,10 +68,8 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 /// Where baseline, result and index stand among the numbers of the rows below a
 /// heading; copies from PDFs have them in other orders.
 fn columns(line: &str) -> Option<[usize; 3]> {
-    let names: Few<&str> = line
-        .split_ascii_whitespace()
-        .filter(|word| ["BASELINE", "RESULT", "INDEX"].contains(word))
-        .collect();
+    let names: Few<&str> =
+        line.ascii_words().filter(|word| ["BASELINE", "RESULT", "INDEX"].contains(word)).collect();
     let place = |name: &str| names.iter().position(|word| *word == name);
     match names.len() {
         3 => Some([place("BASELINE")?, place("RESULT")?, place("INDEX")?]),
@@ -111,7 +109,7 @@ fn index<'a>(
 fn sampled(line: &str) -> Option<(&str, f64, &str, &str)> {
     let at = line.rfind('(')?;
     let (head, tail) = (line[..at].trim_end(), &line[at..]);
-    let seconds = tail[1..].split_ascii_whitespace().next()?;
+    let seconds = tail[1..].ascii_words().next()?;
     number::parse(seconds.trim_end_matches(','))?;
     if !(tail.holds(" s,") || tail.holds(" secs,")) {
         return None;

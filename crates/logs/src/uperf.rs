@@ -54,10 +54,10 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 /// nothing was sent.
 fn transaction(line: &str) -> Option<(&str, Option<f64>, f64)> {
     let (head, tail) = line.split_once('=')?;
-    let mut words = head.split_ascii_whitespace();
+    let mut words = head.ascii_words();
     let name = words.next().filter(|name| name.starts_with("Txn") || *name == "Total")?;
     head.contains('/').then_some(())?;
-    let mut words = tail.split_ascii_whitespace();
+    let mut words = tail.ascii_words();
     let (rate, operations) = (words.next()?, words.next()?);
     let operations = number::parse(operations.strip_suffix("op/s")?)?;
     let (digits, unit) = number::split_unit(rate);

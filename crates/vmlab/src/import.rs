@@ -39,6 +39,9 @@ benchmark.";
 /// Bytes of output that are kept until they are printed.
 const PRINTED_AT_ONCE: usize = 1 << 16;
 
+/// Bytes of a large log of no result that are searched for its tool's signs.
+const RECOGNISED_BYTES: usize = 1 << 20;
+
 /// Files that together have less are read before other threads have begun.
 const SHARED_BYTES: u64 = 1 << 16;
 
@@ -213,47 +216,52 @@ fn read(
         // A log may hold a million runs.
         if seen.output.len() < PRINTED_AT_ONCE { Ok(()) } else { full(seen) }
     };
-    let mut whole = None;
-    match source.parts(tool.is_some())? {
-        Some(mut parts) => logs::visit_parts(|text| parts.more(text), tool, shape, take)?,
-        None => match source.text(tool.is_some())? {
-            Text::Log(text) => {
-                logs::visit(&text, tool, shape, take)?;
-                whole = Some(text);
-            }
-            Text::Binary if source.named => {
-                bail!("{} is no text; with --as TOOL it is read all the same", source.name)
-            }
-            Text::Binary => {
-                seen.foreign += 1;
-                return Ok(());
-            }
-        },
+    // What tells the tool of a log in which nothing is found.
+    let mut begin = None;
+    match source.open(tool.is_some())? {
+        Text::Parts(mut parts) => {
+            let more = |text: &mut String| {
+                let more = parts.more(text);
+                let head = text.floor_char_boundary(text.len().min(RECOGNISED_BYTES));
+                begin.get_or_insert_with(|| text[..head].to_owned());
+                more
+            };
+            logs::visit_parts(more, tool, shape, take)?;
+        }
+        Text::Log(text) => {
+            logs::visit(&text, tool, shape, take)?;
+            begin = Some(text);
+        }
+        Text::Binary if source.named => {
+            bail!("{} is no text; with --as TOOL it is read all the same", source.name)
+        }
+        Text::Binary => {
+            seen.foreign += 1;
+            return Ok(());
+        }
     }
-    if !found && source.named {
-        seen.unread += 1;
+    if !found {
+        // In a folder, what is not the named tool's is another's.
         let known = match tool {
-            None => sure_tool(source, whole)?,
-            known => known,
+            None => sure_tool(&begin.unwrap_or_default()),
+            named => named.filter(|_| source.named),
         };
-        seen.notes.push(match known {
-            Some(tool) => format!("{}: no result in the output of {}", source.name, tool.name),
-            None => format!("{}: no tool is recognised; --as TOOL names it", source.name),
-        });
-    } else if !found {
-        seen.foreign += 1;
+        let why = match known {
+            // A run that was killed leaves no more.
+            Some(tool) => Some(format!("no result in the output of {}", tool.name)),
+            None => source.named.then(|| "no tool is recognised; --as TOOL names it".to_owned()),
+        };
+        seen.unread += usize::from(why.is_some());
+        seen.foreign += usize::from(why.is_none());
+        seen.notes.extend(why.map(|why| format!("{}: {why}", source.name)));
     }
     full(seen)
 }
 
-/// The tool that surely wrote a log of which nothing could be read.
-fn sure_tool(source: &LogSource, whole: Option<String>) -> anyhow::Result<Option<&'static Tool>> {
-    let text = match whole.map_or_else(|| source.text(true), |text| Ok(Text::Log(text)))? {
-        Text::Log(text) => text,
-        Text::Binary => return Ok(None),
-    };
-    let sure = logs::recognise(&text).into_iter().find(|(_, score)| *score >= logs::SURE);
-    Ok(sure.map(|(tool, _)| tool))
+/// The tool that surely wrote a log of which nothing could be read, by its beginning.
+fn sure_tool(begin: &str) -> Option<&'static Tool> {
+    let sure = logs::recognise(begin).into_iter().find(|(_, score)| *score >= logs::SURE);
+    sure.map(|(tool, _)| tool)
 }
 
 /// A run as it is printed.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
@@ -28,18 +28,21 @@ pub(super) struct LogSource {
     path: Option<PathBuf>,
 }
 
-/// What a file holds.
-#[derive(Debug, PartialEq, Eq)]
+/// What a source holds.
 pub(super) enum Text {
+    /// A log, decoded.
     Log(String),
+    /// A log so large that it pays to read it part by part.
+    Parts(LogParts),
     Binary,
 }
 
-/// A large file is read in parts of so many bytes: enough to tell what stands before all
+/// A large log is read in parts of so many bytes: enough to tell what stands before all
 /// of its lines, and little beside what its values need.
 const PART_BYTES: usize = 1 << 22;
 
-/// The lines of a large log, part by part.
+/// The lines of a large log in UTF-8, part by part, whether it comes of a file, a pipe or
+/// a program that decompresses it.
 pub(super) struct LogParts {
     name: String,
     reader: Box<dyn io::Read>,
@@ -54,7 +57,9 @@ impl LogParts {
     /// the end.
     pub(super) fn more(&mut self, text: &mut String) -> anyhow::Result<bool> {
         loop {
-            let is_last = !self.fill()?;
+            // The first part is read already: it told that the log is large.
+            let is_read = self.bytes.len() - self.searched >= PART_BYTES;
+            let is_last = !is_read && !self.fill()?;
             let newline = self.bytes[self.searched..].iter().rposition(|byte| *byte == b'\n');
             let whole = match newline {
                 _ if is_last => self.bytes.len(),
@@ -180,43 +185,47 @@ impl LogSource {
         fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len())
     }
 
-    /// Its lines part by part, if it is a file so large that it pays, in UTF-8;
-    /// `surely` if it is known to be a log.
-    pub(super) fn parts(&self, surely: bool) -> anyhow::Result<Option<LogParts>> {
-        let Some(path) = &self.path else { return Ok(None) };
-        if self.bytes().is_none_or(|bytes| bytes <= 2 * PART_BYTES as u64) {
-            return Ok(None);
+    /// Reads and decodes it, or the beginning of a large one; `surely` if it is known to
+    /// be a log.
+    pub(super) fn open(&self, surely: bool) -> anyhow::Result<Text> {
+        let failed = || match &self.path {
+            Some(_) => format!("Cannot read {}", self.name),
+            None => "Cannot read standard input".to_owned(),
+        };
+        let mut reader = self.reader().with_context(failed)?;
+        let known = self.bytes().unwrap_or(u64::MAX).min(2 * PART_BYTES as u64);
+        let mut bytes = Vec::with_capacity(known as usize + 1);
+        let most = 2 * PART_BYTES as u64 + 1;
+        let read = (&mut reader).take(most).read_to_end(&mut bytes).with_context(failed)?;
+        let is_utf16 = matches!(bytes.get(..2), Some([0xff, 0xfe] | [0xfe, 0xff]));
+        let is_large = read as u64 == most;
+        if is_large && !is_utf16 {
+            if !surely && is_binary(&bytes) {
+                return Ok(Text::Binary);
+            }
+            return Ok(Text::Parts(LogParts {
+                name: self.name.clone(),
+                reader,
+                bytes,
+                searched: 0,
+            }));
         }
-        let reader = input::open(path, input::MAX_DATA_BYTES)
-            .with_context(|| format!("Cannot read {}", self.name))?;
-        let bytes = Vec::with_capacity(2 * PART_BYTES);
-        let mut parts = LogParts { name: self.name.clone(), reader, bytes, searched: 0 };
-        parts.fill()?;
-        let is_utf16 = matches!(parts.bytes.get(..2), Some([0xff, 0xfe] | [0xfe, 0xff]));
-        Ok((!is_utf16 && (surely || !is_binary(&parts.bytes))).then_some(parts))
+        reader.read_to_end(&mut bytes).with_context(failed)?;
+        Ok(decode(bytes, surely))
     }
 
-    /// Reads, decompresses and decodes it; `surely` if it is known to be a log.
-    pub(super) fn text(&self, surely: bool) -> anyhow::Result<Text> {
+    /// Its bytes, unpacked.
+    fn reader(&self) -> io::Result<Box<dyn io::Read>> {
         let Some(path) = &self.path else {
-            let mut bytes = Vec::new();
-            input::open(Path::new("-"), input::MAX_DATA_BYTES)
-                .and_then(|mut stdin| stdin.read_to_end(&mut bytes))
-                .context("Cannot read standard input")?;
-            return Ok(decode(bytes, surely));
+            return input::open(Path::new("-"), input::MAX_DATA_BYTES);
         };
-        let bytes = match decompressor(path) {
-            Some(program) => decompress(path, program)?,
-            None => {
-                let room = self.bytes().unwrap_or(0).min(input::MAX_DATA_BYTES);
-                let mut bytes = Vec::with_capacity(room as usize);
-                input::open(path, input::MAX_DATA_BYTES)
-                    .and_then(|mut file| file.read_to_end(&mut bytes))
-                    .with_context(|| format!("Cannot read {}", self.name))?;
-                bytes
+        match decompressor(path) {
+            // A few bytes may be packed of many.
+            Some(program) => {
+                Ok(Box::new(input::within(Unpacked::of(path, program)?, input::MAX_DATA_BYTES)))
             }
-        };
-        Ok(decode(bytes, surely))
+            None => input::open(path, input::MAX_DATA_BYTES),
+        }
     }
 }
 
@@ -227,30 +236,67 @@ fn decompressor(path: &Path) -> Option<&'static str> {
     known.map(|(_, program)| *program)
 }
 
-fn decompress(path: &Path, program: &str) -> anyhow::Result<Vec<u8>> {
-    let file = fs::File::open(path).with_context(|| format!("Cannot read {}", path.display()))?;
-    let mut child = Command::new(program)
-        .arg("-dc")
-        .stdin(file)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("Cannot run {program}, which {} needs", path.display()))?;
-    // A few bytes may be packed of many.
-    let mut bytes = Vec::new();
-    let read = child
-        .stdout
-        .take()
-        .map(|unpacked| input::within(unpacked, input::MAX_DATA_BYTES).read_to_end(&mut bytes));
-    // Who is not read from any more ends.
-    let output = child.wait_with_output();
-    read.transpose().with_context(|| format!("Cannot read {}", path.display()))?;
-    let output = output.with_context(|| format!("Cannot wait for {program}"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        bail!("{program} cannot decompress {}: {said}", path.display());
+/// What a program decompresses.
+struct Unpacked {
+    program: &'static str,
+    child: Child,
+    /// None when all of it was read.
+    unpacked: Option<ChildStdout>,
+}
+
+impl Unpacked {
+    fn of(path: &Path, program: &'static str) -> io::Result<Self> {
+        let mut child = Command::new(program)
+            .arg("-dc")
+            .stdin(fs::File::open(path)?)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| io::Error::other(format!("cannot run {program}: {error}")))?;
+        let unpacked = child.stdout.take();
+        Ok(Self { program, child, unpacked })
     }
-    Ok(bytes)
+
+    /// Waits for the program's end; an error unless it unpacked all.
+    fn end(&mut self) -> io::Result<()> {
+        let mut said = Vec::new();
+        if let Some(stderr) = self.child.stderr.take() {
+            stderr.take(SAID_BYTES).read_to_end(&mut said)?;
+        }
+        match self.child.wait()?.success() {
+            true => Ok(()),
+            false => {
+                let said = String::from_utf8_lossy(&said);
+                let text = format!("{} cannot decompress it: {}", self.program, said.trim());
+                Err(io::Error::other(text))
+            }
+        }
+    }
+}
+
+/// So much is told of what a program says.
+const SAID_BYTES: u64 = 4096;
+
+impl io::Read for Unpacked {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(unpacked) = &mut self.unpacked else { return Ok(0) };
+        let read = unpacked.read(buffer)?;
+        if read == 0 && !buffer.is_empty() {
+            self.unpacked = None;
+            self.end()?;
+        }
+        Ok(read)
+    }
+}
+
+impl Drop for Unpacked {
+    fn drop(&mut self) {
+        if self.unpacked.take().is_some() {
+            // Who is not read from any more ends at its next word; one that hangs does not.
+            drop(self.child.kill());
+            drop(self.child.wait());
+        }
+    }
 }
 
 /// UTF-8 with what isn't replaced; UTF-16, as PowerShell's `>` writes it, by
@@ -321,6 +367,14 @@ fn iteration(part: &str) -> Option<&str> {
 mod tests {
     use super::*;
 
+    /// The text of a log that is read whole.
+    fn log(text: Text) -> Option<String> {
+        match text {
+            Text::Log(text) => Some(text),
+            Text::Parts(_) | Text::Binary => None,
+        }
+    }
+
     #[test]
     fn paths_of_mmtests_are_labels() {
         let check = |path: &str, expected: &[(&str, &str)]| {
@@ -339,14 +393,14 @@ mod tests {
 
     #[test]
     fn texts_are_decoded_and_binaries_known() {
-        let decode = |bytes: &[u8]| decode(bytes.to_vec(), false);
-        assert_eq!(decode(b"a\xff"), Text::Log("a\u{fffd}".to_owned()));
-        assert_eq!(decode(b"\xff\xfea\0b\0"), Text::Log("ab".to_owned()));
-        assert_eq!(decode(b"\xfe\xff\0a\0b"), Text::Log("ab".to_owned()));
-        assert_eq!(decode(b"\x7fELF\0"), Text::Binary);
-        assert_eq!(super::decode(b"\x7fELF\0".to_vec(), true), Text::Log("\x7fELF\0".to_owned()));
-        assert_eq!(decode(b"Time: 1.2\0\0\n"), Text::Log("Time: 1.2\0\0\n".to_owned()));
-        assert_eq!(decode(b""), Text::Log(String::new()));
+        let decode = |bytes: &[u8], surely| log(super::decode(bytes.to_vec(), surely));
+        assert_eq!(decode(b"a\xff", false).as_deref(), Some("a\u{fffd}"));
+        assert_eq!(decode(b"\xff\xfea\0b\0", false).as_deref(), Some("ab"));
+        assert_eq!(decode(b"\xfe\xff\0a\0b", false).as_deref(), Some("ab"));
+        assert_eq!(decode(b"\x7fELF\0", false), None);
+        assert_eq!(decode(b"\x7fELF\0", true).as_deref(), Some("\x7fELF\0"));
+        assert_eq!(decode(b"Time: 1.2\0\0\n", false).as_deref(), Some("Time: 1.2\0\0\n"));
+        assert_eq!(decode(b"", false).as_deref(), Some(""));
     }
 
     #[test]
@@ -358,17 +412,41 @@ mod tests {
         bytes.extend("a".repeat(3 * PART_BYTES).bytes());
         bytes.extend(b"\nb\xffc\nlast");
         fs::write(&path, &bytes).unwrap();
-        let source = LogSource::at(path.clone(), true);
-        let mut parts = source.parts(false).unwrap().unwrap();
-        let (mut text, mut count) = (String::new(), 1);
-        while parts.more(&mut text).unwrap() {
-            assert!(text.ends_with('\n'));
-            count += 1;
+        let packed = folder.path().join("log.gz");
+        let gzip = Command::new("gzip").args(["-c", "-1"]).arg(&path).output().unwrap();
+        fs::write(&packed, gzip.stdout).unwrap();
+        let cut = folder.path().join("cut.gz");
+        let half = fs::read(&packed).unwrap();
+        fs::write(&cut, &half[..half.len() - 100]).unwrap();
+        let parts_of = |path: &Path, surely| match LogSource::at(path.to_owned(), true).open(surely)
+        {
+            Ok(Text::Parts(parts)) => Some(parts),
+            Ok(Text::Log(_) | Text::Binary) => None,
+            Err(error) => panic!("{error:#}"),
+        };
+        for path in [&path, &packed] {
+            let mut parts = parts_of(path, false).unwrap();
+            let (mut text, mut count) = (String::new(), 1);
+            while parts.more(&mut text).unwrap() {
+                assert!(text.ends_with('\n'));
+                count += 1;
+            }
+            assert!(count > 2);
+            assert_eq!(text, String::from_utf8_lossy(&bytes));
         }
-        assert!(count > 2);
-        assert_eq!(source.text(false).unwrap(), Text::Log(text));
+        // What was read before is right, and that there is no more is told.
+        let mut parts = parts_of(&cut, false).unwrap();
+        let mut text = String::new();
+        let error = loop {
+            match parts.more(&mut text) {
+                Ok(more) => assert!(more),
+                Err(error) => break format!("{error:#}"),
+            }
+        };
+        assert!(error.contains("cut.gz") && error.contains("gzip cannot"), "{error}");
+        assert!(String::from_utf8_lossy(&bytes).starts_with(&text) && !text.is_empty());
         fs::write(&path, "\u{7f}\0".repeat(2 * PART_BYTES)).unwrap();
-        assert!(source.parts(false).unwrap().is_none() && source.parts(true).unwrap().is_some());
+        assert!(parts_of(&path, false).is_none() && parts_of(&path, true).is_some());
     }
 
     #[test]
@@ -396,10 +474,10 @@ mod tests {
         fs::write(folder.path().join("broken.gz"), "no gzip").unwrap();
         let found = find(&[folder.path().to_owned()]).unwrap();
         assert_eq!(found.len(), 2);
-        assert_eq!(found[0].text(false).unwrap(), Text::Log("Time: 1.000\n".to_owned()));
+        assert_eq!(log(found[0].open(false).unwrap()).as_deref(), Some("Time: 1.000\n"));
         assert!(!found[0].named);
-        let error = found[1].text(false).unwrap_err().to_string();
+        let error = found[1].open(false).map(log).unwrap_err().to_string();
         assert!(error.contains("broken.gz"), "{error}");
-        assert!(find(&[folder.path().join("a/nothing")]).unwrap()[0].text(false).is_err());
+        assert!(find(&[folder.path().join("a/nothing")]).unwrap()[0].open(false).is_err());
     }
 }

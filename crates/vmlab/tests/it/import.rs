@@ -1,7 +1,7 @@
 //! `vmlab import`, as a user calls it.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -51,6 +51,63 @@ fn what_is_not_read_is_a_finding_and_what_is_no_log_an_error() {
 }
 
 #[test]
+fn a_large_log_is_the_same_from_a_file_a_pipe_and_packed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let (runs, failed) = (200_000, "Time: x\n");
+    fs::write(&path, LOG.repeat(runs) + failed).unwrap();
+    let of = |arguments: &[&str], input: &str| {
+        let output = import(arguments, input);
+        assert_eq!(output.status.code(), Some(1), "{:?}", output.stderr);
+        let name = arguments.last().unwrap();
+        stdout(&output).replace(name, "LOG")
+    };
+    let file = of(&[path.to_str().unwrap()], "");
+    assert_eq!(file.lines().count(), 2 * runs + 1);
+    assert_eq!(file.matches("time  1.250 s  groups=1 tasks=40\n").count(), runs);
+    let piped = Command::new("sh")
+        .args(["-c", "cat \"$1\" | \"$0\" import -", VMLAB, path.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let piped = stdout(&piped).replace("-: ", "LOG: ").replace("-:", "LOG:");
+    assert!(piped == file, "a pipe's is another");
+    compress(&path);
+    let packed = folder.path().join("log.gz");
+    assert!(of(&[packed.to_str().unwrap()], "") == file, "a packed file's is another");
+    // Of one that was cut off, what is there is told, and that there is no more.
+    let half = fs::read(&packed).unwrap();
+    fs::write(&packed, &half[..half.len() - 9]).unwrap();
+    let cut = import(&[packed.to_str().unwrap()], "");
+    let said = String::from_utf8(cut.stderr.clone()).unwrap();
+    assert_eq!(cut.status.code(), Some(2), "{said}");
+    assert!(said.contains("log.gz") && said.contains("gzip cannot decompress"), "{said}");
+}
+
+#[test]
+fn what_a_file_says_is_printed_before_the_next_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    fs::write(&first, LOG).unwrap();
+    let made = Command::new("mkfifo").arg(&second).status().unwrap();
+    assert!(made.success());
+    let mut child = Command::new(VMLAB)
+        .arg("import")
+        .args([&first, &second])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    // Nobody has written to the second yet.
+    assert!(lines.next().unwrap().unwrap().ends_with("first: hackbench"));
+    assert!(lines.next().unwrap().unwrap().contains("1.250 s"));
+    fs::write(&second, LOG).unwrap();
+    assert!(lines.next().unwrap().unwrap().ends_with("second: hackbench"));
+    assert_eq!(lines.count(), 1);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn a_failed_run_is_told() {
     let log = "pgbench (15.3)\npgbench: error: client 3 aborted in command 4 (SQL) of script 0\n\
                transaction type: <builtin: TPC-B (sort of)>\nscaling factor: 1\n\
@@ -67,6 +124,22 @@ fn a_failed_run_is_told() {
     assert_eq!((&lines[0]["run"], &lines[0]["line"]), (&"failed".into(), &5.into()));
     assert_eq!((&lines[1]["line"], &lines[1]["tool"]), (&2.into(), &"pgbench".into()));
     assert!(lines[1]["failed"].as_str().unwrap().contains("client 3 aborted"));
+}
+
+#[test]
+fn a_log_without_a_result_is_told_in_a_folder_too() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("good"), LOG).unwrap();
+    fs::write(folder.path().join("readme"), "no log\n").unwrap();
+    let output = import(&[folder.path().to_str().unwrap()], "");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    fs::write(folder.path().join("killed"), "sysbench 1.0.20 (using system LuaJIT 2.1.0)\n")
+        .unwrap();
+    let output = import(&[folder.path().to_str().unwrap()], "");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("killed: no result in the output of sysbench"), "{said}");
+    assert!(said.contains("1 file in the folders"), "{said}");
 }
 
 #[test]

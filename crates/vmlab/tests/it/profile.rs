@@ -1,10 +1,13 @@
 //! `profile = true`, with real guests and real perf.
 
+use std::process::{Command, Stdio};
+
 use record::{Folded, ProfileSide};
-use suite::{Tier, needs, skip};
+use rustix::process::Signal;
+use suite::{SharedThing, Tier, needs, skip};
 
 use crate::lab::{events, said, vmlab};
-use crate::running::Study;
+use crate::running::{Study, owned_by};
 
 const STUDY: &str = r#"
 [[variant]]
@@ -59,4 +62,33 @@ fn a_profiled_trial_keeps_its_stacks_and_the_page_shows_their_difference() {
         .descendants()
         .filter(|node| node.attribute("class").is_some_and(|class| class.starts_with("frame ")));
     assert!(frames.count() > 5);
+}
+
+#[test]
+fn a_profile_that_is_interrupted_leaves_nothing() {
+    let Some(_turn) = needs(Tier::Full).pcpus(2).alone_with(SharedThing::Leftovers).turn() else {
+        return;
+    };
+    if let Err(error) = guest::qemu::find_qemu(vmconfig::Arch::X86_64) {
+        return skip(error);
+    }
+    let mut perf = Command::new("perf");
+    if let Err(error) = perf.arg("version").stdout(Stdio::null()).status() {
+        return skip(format!("perf: {error}"));
+    }
+    // Each invocation takes longer than to see that perf is beside it.
+    let study = Study::new(1, &STUDY.replace("loops = 4000", "loops = 200000"));
+    let mut running = study.start();
+    running.until("perf on the host", |running| {
+        let recording = owned_by(running.pid()).into_iter().find(|owned| {
+            let line = &owned.command_line;
+            line.starts_with("perf ") && line.contains(" record ") && line.contains("--control")
+        });
+        recording.map(drop)
+    });
+    // Nothing that vmlab started is left, in whatever session, or this fails.
+    let interrupted = running.interrupt(Signal::INT);
+    assert!(interrupted.stderr.contains("--resume"), "{interrupted:#?}");
+    let runtime = host::owner::stale_runtime_dirs();
+    assert!(runtime.is_empty(), "{runtime:?}");
 }
