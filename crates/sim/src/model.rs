@@ -129,11 +129,15 @@ impl SimKvm {
 pub struct OnSpin {
     /// Leaves out who is in guest mode now (`PF_VCPU`; dropped in 3.10).
     pub skip_in_guest: bool,
-    /// Leaves out who was not preempted (`vcpu->ready`; since 5.3).
+    /// Leaves out who does not wait for a pCPU (`vcpu->preempted` since 3.10, `vcpu->ready`
+    /// since 5.3).
     pub skip_not_ready: bool,
+    /// Leaves out who waits because it was woken, not preempted (`vcpu->preempted`; 3.10 to
+    /// 5.2).
+    pub skip_woken: bool,
     /// Leaves out who spins too, every other time (since 3.6).
     pub skip_spinning: bool,
-    /// Leaves out who was preempted in user mode (since 4.14).
+    /// Leaves out who was preempted, not woken, in user mode (since 4.14).
     pub skip_user_mode: bool,
     /// Gives up after three queues that, like this one, have a single task
     /// (since 3.9).
@@ -146,7 +150,8 @@ impl OnSpin {
     pub fn defaults(kernel: SchedKernel) -> Self {
         Self {
             skip_in_guest: kernel == SchedKernel::V3_6,
-            skip_not_ready: kernel >= SchedKernel::V5,
+            skip_not_ready: kernel >= SchedKernel::V3_13,
+            skip_woken: kernel == SchedKernel::V3_13,
             skip_spinning: true,
             skip_user_mode: kernel >= SchedKernel::V5,
             undercommit_check: kernel >= SchedKernel::V3_13,

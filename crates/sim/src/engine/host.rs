@@ -64,7 +64,7 @@ impl EngineState<'_> {
                 self.enter_phase(pcpu, Doing::SchedHold, hold);
             }
             Doing::SchedHold => self.choose(pcpu),
-            Doing::Switching => self.resume(pcpu),
+            Doing::Switching => self.switched(pcpu),
             Doing::HostTask => self.host_task_pauses(pcpu),
             Doing::Guest => {
                 self.settle(pcpu);
@@ -177,6 +177,7 @@ impl EngineState<'_> {
             Some(thread) => {
                 let state = &mut self.threads[thread as usize];
                 state.state = ThreadState::Running;
+                state.woken = false;
                 self.account.counters.waited_ns += self.now - state.ready_since;
                 self.account.counters.host_switches += 1;
                 let cost = self.ns.switch;
@@ -233,17 +234,26 @@ impl EngineState<'_> {
         self.queue.push(self.now.saturating_add(turn), EngineEvent::GangTurn);
     }
 
+    /// The end of context_switch(): preempt notifiers tell KVM that its vCPU is on a pCPU.
+    /// schedule() that chooses who ran before does not come here.
+    fn switched(&mut self, pcpu: u32) {
+        if let Some(thread) = self.pcpus[pcpu as usize].queue.current() {
+            self.threads[thread as usize].pcpu = pcpu;
+            if let ThreadKind::Vcpu(vcpu) = self.threads[thread as usize].kind {
+                self.sched_in(vcpu);
+            }
+        }
+        self.resume(pcpu);
+    }
+
     /// The chosen thread goes on.
     fn resume(&mut self, pcpu: u32) {
         let Some(thread) = self.pcpus[pcpu as usize].queue.current() else {
             return self.begin_schedule(pcpu);
         };
-        if self.threads[thread as usize].pcpu != pcpu {
-            self.threads[thread as usize].pcpu = pcpu;
-        }
         match self.threads[thread as usize].kind {
             ThreadKind::Vcpu(vcpu) => {
-                self.sched_in(vcpu);
+                self.leave_spin_loop(vcpu);
                 self.enter(pcpu);
             }
             ThreadKind::Host(_) => {
@@ -300,6 +310,7 @@ impl EngineState<'_> {
             return;
         }
         state.state = ThreadState::Ready;
+        state.woken = true;
         state.ready_since = self.now;
         let before = state.pcpu;
         let allowed = |pcpu: u32| self.threads[thread as usize].may_run_on(pcpu);

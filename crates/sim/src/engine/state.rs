@@ -128,6 +128,8 @@ pub(super) struct HostThread {
     pub(super) pcpu: u32,
     /// It wants to leave the run queue at the next schedule().
     pub(super) blocking: bool,
+    /// It was woken and has not run since: it waits, but was not preempted.
+    pub(super) woken: bool,
     /// Where active balance sends it at the next schedule().
     pub(super) migrate_to: Option<u32>,
     pub(super) ready_since: u64,
@@ -431,6 +433,7 @@ impl<'m> EngineState<'m> {
             state: ThreadState::Blocked,
             pcpu: 0,
             blocking: false,
+            woken: false,
             migrate_to: None,
             ready_since: 0,
             allowed,

@@ -178,6 +178,7 @@ fn kvm(table: Reader<'_>, kernel: SchedKernel, tick_ns: u64) -> SimKvm {
         on_spin: OnSpin {
             skip_in_guest: table.flag("skip_in_guest", on_spin.skip_in_guest),
             skip_not_ready: table.flag("skip_not_ready", on_spin.skip_not_ready),
+            skip_woken: table.flag("skip_woken", on_spin.skip_woken),
             skip_spinning: table.flag("skip_spinning", on_spin.skip_spinning),
             skip_user_mode: table.flag("skip_user_mode", on_spin.skip_user_mode),
             undercommit_check: table.flag("undercommit_check", on_spin.undercommit_check),
