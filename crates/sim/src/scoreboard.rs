@@ -30,6 +30,13 @@ const SCENARIOS: &[(&str, &str)] = scenarios![
     "law-lock",
     "law-barrier",
     "law-waiters",
+    "held-boost",
+    "held-boost-stress",
+    "held-pv-ipi",
+    "held-pv-lock",
+    "held-filter",
+    "held-halt-poll",
+    "held-switches",
 ];
 
 /// One published result.
