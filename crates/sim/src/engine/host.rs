@@ -172,7 +172,10 @@ impl EngineState<'_> {
             self.pcpus[pcpu as usize].switched_in = self.now;
         }
         match next {
-            None => self.enter_phase(pcpu, Doing::Idle, NEVER - self.now),
+            None => {
+                self.pcpus[pcpu as usize].sleep.begins(self.now);
+                self.enter_phase(pcpu, Doing::Idle, NEVER - self.now);
+            }
             Some(_) if next == before => self.resume(pcpu),
             Some(thread) => {
                 let state = &mut self.threads[thread as usize];
@@ -330,7 +333,7 @@ impl EngineState<'_> {
         let state = &mut self.pcpus[pcpu as usize];
         state.queue.enqueue(policy, &mut self.entities, thread, why);
         if state.doing == Doing::Idle {
-            let wake = self.ns.resched_ipi + self.ns.idle_wake;
+            let wake = self.ns.resched_ipi + state.sleep.ends(self.now, &self.ns);
             self.enter_phase(pcpu, Doing::Waking, wake);
         } else if state.queue.preempts(policy, &self.entities, thread) {
             self.ask_to_schedule(pcpu);

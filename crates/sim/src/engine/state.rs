@@ -79,6 +79,31 @@ pub(super) struct QueueLock {
     pub(super) waiters: VecDeque<u32>,
 }
 
+/// Sleeps of an idle processor. The cpuidle governor (menu, teo) expects the next one to be
+/// as long as those before; the last one stands for them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct IdleSleep {
+    since: u64,
+    expected: u64,
+}
+
+impl IdleSleep {
+    fn new() -> Self {
+        Self { since: 0, expected: u64::MAX }
+    }
+
+    pub(super) fn begins(&mut self, now: u64) {
+        self.since = now;
+    }
+
+    /// The sleep is over: how long the processor takes to leave its state.
+    pub(super) fn ends(&mut self, now: u64, ns: &Ns) -> u64 {
+        let short = self.expected < ns.idle_short;
+        self.expected = now - self.since;
+        if short { ns.idle_wake_short.min(ns.idle_wake) } else { ns.idle_wake }
+    }
+}
+
 /// How a pCPU weighs on its siblings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Burden {
@@ -100,6 +125,7 @@ pub(super) struct Pcpu {
     pub(super) resched: bool,
     pub(super) kick_pending: bool,
     pub(super) burden: Burden,
+    pub(super) sleep: IdleSleep,
     /// Speed of what runs, in 1024ths.
     pub(super) speed: u64,
     /// When the running thread was switched in, for the map.
@@ -235,6 +261,7 @@ pub(super) struct Vcpu {
     pub(super) remote_permille: u64,
     /// Turned off by an HLT that makes no exit: asleep inside the guest.
     pub(super) asleep: bool,
+    pub(super) sleep: IdleSleep,
 }
 
 #[derive(Debug)]
@@ -294,6 +321,8 @@ pub(super) struct Ns {
     pub(super) ipi_send: u64,
     pub(super) irq: u64,
     pub(super) idle_wake: u64,
+    pub(super) idle_wake_short: u64,
+    pub(super) idle_short: u64,
     pub(super) halt_work: u64,
     pub(super) guest_switch: u64,
     pub(super) guest_wake: u64,
@@ -373,6 +402,8 @@ impl<'m> EngineState<'m> {
                 ipi_send: ns(costs.ipi_send_ns),
                 irq: ns(costs.irq_ns),
                 idle_wake: ns(costs.idle_wake_ns),
+                idle_wake_short: ns(costs.idle_wake_short_ns),
+                idle_short: ns(costs.idle_short_ns),
                 halt_work: ns(costs.halt_work_ns),
                 guest_switch: ns(costs.guest_switch_ns),
                 guest_wake: ns(costs.guest_wake_ns),
@@ -392,6 +423,7 @@ impl<'m> EngineState<'m> {
                     resched: false,
                     kick_pending: false,
                     burden: Burden::None,
+                    sleep: IdleSleep::new(),
                     speed: 1024,
                     switched_in: 0,
                 })
@@ -489,6 +521,7 @@ impl<'m> EngineState<'m> {
                 tries: 0,
                 remote_permille: 0,
                 asleep: false,
+                sleep: IdleSleep::new(),
             });
         }
         for own in 0..model.locks.len() as u32 {
