@@ -22,6 +22,8 @@ pub struct SimModel {
     pub mechanisms: Mechanisms,
     /// The VMs.
     pub vms: Vec<SimVm>,
+    /// Control groups on the host.
+    pub groups: Vec<SimGroup>,
     /// What else runs on the host.
     pub host_tasks: Vec<HostTask>,
     /// What is counted, for [`Op::Done`].
@@ -64,6 +66,24 @@ impl Default for Mechanisms {
     fn default() -> Self {
         Self { queue_locks: true, smt: true, remote_memory: true, balance: true }
     }
+}
+
+/// A control group of the host's root (`struct task_group`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SimGroup {
+    /// `cpu.shares`; 1024 is one thread of nice 0, and a `cpu.weight` of 100.
+    pub shares: u32,
+    /// `cpu.max`; none is no limit.
+    pub quota: Option<Quota>,
+}
+
+/// How long a group may run in each period, on all pCPUs together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// `cpu.cfs_quota_us`, ns.
+    pub quota_ns: u64,
+    /// `cpu.cfs_period_us`, ns.
+    pub period_ns: u64,
 }
 
 /// KVM, as far as versions and settings of it differ.
@@ -181,6 +201,8 @@ pub struct SimVm {
     pub pins: Vec<Vec<u32>>,
     /// Weight of each vCPU on the host.
     pub weight: u32,
+    /// The control group of its vCPUs, a place in [`SimModel::groups`].
+    pub group: Option<u16>,
     /// How long an idle vCPU polls before it halts, ns (`cpuidle-haltpoll`);
     /// [`u64::MAX`] never halts.
     pub idle_poll_ns: u64,
@@ -319,6 +341,8 @@ pub struct HostTask {
     pub pins: Vec<u32>,
     /// Its weight.
     pub weight: u32,
+    /// Its control group, a place in [`SimModel::groups`].
+    pub group: Option<u16>,
     /// How long it runs and then sleeps; for ever if none.
     pub burst: Option<(Duration, Duration)>,
 }

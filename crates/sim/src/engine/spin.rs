@@ -160,13 +160,13 @@ impl EngineState<'_> {
         let target = &self.threads[thread as usize];
         let other = target.pcpu;
         let waits = target.state == ThreadState::Ready && (other == first || other == second);
-        let done = waits && self.pcpus[other as usize].queue.favour(policy, thread);
+        let done = waits && self.pcpus[other as usize].queue.favour(policy, &self.entities, thread);
         if done {
             // yield_to_task_fair: the skip buddy is this vCPU, the next one that.
             self.charge(pcpu);
             self.pcpus[pcpu as usize].queue.give_way(policy, &mut self.entities);
             if other == pcpu {
-                self.pcpus[other as usize].queue.favour(policy, thread);
+                self.pcpus[other as usize].queue.favour(policy, &self.entities, thread);
             } else {
                 self.ask_to_schedule(other);
             }

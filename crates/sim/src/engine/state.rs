@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
+use super::bandwidth::GroupState;
 use super::deadlock::Stuck;
 use super::outcome::{RunCounters, Segment};
 use crate::model::{Class, SimModel};
 use crate::queue::Queue;
 use crate::random::Random;
-use crate::sched::{Entity, RunQueue};
+use crate::sched::{Entity, HostQueue, RunQueue};
 
 /// Events beside the ends of the pCPUs' phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +27,10 @@ pub(super) enum EngineEvent {
     GangTurn,
     /// A guest looks for idle vCPUs.
     GuestBalance(u32),
+    /// A group's period begins.
+    Refill(u32),
+    /// What pCPUs returned of a group's runtime goes to others.
+    Slack(u32),
     /// From now on all counts.
     WarmedUp,
 }
@@ -119,7 +124,7 @@ pub(super) struct Pcpu {
     pub(super) since: u64,
     /// Up to when its run queue is charged.
     pub(super) charged: u64,
-    pub(super) queue: RunQueue,
+    pub(super) queue: HostQueue,
     pub(super) lock: QueueLock,
     /// TIF_NEED_RESCHED.
     pub(super) resched: bool,
@@ -346,6 +351,7 @@ pub(super) struct EngineState<'m> {
     pub(super) threads: Vec<HostThread>,
     /// The host's scheduler's view of `threads`.
     pub(super) entities: Vec<Entity>,
+    pub(super) groups: Vec<GroupState>,
     pub(super) vcpus: Vec<Vcpu>,
     pub(super) vms: Vec<VmState>,
     pub(super) tasks: Vec<Task>,
@@ -418,7 +424,7 @@ impl<'m> EngineState<'m> {
                     doing: Doing::Idle,
                     since: 0,
                     charged: 0,
-                    queue: RunQueue::default(),
+                    queue: HostQueue::default(),
                     lock: QueueLock::default(),
                     resched: false,
                     kick_pending: false,
@@ -430,6 +436,14 @@ impl<'m> EngineState<'m> {
                 .collect(),
             threads: Vec::new(),
             entities: Vec::new(),
+            groups: model
+                .groups
+                .iter()
+                .map(|group| {
+                    let quota = group.quota.map_or(0, |quota| quota.quota_ns as i64);
+                    GroupState::new(pcpus, quota)
+                })
+                .collect(),
             vcpus: Vec::new(),
             vms: Vec::new(),
             tasks: Vec::new(),
@@ -451,8 +465,10 @@ impl<'m> EngineState<'m> {
         }
         for (index, task) in model.host_tasks.iter().enumerate() {
             let kind = ThreadKind::Host(index as u32);
-            world.add_thread(kind, bits(&task.pins, pcpus), task.weight);
+            let thread = world.add_thread(kind, bits(&task.pins, pcpus), task.weight);
+            world.entities[thread as usize].group = task.group;
         }
+        world.add_groups();
         let one = |allowed: &[u64]| allowed.iter().map(|word| word.count_ones()).sum::<u32>() == 1;
         world.movable = world.threads.iter().any(|thread| !one(&thread.allowed));
         world
@@ -472,6 +488,18 @@ impl<'m> EngineState<'m> {
             left: 0,
         });
         self.threads.len() as u32 - 1
+    }
+
+    /// Entities of the groups stand behind those of all threads.
+    fn add_groups(&mut self) {
+        let (threads, groups) = (self.threads.len() as u32, self.groups.len() as u32);
+        let pcpus = self.pcpus.len() as u32;
+        for pcpu in 0..pcpus {
+            self.pcpus[pcpu as usize].queue = HostQueue::new(pcpu, pcpus, threads, groups);
+        }
+        for group in &self.model.groups {
+            self.entities.extend((0..pcpus).map(|_| Entity::new(group.shares)));
+        }
     }
 
     fn add_vm(&mut self, vm: u32) {
@@ -495,6 +523,7 @@ impl<'m> EngineState<'m> {
             let pins = model.pins.get(own as usize).map_or(&[][..], Vec::as_slice);
             let id = self.vcpus.len() as u32;
             let thread = self.add_thread(ThreadKind::Vcpu(id), bits(pins, pcpus), model.weight);
+            self.entities[thread as usize].group = model.group;
             self.vcpus.push(Vcpu {
                 vm,
                 own,

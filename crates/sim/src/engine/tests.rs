@@ -32,6 +32,7 @@ fn model(machine: SimMachine, kernel: SchedKernel) -> SimModel {
         costs: Costs::medians(),
         mechanisms: Mechanisms::default(),
         vms: Vec::new(),
+        groups: Vec::new(),
         host_tasks: Vec::new(),
         meters: vec!["ops".to_owned()],
         warmup_ns: 100_000_000,
@@ -51,6 +52,7 @@ fn vm(name: &str, pcpus: &[u32], locks: u32, program: &[Op]) -> SimVm {
         policy: SchedPolicy::defaults(SchedKernel::V5, vcpus as usize),
         pins: pcpus.iter().map(|pcpu| vec![*pcpu]).collect(),
         weight: 1024,
+        group: None,
         idle_poll_ns: 0,
         metal: false,
         memory_nodes: Vec::new(),
@@ -175,6 +177,102 @@ fn weights_share_a_pcpu() {
     }
 }
 
+/// VMs in control groups with these shares, each with so many busy vCPUs on two pCPUs.
+fn grouped(kernel: SchedKernel, groups: &[(SimGroup, u32)]) -> SimModel {
+    let mut model = free(host(1, 2, 1), kernel);
+    model.warmup_ns = 0;
+    let work = [Op::Work(Duration::Constant(100_000), Class::COMPUTE), Op::Done(0)];
+    for (index, (group, vcpus)) in groups.iter().enumerate() {
+        let pins: Vec<u32> = (0..*vcpus).map(|vcpu| vcpu % 2).collect();
+        let group_of = Some(index as u16);
+        model.vms.push(SimVm { group: group_of, ..vm(&format!("vm {index}"), &pins, 0, &work) });
+        model.groups.push(*group);
+    }
+    model
+}
+
+/// `calc_group_shares`: groups share by their weights, however many threads they have,
+/// within a percent; and beside a thread of the root.
+#[test]
+fn groups_share_by_their_weights() {
+    for (kernel, name) in SchedKernel::ALL {
+        let group = |shares| SimGroup { shares, quota: None };
+        let mut model = grouped(kernel, &[(group(1024), 6), (group(3072), 2)]);
+        model.warmup_ns = 100_000_000;
+        model.duration_ns = 10_000_000_000;
+        let outcome = run(&model, || true).unwrap();
+        let ran = |vm: usize| outcome.vms[vm].ran_ns as f64;
+        near(ran(1) / ran(0), 3.0, name);
+        near(ran(0) + ran(1), 2e10, name);
+        // 512 and 1536 on each pCPU beside a thread of 2048.
+        let task = |pcpu| HostTask {
+            name: "busy".to_owned(),
+            pins: vec![pcpu],
+            weight: 2048,
+            group: None,
+            burst: None,
+        };
+        model.host_tasks = vec![task(0), task(1)];
+        let outcome = run(&model, || true).unwrap();
+        near(outcome.time.host_tasks as f64, 1e10, name);
+        near(outcome.vms[1].ran_ns as f64, 0.375 * 2e10, name);
+    }
+}
+
+/// `cpu.max` bounds what a group runs in a period, on all pCPUs, within one slice.
+#[test]
+fn a_quota_bounds_what_a_group_runs() {
+    for (kernel, name) in SchedKernel::ALL {
+        for quota_ms in [5u64, 30, 50, 120] {
+            let quota = Quota { quota_ns: quota_ms * 1_000_000, period_ns: 100_000_000 };
+            let limited = SimGroup { shares: 1024, quota: Some(quota) };
+            let free = SimGroup { shares: 1024, quota: None };
+            for others in [0, 4] {
+                let mut model = grouped(kernel, &[(limited, 3), (free, others)]);
+                model.duration_ns = 2_000_000_000;
+                let outcome = run(&model, || true).unwrap();
+                let (ran, most) = (outcome.vms[0].ran_ns, 20 * quota.quota_ns);
+                let slice = model.policy.bandwidth_slice_ns;
+                assert!(ran <= most + slice, "{name} {quota_ms} {others}: {ran}");
+                if others == 0 {
+                    assert!(outcome.counters.throttles > 0, "{name} {quota_ms}");
+                    // Before 5.4 what a pCPU took and did not use expires with the period.
+                    assert!(ran + 20 * slice >= most, "{name} {quota_ms}: {ran}");
+                    if kernel >= SchedKernel::V5 {
+                        assert!(ran + slice >= most, "{name} {quota_ms}: {ran}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// By hand: 8 ms of 50, in slices of 5 and 3 ms (`assign_cfs_rq_runtime`). The tick at
+/// 8 ms finds nothing left and the pool empty: `throttle_cfs_rq`. The timer at 50 ms fills
+/// the pool, pays the debt of 0 with 1 ns, and the group comes back
+/// (`unthrottle_cfs_rq`); it then takes 5 ms less that, and 3.
+#[test]
+fn a_group_is_throttled_and_comes_back() {
+    for (kernel, name) in SchedKernel::ALL {
+        let quota = Quota { quota_ns: 8_000_000, period_ns: 50_000_000 };
+        let mut model = grouped(kernel, &[(SimGroup { shares: 1024, quota: Some(quota) }, 1)]);
+        model.duration_ns = 120_000_000;
+        model.map_from_ns = Some(0);
+        let outcome = run(&model, || true).unwrap();
+        let ran: Vec<(u64, u64)> = outcome
+            .map
+            .iter()
+            .filter_map(|segment| match segment {
+                Segment::Ran { from_ns, to_ns, .. } => Some((*from_ns, *to_ns)),
+                _ => None,
+            })
+            .collect();
+        let ms = |from: u64, to: u64| (from * 1_000_000, to * 1_000_000);
+        assert_eq!(ran, [ms(0, 8), ms(50, 58), ms(100, 108)], "{name}");
+        assert_eq!(outcome.counters.throttles, 3);
+    }
+}
+
 fn storm(ple: bool) -> SimModel {
     let mut model = model(host(1, 10, 2), SchedKernel::V3_6);
     let pcpus: Vec<u32> = (0..20).collect();
@@ -195,7 +293,7 @@ fn a_seed_is_an_outcome() {
     assert_ne!(first.meters, outcome(2).meters);
     // The same on every machine: whole numbers, and libm's logarithms.
     let said = format!("{} {:?}", first.meters[0].done, first.counters);
-    expect_test::expect!["14066 Counters { pause_exits: 88817, yields_tried: 114732, yields_done: 88549, halt_exits: 0, polls_hit: 0, ipis: 0, host_switches: 160573, host_migrations: 0, guest_switches: 0, guest_migrations: 0, waited_ns: 1999908306 }"].assert_eq(&said);
+    expect_test::expect!["14066 Counters { pause_exits: 88817, yields_tried: 114732, yields_done: 88549, halt_exits: 0, polls_hit: 0, ipis: 0, host_switches: 160573, host_migrations: 0, guest_switches: 0, guest_migrations: 0, throttles: 0, waited_ns: 1999908306 }"].assert_eq(&said);
 }
 
 #[test]
@@ -251,7 +349,8 @@ fn a_load_may_run_and_sleep_for_ages() {
     let soon = Duration::Constant(1_000);
     for (index, burst) in [(soon, ages), (ages, soon)].into_iter().enumerate() {
         let name = format!("load {index}");
-        let task = HostTask { name, pins: Vec::new(), weight: 1024, burst: Some(burst) };
+        let task =
+            HostTask { name, pins: Vec::new(), weight: 1024, group: None, burst: Some(burst) };
         model.host_tasks.extend(vec![task; 100]);
     }
     let outcome = run(&model, || true).unwrap();
@@ -264,8 +363,13 @@ fn a_load_may_run_and_sleep_for_ages() {
 fn a_run_of_tiny_steps_ends_when_asked() {
     let mut model = model(host(1, 1, 1), SchedKernel::V6_12);
     let tiny = Duration::Constant(1);
-    let task =
-        HostTask { name: "load".into(), pins: vec![0], weight: 1024, burst: Some((tiny, tiny)) };
+    let task = HostTask {
+        name: "load".into(),
+        pins: vec![0],
+        weight: 1024,
+        group: None,
+        burst: Some((tiny, tiny)),
+    };
     model.host_tasks = vec![task];
     model.costs = Costs::from_each(|_| 0.0);
     let mut asked = 0;

@@ -58,7 +58,9 @@ impl RunQueue {
         let own = u64::from(tasks[id as usize].weight);
         let queued: u64 = self.members.iter().map(|id| u64::from(tasks[*id as usize].weight)).sum();
         let total = queued + extra * own;
-        (u128::from(period) * u128::from(own) / u128::from(total.max(1))) as u64
+        let slice = u128::from(period) * u128::from(own) / u128::from(total.max(1));
+        let (part, whole) = self.share.unwrap_or((1, 1));
+        (slice * u128::from(part) / u128::from(whole.max(1))) as u64
     }
 
     /// The two with the least virtual time, of those that wait and, from 5.x
