@@ -505,6 +505,12 @@ impl RandomHost {
                     task.pin = None;
                 }
             }
+            if seed % 7 == 3 {
+                let quota = Quota { quota_ns: 4_000_000, period_ns: 10_000_000 };
+                guest.group = Some(at as u16);
+                let shares = 512 << at;
+                model.groups.push(SimGroup { shares, quota: (at == 0).then_some(quota) });
+            }
             model.vms.push(guest);
         }
         model

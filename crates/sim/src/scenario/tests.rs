@@ -284,7 +284,8 @@ fn cgroups_are_read_and_checked() {
         s.toml:10: quota_us = -1: must be a whole number from 1000 to 10000000000
         s.toml:10: period_us = 100000: without quota_us there is no limit
         s.toml:10: period_us = 1000001: must be a whole number from 1000 to 1000000
-        s.toml:10: Unknown key "wieght" in cgroup: did you mean "weight"?"#]].assert_eq(&all.join("\n"));
+        s.toml:10: Unknown key "wieght" in cgroup: did you mean "weight"?"#]]
+    .assert_eq(&all.join("\n"));
 }
 
 /// What refers to pCPUs is not judged by a host that is none.

@@ -59,8 +59,10 @@ impl RunQueue {
         let queued: u64 = self.members.iter().map(|id| u64::from(tasks[*id as usize].weight)).sum();
         let total = queued + extra * own;
         let slice = u128::from(period) * u128::from(own) / u128::from(total.max(1));
-        let (part, whole) = self.share.unwrap_or((1, 1));
-        (slice * u128::from(part) / u128::from(whole.max(1))) as u64
+        match self.share {
+            None => slice as u64,
+            Some((part, whole)) => (slice * u128::from(part) / u128::from(whole.max(1))) as u64,
+        }
     }
 
     /// The two with the least virtual time, of those that wait and, from 5.x
