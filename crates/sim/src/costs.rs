@@ -110,6 +110,10 @@ costs! {
         "assumed: PAUSE frees most of the core";
     remote_memory_cost: (0.4, 0.6, 0.8), "Slow-down of memory-bound work if all of its memory is remote.",
         "remote latency over local, less what caches and prefetch hide";
+    idle_wake_short_ns: (1000.0, 2000.0, 10000.0), "As idle_wake_ns, where the sleep was expected to be short.",
+        "intel_idle's table: C1 2 us, C1E 10 us";
+    idle_short_ns: (20000.0, 100000.0, 200000.0), "Shorter sleeps are expected to be short the next time, as the cpuidle governor does.",
+        "intel_idle's table, target residencies: C1E 20 us, C3 100 (Haswell) to 211 us (Sandy Bridge)";
 }
 
 impl Costs {

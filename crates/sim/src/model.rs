@@ -22,6 +22,8 @@ pub struct SimModel {
     pub mechanisms: Mechanisms,
     /// The VMs.
     pub vms: Vec<SimVm>,
+    /// Control groups on the host.
+    pub groups: Vec<SimGroup>,
     /// What else runs on the host.
     pub host_tasks: Vec<HostTask>,
     /// What is counted, for [`Op::Done`].
@@ -64,6 +66,24 @@ impl Default for Mechanisms {
     fn default() -> Self {
         Self { queue_locks: true, smt: true, remote_memory: true, balance: true }
     }
+}
+
+/// A control group of the host's root (`struct task_group`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SimGroup {
+    /// `cpu.shares`; 1024 is one thread of nice 0, and a `cpu.weight` of 100.
+    pub shares: u32,
+    /// `cpu.max`; none is no limit.
+    pub quota: Option<Quota>,
+}
+
+/// How long a group may run in each period, on all pCPUs together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// `cpu.cfs_quota_us`, ns.
+    pub quota_ns: u64,
+    /// `cpu.cfs_period_us`, ns.
+    pub period_ns: u64,
 }
 
 /// KVM, as far as versions and settings of it differ.
@@ -129,11 +149,15 @@ impl SimKvm {
 pub struct OnSpin {
     /// Leaves out who is in guest mode now (`PF_VCPU`; dropped in 3.10).
     pub skip_in_guest: bool,
-    /// Leaves out who was not preempted (`vcpu->ready`; since 5.3).
+    /// Leaves out who does not wait for a pCPU (`vcpu->preempted` since 3.10, `vcpu->ready`
+    /// since 5.3).
     pub skip_not_ready: bool,
+    /// Leaves out who waits because it was woken, not preempted (`vcpu->preempted`; 3.10 to
+    /// 5.2).
+    pub skip_woken: bool,
     /// Leaves out who spins too, every other time (since 3.6).
     pub skip_spinning: bool,
-    /// Leaves out who was preempted in user mode (since 4.14).
+    /// Leaves out who was preempted, not woken, in user mode (since 4.14).
     pub skip_user_mode: bool,
     /// Gives up after three queues that, like this one, have a single task
     /// (since 3.9).
@@ -146,7 +170,8 @@ impl OnSpin {
     pub fn defaults(kernel: SchedKernel) -> Self {
         Self {
             skip_in_guest: kernel == SchedKernel::V3_6,
-            skip_not_ready: kernel >= SchedKernel::V5,
+            skip_not_ready: kernel >= SchedKernel::V3_13,
+            skip_woken: kernel == SchedKernel::V3_13,
             skip_spinning: true,
             skip_user_mode: kernel >= SchedKernel::V5,
             undercommit_check: kernel >= SchedKernel::V3_13,
@@ -176,6 +201,8 @@ pub struct SimVm {
     pub pins: Vec<Vec<u32>>,
     /// Weight of each vCPU on the host.
     pub weight: u32,
+    /// The control group of its vCPUs, a place in [`SimModel::groups`].
+    pub group: Option<u16>,
     /// How long an idle vCPU polls before it halts, ns (`cpuidle-haltpoll`);
     /// [`u64::MAX`] never halts.
     pub idle_poll_ns: u64,
@@ -314,6 +341,8 @@ pub struct HostTask {
     pub pins: Vec<u32>,
     /// Its weight.
     pub weight: u32,
+    /// Its control group, a place in [`SimModel::groups`].
+    pub group: Option<u16>,
     /// How long it runs and then sleeps; for ever if none.
     pub burst: Option<(Duration, Duration)>,
 }

@@ -30,6 +30,13 @@ const SCENARIOS: &[(&str, &str)] = scenarios![
     "law-lock",
     "law-barrier",
     "law-waiters",
+    "held-boost",
+    "held-boost-stress",
+    "held-pv-ipi",
+    "held-pv-lock",
+    "held-filter",
+    "held-halt-poll",
+    "held-switches",
 ];
 
 /// One published result.
@@ -57,6 +64,8 @@ pub enum PublishedResult {
         ascending: Vec<String>,
         /// The share.
         probability: f64,
+        /// Equal values are no order.
+        strict: bool,
     },
     /// The same of the means over the draws: where a draw is one of two things.
     OrderOfMeans {
@@ -229,9 +238,11 @@ fn row(table: &Reader<'_>) -> ScoreRow {
     };
     let (variant, of) = (text("variant"), text("of"));
     let claim = match text("claim").as_str() {
-        "order" => {
-            PublishedResult::Order { ascending: ascending(), probability: number("probability") }
-        }
+        claim @ ("order" | "strict-order") => PublishedResult::Order {
+            ascending: ascending(),
+            probability: number("probability"),
+            strict: claim == "strict-order",
+        },
         "order-of-means" => PublishedResult::OrderOfMeans { ascending: ascending() },
         "value" => PublishedResult::Value {
             variant,
@@ -309,7 +320,11 @@ fn judge_row(row: &ScoreRow, scenario: &Scenario, drawn: &[Drawn]) -> JudgedRow 
         DrawEstimate::of(&ratios)
     };
     let (predicted, held, right) = match &row.claim {
-        PublishedResult::Order { ascending, probability } => {
+        PublishedResult::Order { ascending, probability, strict } => {
+            let sorted = |each: &[f64]| match strict {
+                false => sorted(each),
+                true => each.windows(2).all(|pair| pair[0] * 1.001 < pair[1]),
+            };
             let each: Vec<Vec<f64>> = ascending.iter().map(|variant| values(variant)).collect();
             let draws = each.iter().map(Vec::len).min().unwrap_or(0);
             let holds = (0..draws).filter(|draw| {

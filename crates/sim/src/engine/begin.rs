@@ -28,6 +28,11 @@ impl EngineState<'_> {
                 }
             }
         }
+        for (group, limited) in self.model.groups.iter().enumerate() {
+            if let Some(quota) = limited.quota {
+                self.queue.push(quota.period_ns, EngineEvent::Refill(group as u32));
+            }
+        }
         if self.model.warmup_ns > 0 {
             self.queue.push(self.model.warmup_ns, EngineEvent::WarmedUp);
         }
@@ -52,9 +57,8 @@ impl EngineState<'_> {
             let pcpu = self.any_pcpu(thread);
             self.threads[thread as usize].pcpu = pcpu;
             self.threads[thread as usize].state = ThreadState::Ready;
+            self.put_on(pcpu, thread, Enqueue::Wakeup);
             let policy = &self.model.policy;
-            let queue = &mut self.pcpus[pcpu as usize].queue;
-            queue.enqueue(policy, &mut self.entities, thread, Enqueue::Wakeup);
             let entity = &mut self.entities[thread as usize];
             entity.vruntime = 0;
             entity.deadline = policy.base_slice_ns as i64;

@@ -131,6 +131,7 @@ impl EngineState<'_> {
             self.exit(pcpu, Exit::Halt);
         } else {
             self.vcpus[vcpu as usize].asleep = true;
+            self.vcpus[vcpu as usize].sleep.begins(self.now);
             self.arm_guest(pcpu);
         }
         true

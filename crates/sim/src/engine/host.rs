@@ -64,7 +64,7 @@ impl EngineState<'_> {
                 self.enter_phase(pcpu, Doing::SchedHold, hold);
             }
             Doing::SchedHold => self.choose(pcpu),
-            Doing::Switching => self.resume(pcpu),
+            Doing::Switching => self.switched(pcpu),
             Doing::HostTask => self.host_task_pauses(pcpu),
             Doing::Guest => {
                 self.settle(pcpu);
@@ -123,6 +123,9 @@ impl EngineState<'_> {
         state.charged = self.now;
         if delta > 0 {
             state.queue.charge(&mut self.entities, delta);
+            if !self.groups.is_empty() {
+                self.spend(pcpu, delta);
+            }
         }
     }
 
@@ -144,6 +147,9 @@ impl EngineState<'_> {
         let before = self.pcpus[pcpu as usize].queue.current();
         if let Some(thread) = before {
             self.leave_if_asked(pcpu, thread);
+        }
+        if !self.groups.is_empty() {
+            self.throttle_spent(pcpu);
         }
         if self.pcpus[pcpu as usize].queue.is_empty() && self.movable && model.mechanisms.balance {
             self.pull(pcpu, false);
@@ -172,11 +178,15 @@ impl EngineState<'_> {
             self.pcpus[pcpu as usize].switched_in = self.now;
         }
         match next {
-            None => self.enter_phase(pcpu, Doing::Idle, NEVER - self.now),
+            None => {
+                self.pcpus[pcpu as usize].sleep.begins(self.now);
+                self.enter_phase(pcpu, Doing::Idle, NEVER - self.now);
+            }
             Some(_) if next == before => self.resume(pcpu),
             Some(thread) => {
                 let state = &mut self.threads[thread as usize];
                 state.state = ThreadState::Running;
+                state.woken = false;
                 self.account.counters.waited_ns += self.now - state.ready_since;
                 self.account.counters.host_switches += 1;
                 let cost = self.ns.switch;
@@ -187,24 +197,22 @@ impl EngineState<'_> {
 
     /// Takes a thread that blocks or moves off its queue.
     fn leave_if_asked(&mut self, pcpu: u32, thread: u32) {
-        let policy = &self.model.policy;
-        let queue = &mut self.pcpus[pcpu as usize].queue;
         let state = &mut self.threads[thread as usize];
         if std::mem::take(&mut state.blocking) {
             state.state = ThreadState::Blocked;
             state.migrate_to = None;
-            queue.dequeue(policy, &mut self.entities, thread, false);
+            self.take_off(pcpu, thread, false);
         } else if let Some(to) = state.migrate_to.take() {
             state.state = ThreadState::Ready;
             state.ready_since = self.now;
-            queue.dequeue(policy, &mut self.entities, thread, true);
+            self.take_off(pcpu, thread, true);
             self.arrive(to, thread, Enqueue::Migrate);
         }
     }
 
     /// Who of the VM whose turn it is runs here; the host's own tasks first.
     fn gang_choice(&self, pcpu: u32) -> Option<u32> {
-        let members = self.pcpus[pcpu as usize].queue.members();
+        let members: Vec<u32> = self.pcpus[pcpu as usize].queue.members().collect();
         let vm_of = |thread: u32| match self.threads[thread as usize].kind {
             ThreadKind::Vcpu(vcpu) => Some(self.vcpus[vcpu as usize].vm),
             ThreadKind::Host(_) => None,
@@ -233,17 +241,26 @@ impl EngineState<'_> {
         self.queue.push(self.now.saturating_add(turn), EngineEvent::GangTurn);
     }
 
+    /// The end of context_switch(): preempt notifiers tell KVM that its vCPU is on a pCPU.
+    /// schedule() that chooses who ran before does not come here.
+    fn switched(&mut self, pcpu: u32) {
+        if let Some(thread) = self.pcpus[pcpu as usize].queue.current() {
+            self.threads[thread as usize].pcpu = pcpu;
+            if let ThreadKind::Vcpu(vcpu) = self.threads[thread as usize].kind {
+                self.sched_in(vcpu);
+            }
+        }
+        self.resume(pcpu);
+    }
+
     /// The chosen thread goes on.
     fn resume(&mut self, pcpu: u32) {
         let Some(thread) = self.pcpus[pcpu as usize].queue.current() else {
             return self.begin_schedule(pcpu);
         };
-        if self.threads[thread as usize].pcpu != pcpu {
-            self.threads[thread as usize].pcpu = pcpu;
-        }
         match self.threads[thread as usize].kind {
             ThreadKind::Vcpu(vcpu) => {
-                self.sched_in(vcpu);
+                self.leave_spin_loop(vcpu);
                 self.enter(pcpu);
             }
             ThreadKind::Host(_) => {
@@ -300,6 +317,7 @@ impl EngineState<'_> {
             return;
         }
         state.state = ThreadState::Ready;
+        state.woken = true;
         state.ready_since = self.now;
         let before = state.pcpu;
         let allowed = |pcpu: u32| self.threads[thread as usize].may_run_on(pcpu);
@@ -315,15 +333,24 @@ impl EngineState<'_> {
             self.account.counters.host_migrations += 1;
         }
         self.charge(pcpu);
+        self.put_on(pcpu, thread, why);
         let policy = &self.model.policy;
-        let state = &mut self.pcpus[pcpu as usize];
-        state.queue.enqueue(policy, &mut self.entities, thread, why);
+        let state = &self.pcpus[pcpu as usize];
         if state.doing == Doing::Idle {
-            let wake = self.ns.resched_ipi + self.ns.idle_wake;
-            self.enter_phase(pcpu, Doing::Waking, wake);
+            // Unless its group is throttled.
+            if !state.queue.is_empty() {
+                self.wake_pcpu(pcpu);
+            }
         } else if state.queue.preempts(policy, &self.entities, thread) {
             self.ask_to_schedule(pcpu);
         }
+    }
+
+    /// An idle pCPU leaves its state to schedule.
+    pub(super) fn wake_pcpu(&mut self, pcpu: u32) {
+        let sleep = &mut self.pcpus[pcpu as usize].sleep;
+        let wake = self.ns.resched_ipi + sleep.ends(self.now, &self.ns);
+        self.enter_phase(pcpu, Doing::Waking, wake);
     }
 
     /// resched_curr().
@@ -372,6 +399,9 @@ impl EngineState<'_> {
         }
         self.settle(pcpu);
         self.charge(pcpu);
+        if !self.groups.is_empty() {
+            self.weigh_current(pcpu);
+        }
         let state = &mut self.pcpus[pcpu as usize];
         let over = state.queue.tick(policy, &mut self.entities) && self.model.gang_ns.is_none();
         state.resched |= over;
@@ -395,22 +425,20 @@ impl EngineState<'_> {
         let Some(from) = place::busiest_for(&model.machine, &HostView(self), pcpu) else { return };
         let queue = &self.pcpus[from as usize].queue;
         let current = queue.current();
-        let waits = queue.members().iter().copied().find(|thread| {
+        let waits = queue.members().find(|thread| {
             Some(*thread) != current
                 && self.threads[*thread as usize].may_run_on(pcpu)
                 && self.threads[*thread as usize].state == ThreadState::Ready
         });
         if let Some(thread) = waits {
-            let queue = &mut self.pcpus[from as usize].queue;
-            queue.dequeue(&model.policy, &mut self.entities, thread, true);
+            self.take_off(from, thread, true);
             if active {
                 self.arrive(pcpu, thread, Enqueue::Migrate);
             } else {
                 // schedule() on this pCPU goes on and finds it.
                 self.threads[thread as usize].pcpu = pcpu;
                 self.account.counters.host_migrations += 1;
-                let queue = &mut self.pcpus[pcpu as usize].queue;
-                queue.enqueue(&model.policy, &mut self.entities, thread, Enqueue::Migrate);
+                self.put_on(pcpu, thread, Enqueue::Migrate);
             }
         } else if active
             && let Some(thread) = current

@@ -2,10 +2,12 @@
 //!
 //! `host` is the host's scheduler and its queues' locks, `spin` KVM's answer to
 //! vCPUs that spin, `vcpu` entry, exit and halting, `guest` what runs inside,
-//! `account` where the time goes, `stuck` the search for deadlocks. Who begins where is
+//! `bandwidth` its control groups, `account` where the time goes, `stuck` the search for
+//! deadlocks. Who begins where is
 //! in `begin`; what a run brings in `outcome` and `deadlock`.
 
 mod account;
+mod bandwidth;
 mod begin;
 mod deadlock;
 mod guest;
@@ -84,6 +86,8 @@ impl EngineState<'_> {
             EngineEvent::HostTimer(thread) => self.wake_thread(thread),
             EngineEvent::GangTurn => self.gang_turn(),
             EngineEvent::GuestBalance(vm) => self.balance_guest(vm),
+            EngineEvent::Refill(group) => self.refill(group),
+            EngineEvent::Slack(group) => self.slack(group),
             EngineEvent::WarmedUp => self.start_counting(),
         }
     }

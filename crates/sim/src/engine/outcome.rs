@@ -69,6 +69,8 @@ pub struct Counters {
     pub guest_switches: u64,
     /// Tasks that changed their vCPU.
     pub guest_migrations: u64,
+    /// Control groups throttled on a pCPU.
+    pub throttles: u64,
     /// vCPUs that waited for a pCPU, ns.
     pub waited_ns: u64,
 }
@@ -79,7 +81,7 @@ impl Counters {
 
     /// Names and values, in the order of output.
     #[must_use]
-    pub fn parts(&self) -> [(&'static str, u64); 11] {
+    pub fn parts(&self) -> [(&'static str, u64); 12] {
         [
             ("pause exits", self.pause_exits),
             ("directed yields tried", self.yields_tried),
@@ -91,6 +93,7 @@ impl Counters {
             ("host migrations", self.host_migrations),
             ("guest switches", self.guest_switches),
             ("guest migrations", self.guest_migrations),
+            ("throttles", self.throttles),
             (Self::WAITED, self.waited_ns),
         ]
     }

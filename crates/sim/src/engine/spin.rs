@@ -74,11 +74,14 @@ impl EngineState<'_> {
         self.enter_phase(pcpu, Doing::Scanning(found), cost);
     }
 
-    fn is_candidate(&mut self, vcpu: u32) -> bool {
+    pub(super) fn is_candidate(&mut self, vcpu: u32) -> bool {
         let on_spin = self.model.kvm.on_spin;
         let state = &mut self.vcpus[vcpu as usize];
         let thread = &self.threads[state.thread as usize];
         if on_spin.skip_not_ready && thread.state != ThreadState::Ready {
+            return false;
+        }
+        if on_spin.skip_woken && thread.woken {
             return false;
         }
         if state.halted && state.pending.interrupts == 0 {
@@ -86,6 +89,7 @@ impl EngineState<'_> {
         }
         if on_spin.skip_user_mode
             && thread.state == ThreadState::Ready
+            && !thread.woken
             && state.kernel_work == 0
             && let Some(task) = state.queue.current()
         {
@@ -156,13 +160,13 @@ impl EngineState<'_> {
         let target = &self.threads[thread as usize];
         let other = target.pcpu;
         let waits = target.state == ThreadState::Ready && (other == first || other == second);
-        let done = waits && self.pcpus[other as usize].queue.favour(policy, thread);
+        let done = waits && self.pcpus[other as usize].queue.favour(policy, &self.entities, thread);
         if done {
             // yield_to_task_fair: the skip buddy is this vCPU, the next one that.
             self.charge(pcpu);
             self.pcpus[pcpu as usize].queue.give_way(policy, &mut self.entities);
             if other == pcpu {
-                self.pcpus[other as usize].queue.favour(policy, thread);
+                self.pcpus[other as usize].queue.favour(policy, &self.entities, thread);
             } else {
                 self.ask_to_schedule(other);
             }
@@ -181,7 +185,8 @@ impl EngineState<'_> {
         let me = self.vcpu_on(pcpu);
         let vm = self.vcpus[me as usize].vm as usize;
         self.vms[vm].last_boosted = self.vcpus[to as usize].own;
-        self.leave_spin_loop(me);
+        // yield_to() calls schedule() itself: while this vCPU waits for its pCPU it is still
+        // in kvm_vcpu_on_spin(), and counts as one that spins.
         self.begin_schedule(pcpu);
     }
 
@@ -191,7 +196,8 @@ impl EngineState<'_> {
         self.enter(pcpu);
     }
 
-    fn leave_spin_loop(&mut self, vcpu: u32) {
+    /// The end of kvm_vcpu_on_spin().
+    pub(super) fn leave_spin_loop(&mut self, vcpu: u32) {
         let state = &mut self.vcpus[vcpu as usize];
         state.in_spin_loop = false;
         state.dy_eligible = false;

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
+use super::bandwidth::GroupState;
 use super::deadlock::Stuck;
 use super::outcome::{RunCounters, Segment};
 use crate::model::{Class, SimModel};
 use crate::queue::Queue;
 use crate::random::Random;
-use crate::sched::{Entity, RunQueue};
+use crate::sched::{Entity, HostQueue, RunQueue};
 
 /// Events beside the ends of the pCPUs' phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +27,10 @@ pub(super) enum EngineEvent {
     GangTurn,
     /// A guest looks for idle vCPUs.
     GuestBalance(u32),
+    /// A group's period begins.
+    Refill(u32),
+    /// What pCPUs returned of a group's runtime goes to others.
+    Slack(u32),
     /// From now on all counts.
     WarmedUp,
 }
@@ -79,6 +84,31 @@ pub(super) struct QueueLock {
     pub(super) waiters: VecDeque<u32>,
 }
 
+/// Sleeps of an idle processor. The cpuidle governor (menu, teo) expects the next one to be
+/// as long as those before; the last one stands for them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct IdleSleep {
+    since: u64,
+    expected: u64,
+}
+
+impl IdleSleep {
+    fn new() -> Self {
+        Self { since: 0, expected: u64::MAX }
+    }
+
+    pub(super) fn begins(&mut self, now: u64) {
+        self.since = now;
+    }
+
+    /// The sleep is over: how long the processor takes to leave its state.
+    pub(super) fn ends(&mut self, now: u64, ns: &Ns) -> u64 {
+        let short = self.expected < ns.idle_short;
+        self.expected = now - self.since;
+        if short { ns.idle_wake_short.min(ns.idle_wake) } else { ns.idle_wake }
+    }
+}
+
 /// How a pCPU weighs on its siblings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Burden {
@@ -94,12 +124,13 @@ pub(super) struct Pcpu {
     pub(super) since: u64,
     /// Up to when its run queue is charged.
     pub(super) charged: u64,
-    pub(super) queue: RunQueue,
+    pub(super) queue: HostQueue,
     pub(super) lock: QueueLock,
     /// TIF_NEED_RESCHED.
     pub(super) resched: bool,
     pub(super) kick_pending: bool,
     pub(super) burden: Burden,
+    pub(super) sleep: IdleSleep,
     /// Speed of what runs, in 1024ths.
     pub(super) speed: u64,
     /// When the running thread was switched in, for the map.
@@ -128,6 +159,8 @@ pub(super) struct HostThread {
     pub(super) pcpu: u32,
     /// It wants to leave the run queue at the next schedule().
     pub(super) blocking: bool,
+    /// It was woken and has not run since: it waits, but was not preempted.
+    pub(super) woken: bool,
     /// Where active balance sends it at the next schedule().
     pub(super) migrate_to: Option<u32>,
     pub(super) ready_since: u64,
@@ -233,6 +266,7 @@ pub(super) struct Vcpu {
     pub(super) remote_permille: u64,
     /// Turned off by an HLT that makes no exit: asleep inside the guest.
     pub(super) asleep: bool,
+    pub(super) sleep: IdleSleep,
 }
 
 #[derive(Debug)]
@@ -292,6 +326,8 @@ pub(super) struct Ns {
     pub(super) ipi_send: u64,
     pub(super) irq: u64,
     pub(super) idle_wake: u64,
+    pub(super) idle_wake_short: u64,
+    pub(super) idle_short: u64,
     pub(super) halt_work: u64,
     pub(super) guest_switch: u64,
     pub(super) guest_wake: u64,
@@ -315,6 +351,7 @@ pub(super) struct EngineState<'m> {
     pub(super) threads: Vec<HostThread>,
     /// The host's scheduler's view of `threads`.
     pub(super) entities: Vec<Entity>,
+    pub(super) groups: Vec<GroupState>,
     pub(super) vcpus: Vec<Vcpu>,
     pub(super) vms: Vec<VmState>,
     pub(super) tasks: Vec<Task>,
@@ -371,6 +408,8 @@ impl<'m> EngineState<'m> {
                 ipi_send: ns(costs.ipi_send_ns),
                 irq: ns(costs.irq_ns),
                 idle_wake: ns(costs.idle_wake_ns),
+                idle_wake_short: ns(costs.idle_wake_short_ns),
+                idle_short: ns(costs.idle_short_ns),
                 halt_work: ns(costs.halt_work_ns),
                 guest_switch: ns(costs.guest_switch_ns),
                 guest_wake: ns(costs.guest_wake_ns),
@@ -385,17 +424,26 @@ impl<'m> EngineState<'m> {
                     doing: Doing::Idle,
                     since: 0,
                     charged: 0,
-                    queue: RunQueue::default(),
+                    queue: HostQueue::default(),
                     lock: QueueLock::default(),
                     resched: false,
                     kick_pending: false,
                     burden: Burden::None,
+                    sleep: IdleSleep::new(),
                     speed: 1024,
                     switched_in: 0,
                 })
                 .collect(),
             threads: Vec::new(),
             entities: Vec::new(),
+            groups: model
+                .groups
+                .iter()
+                .map(|group| {
+                    let quota = group.quota.map_or(0, |quota| quota.quota_ns as i64);
+                    GroupState::new(pcpus, quota)
+                })
+                .collect(),
             vcpus: Vec::new(),
             vms: Vec::new(),
             tasks: Vec::new(),
@@ -417,8 +465,10 @@ impl<'m> EngineState<'m> {
         }
         for (index, task) in model.host_tasks.iter().enumerate() {
             let kind = ThreadKind::Host(index as u32);
-            world.add_thread(kind, bits(&task.pins, pcpus), task.weight);
+            let thread = world.add_thread(kind, bits(&task.pins, pcpus), task.weight);
+            world.entities[thread as usize].group = task.group;
         }
+        world.add_groups();
         let one = |allowed: &[u64]| allowed.iter().map(|word| word.count_ones()).sum::<u32>() == 1;
         world.movable = world.threads.iter().any(|thread| !one(&thread.allowed));
         world
@@ -431,12 +481,25 @@ impl<'m> EngineState<'m> {
             state: ThreadState::Blocked,
             pcpu: 0,
             blocking: false,
+            woken: false,
             migrate_to: None,
             ready_since: 0,
             allowed,
             left: 0,
         });
         self.threads.len() as u32 - 1
+    }
+
+    /// Entities of the groups stand behind those of all threads.
+    fn add_groups(&mut self) {
+        let (threads, groups) = (self.threads.len() as u32, self.groups.len() as u32);
+        let pcpus = self.pcpus.len() as u32;
+        for pcpu in 0..pcpus {
+            self.pcpus[pcpu as usize].queue = HostQueue::new(pcpu, pcpus, threads, groups);
+        }
+        for group in &self.model.groups {
+            self.entities.extend((0..pcpus).map(|_| Entity::new(group.shares)));
+        }
     }
 
     fn add_vm(&mut self, vm: u32) {
@@ -460,6 +523,7 @@ impl<'m> EngineState<'m> {
             let pins = model.pins.get(own as usize).map_or(&[][..], Vec::as_slice);
             let id = self.vcpus.len() as u32;
             let thread = self.add_thread(ThreadKind::Vcpu(id), bits(pins, pcpus), model.weight);
+            self.entities[thread as usize].group = model.group;
             self.vcpus.push(Vcpu {
                 vm,
                 own,
@@ -486,6 +550,7 @@ impl<'m> EngineState<'m> {
                 tries: 0,
                 remote_permille: 0,
                 asleep: false,
+                sleep: IdleSleep::new(),
             });
         }
         for own in 0..model.locks.len() as u32 {

@@ -179,7 +179,7 @@ impl EngineState<'_> {
         self.settle(pcpu);
         let state = &mut self.vcpus[vcpu as usize];
         if std::mem::take(&mut state.asleep) {
-            state.exit_work += self.ns.idle_wake;
+            state.exit_work += state.sleep.ends(self.now, &self.ns);
         }
         let metal = self.vms[state.vm as usize].metal;
         if !self.model.kvm.posted_interrupts && !metal {

@@ -6,7 +6,7 @@ use super::node::Reader;
 use super::{LoadHost, priors};
 use crate::costs::Prior;
 use crate::machine::{MachineShape, Numbering, SimMachine};
-use crate::model::{HostTask, Mechanisms, OnSpin, SimKvm, Throttle};
+use crate::model::{HostTask, Mechanisms, OnSpin, Quota, SimGroup, SimKvm, Throttle};
 use crate::random::Duration;
 use crate::sched::{SchedKernel, SchedPolicy};
 
@@ -26,6 +26,8 @@ pub(super) struct HostPart {
     pub(super) mechanisms: Mechanisms,
     pub(super) priors: Vec<Prior>,
     pub(super) tasks: Vec<HostTask>,
+    /// Control groups of the host, so far those of its tasks.
+    pub(super) groups: Vec<SimGroup>,
 }
 
 pub(super) fn read(top: &Reader<'_>, load_host: &LoadHost<'_>) -> HostPart {
@@ -73,9 +75,10 @@ pub(super) fn read(top: &Reader<'_>, load_host: &LoadHost<'_>) -> HostPart {
     let costs = table.table("costs");
     let priors = priors(&costs);
     costs.finish();
-    let tasks = loads(&table, known.then_some(&machine));
+    let mut groups = Vec::new();
+    let tasks = loads(&table, known.then_some(&machine), &mut groups);
     table.finish();
-    HostPart { machine, known, policy, gang_ns, kvm, mechanisms, priors, tasks }
+    HostPart { machine, known, policy, gang_ns, kvm, mechanisms, priors, tasks, groups }
 }
 
 fn shape(table: &Reader<'_>) -> SimMachine {
@@ -125,6 +128,7 @@ pub(super) fn scheduler(
         min_granularity_ns: time("min_granularity_ms", defaults.min_granularity_ns),
         wakeup_granularity_ns: time("wakeup_granularity_ms", defaults.wakeup_granularity_ns),
         base_slice_ns: time("base_slice_ms", defaults.base_slice_ns),
+        bandwidth_slice_ns: time("bandwidth_slice_ms", defaults.bandwidth_slice_ns),
         tick_ns: time("tick_ms", defaults.tick_ns),
         ticks_aligned: table.flag("ticks_aligned", defaults.ticks_aligned),
         eevdf_next_buddy: table.flag("next_buddy", defaults.eevdf_next_buddy),
@@ -136,6 +140,7 @@ pub(super) fn scheduler(
         ("latency_ms", policy.latency_ns),
         ("min_granularity_ms", policy.min_granularity_ns),
         ("base_slice_ms", policy.base_slice_ns),
+        ("bandwidth_slice_ms", policy.bandwidth_slice_ns),
     ] {
         if let Some(node) = table.get(key)
             && !(10_000..=1_000_000_000).contains(&value)
@@ -178,6 +183,7 @@ fn kvm(table: Reader<'_>, kernel: SchedKernel, tick_ns: u64) -> SimKvm {
         on_spin: OnSpin {
             skip_in_guest: table.flag("skip_in_guest", on_spin.skip_in_guest),
             skip_not_ready: table.flag("skip_not_ready", on_spin.skip_not_ready),
+            skip_woken: table.flag("skip_woken", on_spin.skip_woken),
             skip_spinning: table.flag("skip_spinning", on_spin.skip_spinning),
             skip_user_mode: table.flag("skip_user_mode", on_spin.skip_user_mode),
             undercommit_check: table.flag("undercommit_check", on_spin.undercommit_check),
@@ -230,7 +236,37 @@ pub(super) fn pcpus(
     found
 }
 
-fn loads(host: &Reader<'_>, machine: Option<&SimMachine>) -> Vec<HostTask> {
+/// The control group that a table names, if it names one.
+pub(super) fn cgroup(table: &Reader<'_>) -> Option<SimGroup> {
+    table.get("cgroup")?;
+    let cgroup = table.table("cgroup");
+    let weight = cgroup.get("weight").map(|_| cgroup.whole("weight", 100, 1, 10_000));
+    let shares = cgroup.get("shares").map(|_| cgroup.whole("shares", 1024, 2, 262_144));
+    if weight.is_some() && shares.is_some() {
+        let message = "A cgroup has weight (of version 2) or shares (of version 1), not both";
+        cgroup.problem(cgroup.line, message);
+    }
+    // sched_weight_from_cgroup: 100 is 1024.
+    let of_weight = weight.map(|weight| (weight * 1024 + 50) / 100);
+    let shares = shares.or(of_weight).unwrap_or(1024) as u32;
+    // tg_set_cfs_bandwidth: no less than a millisecond, no period above a second.
+    let period_us = cgroup.whole("period_us", 100_000, 1_000, 1_000_000);
+    let quota = cgroup.get("quota_us").map(|_| Quota {
+        quota_ns: cgroup.whole("quota_us", 100_000, 1_000, 10_000_000_000) * 1_000,
+        period_ns: period_us * 1_000,
+    });
+    if let (None, Some(node)) = (quota, cgroup.get("period_us")) {
+        cgroup.wrong("period_us", node, "without quota_us there is no limit");
+    }
+    cgroup.finish();
+    Some(SimGroup { shares, quota })
+}
+
+fn loads(
+    host: &Reader<'_>,
+    machine: Option<&SimMachine>,
+    groups: &mut Vec<SimGroup>,
+) -> Vec<HostTask> {
     let mut tasks = Vec::new();
     for table in host.tables("load") {
         let name = table.text("name").map_or("load", |(name, _)| name).to_owned();
@@ -250,6 +286,11 @@ fn loads(host: &Reader<'_>, machine: Option<&SimMachine>) -> Vec<HostTask> {
         };
         let run = super::workload::duration(&table, "run");
         let sleep = super::workload::duration(&table, "sleep");
+        // All of its threads are in one.
+        let group = cgroup(&table).map(|group| {
+            groups.push(group);
+            groups.len() as u16 - 1
+        });
         let table_line = table.line;
         let burst = match (run, sleep) {
             (Some(run), Some(sleep)) => Some((at_least_a_us(run), at_least_a_us(sleep))),
@@ -276,6 +317,7 @@ fn loads(host: &Reader<'_>, machine: Option<&SimMachine>) -> Vec<HostTask> {
             name: format!("{name} {index}"),
             pins,
             weight,
+            group,
             burst,
         }));
     }

@@ -315,7 +315,18 @@ fn model(
     let start = [("random", SimStart::Random), ("aligned", SimStart::Aligned)];
     let start = top.choice("start", &start, SimStart::Random);
     let mut host = host::read(&top, load_host);
-    let (vms, meters) = vm::read(&top, &host);
+    let mut groups = std::mem::take(&mut host.groups);
+    let (vms, meters) = vm::read(&top, &host, &mut groups);
+    /// Each has a queue on each pCPU.
+    const MOST_GROUP_QUEUES: usize = 1_000_000;
+    if groups.len().saturating_mul(host.machine.len()) > MOST_GROUP_QUEUES {
+        let message = format!(
+            "{} cgroups on {} pCPUs have more than {MOST_GROUP_QUEUES} run queues",
+            groups.len(),
+            host.machine.len()
+        );
+        top.problem(1, message);
+    }
     if top.get("vm").is_none_or(|node| matches!(&node.value, Value::List(all) if all.is_empty())) {
         top.problem(1, "No [[vm]]: name at least one VM to simulate");
     }
@@ -329,6 +340,7 @@ fn model(
         costs: Costs::from_each(|prior| medians.next().unwrap_or(prior).median),
         mechanisms: host.mechanisms,
         vms,
+        groups,
         host_tasks: host.tasks,
         meters,
         warmup_ns,

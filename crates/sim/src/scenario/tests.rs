@@ -3,7 +3,7 @@
 use expect_test::expect;
 
 use super::*;
-use crate::model::{LockKind, Op};
+use crate::model::{LockKind, Op, Quota, SimGroup};
 use crate::sched::SchedKernel;
 
 const SOUND: &str = r#"sim = 1
@@ -223,7 +223,7 @@ fn what_is_wrong_has_file_line_and_value() {
         "\"host.kvm.ple\" = 0"
         s.toml:36: ple = 0: must be true or false
         "\"host.kvm.pel\" = false"
-        s.toml:36: Unknown key "pel" in kvm: known are halt_poll_us, hlt_exits, ipi_exits, ple, ple_window_grow, ple_window_max_ns, ple_window_ns, ple_window_shrink, posted_interrupts, pv_ipi, pv_tlb_flush, skip_in_guest, skip_not_ready, skip_spinning, skip_user_mode, throttled_yield, undercommit_check, yield_every_us, yield_limit
+        s.toml:36: Unknown key "pel" in kvm: known are halt_poll_us, hlt_exits, ipi_exits, ple, ple_window_grow, ple_window_max_ns, ple_window_ns, ple_window_shrink, posted_interrupts, pv_ipi, pv_tlb_flush, skip_in_guest, skip_not_ready, skip_spinning, skip_user_mode, skip_woken, throttled_yield, undercommit_check, yield_every_us, yield_limit
         "\"draws\" = 3"
         s.toml:36: "draws" can't be varied: host, vm, workload, duration_ms, warmup_ms and start can
         "\"vm.3.kernel\""
@@ -239,6 +239,53 @@ fn what_is_wrong_has_file_line_and_value() {
         "threads = 2\nfile = \"h.json\"\nkernel"
         s.toml:12: file = "h.json": no h.json
     "#]].assert_eq(&all);
+}
+
+/// Control groups: by version 1 or 2, each copy of a VM in one of its own.
+#[test]
+fn cgroups_are_read_and_checked() {
+    let text = |cgroup: &str, count: u32| {
+        format!(
+            "sim = 1\n[host]\ncores = 2\n[[host.load]]\nthreads = 3\ncgroup = {{ weight = 50 }}\n\
+             [[vm]]\ncount = {count}\nworkload = \"w\"\ncgroup = {cgroup}\n\
+             [workload.w]\nclass = \"compute\"\nwork = 5\n"
+        )
+    };
+    let parsed = |cgroup: &str, count| {
+        let read = Scenario::parse("s.toml", &text(cgroup, count), |_| Err(String::new()));
+        read.map(|scenario| scenario.cells[0].model.clone())
+    };
+    let model = parsed("{ shares = 2048, quota_us = 150_000, period_us = 50_000 }", 2).unwrap();
+    let quota = Some(Quota { quota_ns: 150_000_000, period_ns: 50_000_000 });
+    let own = SimGroup { shares: 2048, quota };
+    assert_eq!(model.groups, [SimGroup { shares: 512, quota: None }, own, own]);
+    assert_eq!(model.vms.iter().map(|vm| vm.group).collect::<Vec<_>>(), [Some(1), Some(2)]);
+    assert!(model.host_tasks.iter().all(|task| task.group == Some(0)));
+    let all: Vec<String> = [
+        ("7", 1),
+        ("{ weight = 0 }", 1),
+        ("{ weight = 100, shares = 1024 }", 1),
+        ("{ shares = 1 }", 1),
+        ("{ quota_us = 999 }", 1),
+        ("{ quota_us = -1 }", 1),
+        ("{ period_us = 100_000 }", 1),
+        ("{ quota_us = 5_000, period_us = 1_000_001 }", 1),
+        ("{ wieght = 100 }", 1),
+    ]
+    .into_iter()
+    .map(|(cgroup, count)| parsed(cgroup, count).unwrap_err().to_string())
+    .collect();
+    expect_test::expect![[r#"
+        s.toml:10: cgroup = 7: must be a table
+        s.toml:10: weight = 0: must be a whole number from 1 to 10000
+        s.toml:10: A cgroup has weight (of version 2) or shares (of version 1), not both
+        s.toml:10: shares = 1: must be a whole number from 2 to 262144
+        s.toml:10: quota_us = 999: must be a whole number from 1000 to 10000000000
+        s.toml:10: quota_us = -1: must be a whole number from 1000 to 10000000000
+        s.toml:10: period_us = 100000: without quota_us there is no limit
+        s.toml:10: period_us = 1000001: must be a whole number from 1000 to 1000000
+        s.toml:10: Unknown key "wieght" in cgroup: did you mean "weight"?"#]]
+    .assert_eq(&all.join("\n"));
 }
 
 /// What refers to pCPUs is not judged by a host that is none.

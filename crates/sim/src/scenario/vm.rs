@@ -4,7 +4,7 @@ use super::host::{self, HostPart};
 use super::node::{Node, Reader, Value};
 use super::workload::{self, MOST_STEPS, Meters};
 use crate::machine::{MachineShape, Numbering, SimMachine};
-use crate::model::SimVm;
+use crate::model::{SimGroup, SimVm};
 
 /// More vCPUs than KVM gives a VM (`KVM_MAX_VCPUS` was 1024 until 6.x).
 const MOST_VCPUS: u64 = 1_024;
@@ -12,7 +12,11 @@ const MOST_VCPUS: u64 = 1_024;
 const MOST_THREADS: usize = 20_000;
 
 /// The VMs, and the names of what they count.
-pub(super) fn read(top: &Reader<'_>, host: &HostPart) -> (Vec<SimVm>, Vec<String>) {
+pub(super) fn read(
+    top: &Reader<'_>,
+    host: &HostPart,
+    groups: &mut Vec<SimGroup>,
+) -> (Vec<SimVm>, Vec<String>) {
     let mut vms = Vec::new();
     let mut meters = Meters::default();
     let workloads = top.table("workload");
@@ -42,10 +46,16 @@ pub(super) fn read(top: &Reader<'_>, host: &HostPart) -> (Vec<SimVm>, Vec<String
             table.problem(table.line, message);
             return (Vec::new(), Vec::new());
         }
+        let cgroup = host::cgroup(&table);
         table.finish();
         for index in 0..count as usize {
             let name = if count == 1 { name.clone() } else { format!("{name} {index}") };
-            let mut vm = SimVm { name, ..first.clone() };
+            // As libvirt does, each VM in one of its own.
+            let group = cgroup.map(|cgroup| {
+                groups.push(cgroup);
+                groups.len() as u16 - 1
+            });
+            let mut vm = SimVm { name, group, ..first.clone() };
             if let Some(pins) = places.get(index % places.len().max(1)) {
                 vm.pins.clone_from(pins);
             }
@@ -84,6 +94,7 @@ fn one<'a>(
         policy,
         pins: Vec::new(),
         weight: table.whole("weight", 1024, 2, 100_000) as u32,
+        group: None,
         idle_poll_ns: match table.get("idle_poll_us") {
             Some(Node { value: Value::Text(text), .. }) if text == "forever" => u64::MAX,
             _ => table.time("idle_poll_us", 0, 1e3),

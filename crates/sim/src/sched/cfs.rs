@@ -58,7 +58,11 @@ impl RunQueue {
         let own = u64::from(tasks[id as usize].weight);
         let queued: u64 = self.members.iter().map(|id| u64::from(tasks[*id as usize].weight)).sum();
         let total = queued + extra * own;
-        (u128::from(period) * u128::from(own) / u128::from(total.max(1))) as u64
+        let slice = u128::from(period) * u128::from(own) / u128::from(total.max(1));
+        match self.share {
+            None => slice as u64,
+            Some((part, whole)) => (slice * u128::from(part) / u128::from(whole.max(1))) as u64,
+        }
     }
 
     /// The two with the least virtual time, of those that wait and, from 5.x

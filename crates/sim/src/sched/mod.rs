@@ -6,7 +6,10 @@
 
 mod cfs;
 mod eevdf;
+mod group;
 pub(crate) mod place;
+
+pub use group::HostQueue;
 
 /// The weight of nice 0 (`sched_prio_to_weight`).
 pub const NICE_0_WEIGHT: u32 = 1024;
@@ -86,6 +89,8 @@ pub struct SchedPolicy {
     pub wakeup_granularity_ns: u64,
     /// `sysctl_sched_base_slice`. EEVDF.
     pub base_slice_ns: u64,
+    /// `sched_cfs_bandwidth_slice_us`: what a pCPU takes of a group's quota at a time.
+    pub bandwidth_slice_ns: u64,
     /// The tick: 1 s / `CONFIG_HZ`.
     pub tick_ns: u64,
     /// Whether all ticks fall together; else they are spread over one tick
@@ -112,6 +117,7 @@ impl SchedPolicy {
             min_granularity_ns: 750_000 * factor,
             wakeup_granularity_ns: 1_000_000 * factor,
             base_slice_ns: 750_000 * factor,
+            bandwidth_slice_ns: 5_000_000,
             tick_ns: 1_000_000,
             ticks_aligned: true,
             eevdf_next_buddy: false,
@@ -138,6 +144,8 @@ pub struct Entity {
     pub ran_before_ns: u64,
     /// Whether it is on a run queue.
     pub queued: bool,
+    /// The control group that it is in.
+    pub group: Option<u16>,
 }
 
 impl Entity {
@@ -152,6 +160,7 @@ impl Entity {
             ran_ns: 0,
             ran_before_ns: 0,
             queued: false,
+            group: None,
         }
     }
 
@@ -188,6 +197,8 @@ pub struct RunQueue {
     skip: Option<u32>,
     /// The running task may go on until this deadline (`RUN_TO_PARITY`). EEVDF.
     protected: i64,
+    /// The queue's own share of the level above: its weight, and that of all there.
+    share: Option<(u64, u64)>,
 }
 
 impl RunQueue {
@@ -291,6 +302,30 @@ impl RunQueue {
             }
             let task = &mut tasks[id as usize];
             task.ran_before_ns = task.ran_ns;
+            self.protected = task.deadline;
+        }
+    }
+
+    /// Nobody runs any more (`put_prev_entity`).
+    fn put(&mut self) {
+        self.current = None;
+    }
+
+    /// A task gets another weight (`reweight_entity`). From 6.6 on its lag stays what it
+    /// is in real time.
+    fn reweigh(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32, weight: u32) {
+        let average = self.average(tasks);
+        let task = &mut tasks[id as usize];
+        let before = std::mem::replace(&mut task.weight, weight);
+        if before == weight || !task.queued || !policy.kernel.is_eevdf() {
+            return;
+        }
+        let scaled =
+            |time: i64| (i128::from(time) * i128::from(before) / i128::from(weight.max(1))) as i64;
+        let left = scaled(task.deadline - task.vruntime);
+        task.vruntime = average - scaled(average - task.vruntime);
+        task.deadline = task.vruntime + left;
+        if self.current == Some(id) {
             self.protected = task.deadline;
         }
     }

@@ -290,8 +290,9 @@ fn word(verdict: &RowVerdict) -> &'static str {
 
 fn published(claim: &PublishedResult) -> String {
     match claim {
-        PublishedResult::Order { ascending, probability } => {
-            format!("{}; P >= {probability}", ascending.join(" <= "))
+        PublishedResult::Order { ascending, probability, strict } => {
+            let sign = if *strict { " < " } else { " <= " };
+            format!("{}; P >= {probability}", ascending.join(sign))
         }
         PublishedResult::OrderOfMeans { ascending } => format!("means: {}", ascending.join(" <= ")),
         PublishedResult::Value { variant, published, factor } => {

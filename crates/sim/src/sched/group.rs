@@ -1,0 +1,265 @@
+//! A host's run queue: threads, some of them in control groups of one level.
+//!
+//! A group has a run queue on each pCPU (the `cfs_rq` of a `task_group`), and an entity
+//! that stands for it on the pCPU's own. Rules are asked level by level, as
+//! `for_each_sched_entity` does. A group that is throttled keeps its threads, and nobody
+//! sees them.
+
+use super::{Enqueue, Entity, RunQueue, SchedPolicy};
+
+/// A group's queue on one pCPU.
+#[derive(Debug, Clone, Default)]
+struct GroupQueue {
+    queue: RunQueue,
+    /// The entity that stands for it.
+    entity: u32,
+    throttled: bool,
+}
+
+/// One pCPU's run queue (`struct rq`, as far as it is fair).
+#[derive(Debug, Clone, Default)]
+pub struct HostQueue {
+    root: RunQueue,
+    groups: Vec<GroupQueue>,
+    /// Entities from here on stand for groups, one for each pCPU of each.
+    first: u32,
+    pcpus: u32,
+}
+
+impl HostQueue {
+    /// The queue of `pcpu` of `pcpus`. The entities of `groups` groups stand behind those
+    /// of `threads` threads, one for each pCPU.
+    #[must_use]
+    pub fn new(pcpu: u32, pcpus: u32, threads: u32, groups: u32) -> Self {
+        let entity = |group| threads + group * pcpus + pcpu;
+        let group = |group| GroupQueue { entity: entity(group), ..GroupQueue::default() };
+        let groups = (0..groups).map(group).collect();
+        Self { root: RunQueue::default(), groups, first: threads, pcpus }
+    }
+
+    /// The group for which an entity of the pCPU's own queue stands.
+    fn group_of(&self, entity: u32) -> Option<usize> {
+        let behind = entity.checked_sub(self.first)?;
+        (!self.groups.is_empty()).then(|| (behind / self.pcpus) as usize)
+    }
+
+    /// The group that a thread is in.
+    fn home(&self, tasks: &[Entity], thread: u32) -> Option<usize> {
+        if self.groups.is_empty() { None } else { tasks[thread as usize].group.map(usize::from) }
+    }
+
+    /// The threads on it, the running one among them; none of groups that are throttled.
+    pub fn members(&self) -> impl Iterator<Item = u32> + '_ {
+        self.root.members().iter().flat_map(|id| {
+            let threads = match self.group_of(*id) {
+                None => std::slice::from_ref(id),
+                Some(group) => self.groups[group].queue.members(),
+            };
+            threads.iter().copied()
+        })
+    }
+
+    /// The thread that runs.
+    #[must_use]
+    pub fn current(&self) -> Option<u32> {
+        let current = self.root.current();
+        if self.groups.is_empty() {
+            return current;
+        }
+        match self.group_of(current?) {
+            None => current,
+            Some(group) => self.groups[group].queue.current(),
+        }
+    }
+
+    /// The group of the thread that runs.
+    #[must_use]
+    pub fn current_group(&self) -> Option<u32> {
+        if self.groups.is_empty() {
+            return None;
+        }
+        self.group_of(self.root.current()?).map(|group| group as u32)
+    }
+
+    /// How many could run (`nr_running`).
+    #[must_use]
+    pub fn len(&self) -> usize {
+        if self.groups.is_empty() { self.root.len() } else { self.members().count() }
+    }
+
+    /// True if nothing could run.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.root.is_empty()
+    }
+
+    /// Gives the running thread its last `delta` ns, and its group (`update_curr` of each
+    /// level).
+    pub fn charge(&mut self, tasks: &mut [Entity], delta: u64) {
+        if !self.groups.is_empty()
+            && let Some(group) = self.current_group()
+        {
+            self.groups[group as usize].queue.charge(tasks, delta);
+        }
+        self.root.charge(tasks, delta);
+    }
+
+    /// Puts `id` on the queue, and its group if it was not there (`enqueue_task_fair`).
+    pub fn enqueue(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32, why: Enqueue) {
+        let Some(group) = self.home(tasks, id) else {
+            return self.root.enqueue(policy, tasks, id, why);
+        };
+        let group = &mut self.groups[group];
+        group.queue.enqueue(policy, tasks, id, why);
+        if !group.throttled && group.queue.len() == 1 {
+            // Levels above the first are placed as those that wake.
+            self.root.enqueue(policy, tasks, group.entity, Enqueue::Wakeup);
+        }
+    }
+
+    /// Takes `id` off the queue, and its group if nothing is left there
+    /// (`dequeue_task_fair`).
+    pub fn dequeue(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32, migrates: bool) {
+        let Some(group) = self.home(tasks, id) else {
+            return self.root.dequeue(policy, tasks, id, migrates);
+        };
+        let group = &mut self.groups[group];
+        group.queue.dequeue(policy, tasks, id, migrates);
+        if !group.throttled && group.queue.is_empty() {
+            self.root.dequeue(policy, tasks, group.entity, false);
+        }
+    }
+
+    /// A group leaves the pCPU's queue with all of its threads (`throttle_cfs_rq`).
+    pub fn throttle(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], group: u32) {
+        let group = &mut self.groups[group as usize];
+        if !std::mem::replace(&mut group.throttled, true) {
+            group.queue.put();
+            if !group.queue.is_empty() {
+                self.root.dequeue(policy, tasks, group.entity, false);
+            }
+        }
+    }
+
+    /// It comes back (`unthrottle_cfs_rq`). True if somebody waits in it.
+    pub fn unthrottle(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], group: u32) -> bool {
+        let group = &mut self.groups[group as usize];
+        let was = std::mem::replace(&mut group.throttled, false);
+        let waits = was && !group.queue.is_empty();
+        if waits {
+            self.root.enqueue(policy, tasks, group.entity, Enqueue::Wakeup);
+        }
+        waits
+    }
+
+    /// Whether a group is throttled here.
+    #[must_use]
+    pub fn is_throttled(&self, group: u32) -> bool {
+        self.groups[group as usize].throttled
+    }
+
+    /// The weights of a group's threads here, throttled or not (`cfs_rq->load`).
+    #[must_use]
+    pub fn load_of(&self, tasks: &[Entity], group: u32) -> u64 {
+        let members = self.groups[group as usize].queue.members();
+        members.iter().map(|id| u64::from(tasks[*id as usize].weight)).sum()
+    }
+
+    /// A group's entity gets another weight (`reweight_entity`).
+    pub fn reweigh(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], group: u32, weight: u32) {
+        let entity = self.groups[group as usize].entity;
+        self.root.reweigh(policy, tasks, entity, weight);
+    }
+
+    /// Chooses who runs next (`pick_next_task_fair`), level by level.
+    pub fn pick(&mut self, policy: &SchedPolicy, tasks: &mut [Entity]) -> Option<u32> {
+        if self.groups.is_empty() {
+            return self.root.pick(policy, tasks);
+        }
+        let before = self.current_group();
+        let chosen = self.root.pick(policy, tasks);
+        let group = self.current_group();
+        self.put_other(before, group);
+        match group {
+            None => chosen,
+            Some(group) => self.groups[group as usize].queue.pick(policy, tasks),
+        }
+    }
+
+    /// put_prev_entity of a group that does not run any more.
+    fn put_other(&mut self, before: Option<u32>, group: Option<u32>) {
+        if let Some(before) = before.filter(|_| before != group) {
+            self.groups[before as usize].queue.put();
+        }
+    }
+
+    /// Makes `chosen` current whatever the rules say.
+    pub fn run(&mut self, tasks: &mut [Entity], chosen: Option<u32>) {
+        let before = self.current_group();
+        let group = chosen.and_then(|id| self.home(tasks, id));
+        self.put_other(before, group.map(|group| group as u32));
+        match group {
+            None => self.root.run(tasks, chosen),
+            Some(group) => {
+                self.groups[group].queue.run(tasks, chosen);
+                let entity = self.groups[group].entity;
+                self.root.run(tasks, Some(entity));
+            }
+        }
+    }
+
+    /// The tick: whether the running thread must go (`task_tick_fair`).
+    pub fn tick(&mut self, policy: &SchedPolicy, tasks: &mut [Entity]) -> bool {
+        let mut over = self.root.tick(policy, tasks);
+        if let Some(group) = self.current_group() {
+            let group = &mut self.groups[group as usize];
+            // sched_slice: the group's share of the level above.
+            let own = u64::from(tasks[group.entity as usize].weight);
+            let all = self.root.members().iter().map(|id| u64::from(tasks[*id as usize].weight));
+            group.queue.share = Some((own, all.sum()));
+            over |= group.queue.tick(policy, tasks);
+        }
+        over
+    }
+
+    /// Whether `id`, which just woke here, preempts the running thread: on the level where
+    /// both have a queue in common (`find_matching_se`).
+    #[must_use]
+    pub fn preempts(&self, policy: &SchedPolicy, tasks: &[Entity], id: u32) -> bool {
+        let home = self.home(tasks, id);
+        match home.map(|group| &self.groups[group]) {
+            None => self.root.preempts(policy, tasks, id),
+            Some(group) if group.throttled => false,
+            Some(group) if self.current_group().map(|group| group as usize) == home => {
+                group.queue.preempts(policy, tasks, id)
+            }
+            Some(group) => self.root.preempts(policy, tasks, group.entity),
+        }
+    }
+
+    /// The running thread gives way (`yield_task_fair`): it is skipped on all levels
+    /// (`set_skip_buddy`). False where it is alone.
+    pub fn give_way(&mut self, policy: &SchedPolicy, tasks: &mut [Entity]) -> bool {
+        let Some(group) = self.current_group() else {
+            return self.root.give_way(policy, tasks);
+        };
+        if self.len() < 2 {
+            return false;
+        }
+        let in_group = self.groups[group as usize].queue.give_way(policy, tasks);
+        // EEVDF moves the deadline of the thread alone.
+        if policy.kernel.is_eevdf() {
+            in_group
+        } else {
+            self.root.give_way(policy, tasks) || in_group
+        }
+    }
+
+    /// Asks for `id` to be chosen next, on all levels (`set_next_buddy`). False where it
+    /// is not on this queue or throttled (`throttled_hierarchy`).
+    pub fn favour(&mut self, policy: &SchedPolicy, tasks: &[Entity], id: u32) -> bool {
+        let Some(group) = self.home(tasks, id) else { return self.root.favour(policy, id) };
+        let group = &mut self.groups[group];
+        !group.throttled && group.queue.favour(policy, id) && self.root.favour(policy, group.entity)
+    }
+}
