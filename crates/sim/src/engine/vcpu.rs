@@ -8,6 +8,7 @@ use crate::queue::NEVER;
 
 impl EngineState<'_> {
     /// The vCPU that runs on `pcpu`.
+    #[inline]
     pub(super) fn vcpu_on(&self, pcpu: u32) -> u32 {
         let thread = self.pcpus[pcpu as usize].queue.current();
         match thread.map(|thread| self.threads[thread as usize].kind) {

@@ -38,17 +38,20 @@ impl HostQueue {
     }
 
     /// The group for which an entity of the pCPU's own queue stands.
+    #[inline]
     fn group_of(&self, entity: u32) -> Option<usize> {
         let behind = entity.checked_sub(self.first)?;
         (!self.groups.is_empty()).then(|| (behind / self.pcpus) as usize)
     }
 
     /// The group that a thread is in.
+    #[inline]
     fn home(&self, tasks: &[Entity], thread: u32) -> Option<usize> {
         if self.groups.is_empty() { None } else { tasks[thread as usize].group.map(usize::from) }
     }
 
     /// The threads on it, the running one among them; none of groups that are throttled.
+    #[inline]
     pub fn members(&self) -> impl Iterator<Item = u32> + '_ {
         self.root.members().iter().flat_map(|id| {
             let threads = match self.group_of(*id) {
@@ -61,6 +64,7 @@ impl HostQueue {
 
     /// The thread that runs.
     #[must_use]
+    #[inline]
     pub fn current(&self) -> Option<u32> {
         let current = self.root.current();
         if self.groups.is_empty() {
@@ -74,6 +78,7 @@ impl HostQueue {
 
     /// The group of the thread that runs.
     #[must_use]
+    #[inline]
     pub fn current_group(&self) -> Option<u32> {
         if self.groups.is_empty() {
             return None;
@@ -83,18 +88,21 @@ impl HostQueue {
 
     /// How many could run (`nr_running`).
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         if self.groups.is_empty() { self.root.len() } else { self.members().count() }
     }
 
     /// True if nothing could run.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.root.is_empty()
     }
 
     /// Gives the running thread its last `delta` ns, and its group (`update_curr` of each
     /// level).
+    #[inline]
     pub fn charge(&mut self, tasks: &mut [Entity], delta: u64) {
         if !self.groups.is_empty()
             && let Some(group) = self.current_group()
@@ -105,6 +113,7 @@ impl HostQueue {
     }
 
     /// Puts `id` on the queue, and its group if it was not there (`enqueue_task_fair`).
+    #[inline]
     pub fn enqueue(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32, why: Enqueue) {
         let Some(group) = self.home(tasks, id) else {
             return self.root.enqueue(policy, tasks, id, why);
@@ -119,6 +128,7 @@ impl HostQueue {
 
     /// Takes `id` off the queue, and its group if nothing is left there
     /// (`dequeue_task_fair`).
+    #[inline]
     pub fn dequeue(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32, migrates: bool) {
         let Some(group) = self.home(tasks, id) else {
             return self.root.dequeue(policy, tasks, id, migrates);
@@ -172,6 +182,7 @@ impl HostQueue {
     }
 
     /// Chooses who runs next (`pick_next_task_fair`), level by level.
+    #[inline]
     pub fn pick(&mut self, policy: &SchedPolicy, tasks: &mut [Entity]) -> Option<u32> {
         if self.groups.is_empty() {
             return self.root.pick(policy, tasks);
@@ -209,6 +220,7 @@ impl HostQueue {
     }
 
     /// The tick: whether the running thread must go (`task_tick_fair`).
+    #[inline]
     pub fn tick(&mut self, policy: &SchedPolicy, tasks: &mut [Entity]) -> bool {
         let mut over = self.root.tick(policy, tasks);
         if let Some(group) = self.current_group() {
@@ -225,6 +237,7 @@ impl HostQueue {
     /// Whether `id`, which just woke here, preempts the running thread: on the level where
     /// both have a queue in common (`find_matching_se`).
     #[must_use]
+    #[inline]
     pub fn preempts(&self, policy: &SchedPolicy, tasks: &[Entity], id: u32) -> bool {
         let home = self.home(tasks, id);
         match home.map(|group| &self.groups[group]) {
@@ -239,6 +252,7 @@ impl HostQueue {
 
     /// The running thread gives way (`yield_task_fair`): it is skipped on all levels
     /// (`set_skip_buddy`). False where it is alone.
+    #[inline]
     pub fn give_way(&mut self, policy: &SchedPolicy, tasks: &mut [Entity]) -> bool {
         let Some(group) = self.current_group() else {
             return self.root.give_way(policy, tasks);
@@ -257,6 +271,7 @@ impl HostQueue {
 
     /// Asks for `id` to be chosen next, on all levels (`set_next_buddy`). False where it
     /// is not on this queue or throttled (`throttled_hierarchy`).
+    #[inline]
     pub fn favour(&mut self, policy: &SchedPolicy, tasks: &[Entity], id: u32) -> bool {
         let Some(group) = self.home(tasks, id) else { return self.root.favour(policy, id) };
         let group = &mut self.groups[group];
