@@ -47,7 +47,7 @@ pub struct LookSchedule {
     /// How the error is spent, `alpha (n / last)^exponent`: 1 evenly, 3 late.
     pub exponent: f64,
     /// Looks before this block claim only what is obvious, and spend next to nothing:
-    /// [`EARLY_SHARE`] of the error. [`LookSchedule::first`] or less for none.
+    /// a twentieth of the error, all of them together. [`LookSchedule::first`] or less for none.
     pub ordinary_from: u32,
 }
 
