@@ -287,17 +287,27 @@ mod tests {
         }
     }
 
+    /// A recording of a busy process in a folder `host` of a new one; `None`: there is no
+    /// perf, and that is said.
+    fn recorded(owner: &Owner) -> Option<(tempfile::TempDir, Busy, Recording)> {
+        let folder = tempfile::tempdir().unwrap();
+        let busy = Busy(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
+        let place = folder.path().join("host");
+        match Recording::begin(owner, &place, busy.0.id(), 99, None, &|| false) {
+            Ok(recording) => Some((folder, busy, recording)),
+            Err(error) => {
+                skip(error);
+                None
+            }
+        }
+    }
+
     #[test]
     fn a_process_is_sampled_from_one_moment_to_another() {
         let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
-        let folder = tempfile::tempdir().unwrap();
         let owner = Owner::current("perf").unwrap();
-        let busy = Busy(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
-        let place = folder.path().join("host");
-        let recording = match Recording::begin(&owner, &place, busy.0.id(), 99, None, &|| false) {
-            Ok(recording) => recording,
-            Err(error) => return skip(error),
-        };
+        let Some((_folder, busy, recording)) = recorded(&owner) else { return };
+        let place = recording.folder.clone();
         let used = || crate::proc::stat(busy.0.id()).map_or(0, |stat| stat.used_ticks);
         let before = used();
         suite::until("it has computed for a while", || (used() > before + 20).then_some(()));
@@ -312,14 +322,10 @@ mod tests {
     #[test]
     fn a_recording_that_is_dropped_leaves_no_perf() {
         let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
-        let folder = tempfile::tempdir().unwrap();
-        let owner = Owner::current("perf").unwrap();
-        let busy = Busy(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
-        let place = folder.path().join("host");
-        let recording = match Recording::begin(&owner, &place, busy.0.id(), 99, None, &|| false) {
-            Ok(recording) => recording,
-            Err(error) => return skip(error),
+        let Some((_folder, _busy, recording)) = recorded(&Owner::current("perf").unwrap()) else {
+            return;
         };
+        let place = recording.folder.clone();
         let pid = std::fs::read_to_string(place.join("pid")).unwrap().trim().parse().unwrap();
         assert!(crate::proc::stat(pid).is_some_and(|stat| !stat.is_dead()));
         drop(recording);

@@ -48,15 +48,41 @@ impl FileError {
     }
 }
 
+/// What is kept, in words for people, and the commands that list and make it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptKind {
+    /// One: `replica`.
+    pub one: &'static str,
+    /// Several: `replicas`.
+    pub several: &'static str,
+    /// Shows those that there are: `vmlab replica list`.
+    pub list: &'static str,
+    /// Makes one: `vmlab replica up`.
+    pub make: &'static str,
+}
+
 /// Why a name, or none, means no one of what is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotOne {
     /// None has that name.
-    Unknown(String),
+    #[error("There is no {} {name:?}: `{}` shows those that there are", kind.one, kind.list)]
+    Unknown {
+        /// What was looked for.
+        kind: KeptKind,
+        /// The name.
+        name: String,
+    },
     /// There is none at all.
-    None,
-    /// No name was given, and there are several: their names.
-    Several(Vec<String>),
+    #[error("There is no {}: make one with `{}`", .0.one, .0.make)]
+    None(KeptKind),
+    /// No name was given, and there are several.
+    #[error("There are several {} ({}): name one", kind.several, names.join(", "))]
+    Several {
+        /// What was looked for.
+        kind: KeptKind,
+        /// Their names.
+        names: Vec<String>,
+    },
 }
 
 /// The one called `wanted`, or the only one if no name is given.
@@ -64,6 +90,7 @@ pub enum NotOne {
 /// # Errors
 /// [`NotOne`].
 pub fn one_of<T>(
+    kind: KeptKind,
     mut all: Vec<T>,
     wanted: Option<&str>,
     name: impl Fn(&T) -> &str,
@@ -72,11 +99,12 @@ pub fn one_of<T>(
         Some(wanted) => all
             .into_iter()
             .find(|one| name(one) == wanted)
-            .ok_or_else(|| NotOne::Unknown(wanted.to_owned())),
+            .ok_or_else(|| NotOne::Unknown { kind, name: wanted.to_owned() }),
         None if all.len() > 1 => {
-            Err(NotOne::Several(all.iter().map(|one| name(one).to_owned()).collect()))
+            let names = all.iter().map(|one| name(one).to_owned()).collect();
+            Err(NotOne::Several { kind, names })
         }
-        None => all.pop().ok_or(NotOne::None),
+        None => all.pop().ok_or(NotOne::None(kind)),
     }
 }
 

@@ -11,34 +11,12 @@ use crate::state::ClusterState;
 /// Error type for [`crate::find`] and [`crate::list`].
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// None has that name.
-    #[error("There is no cluster {name:?}: `vmlab cluster status` shows those that there are")]
-    Unknown {
-        /// What was asked for.
-        name: String,
-    },
-    /// There is none at all.
-    #[error("There is no cluster: make one with `vmlab cluster up`")]
-    None,
-    /// No name was given and there are several.
-    #[error("There are several clusters ({names}): name one")]
-    Several {
-        /// Their names.
-        names: String,
-    },
+    /// There is no such one.
+    #[error(transparent)]
+    NotOne(#[from] NotOne),
     /// The folder can't be read.
     #[error(transparent)]
     Read(#[from] FileError),
-}
-
-impl From<NotOne> for FindError {
-    fn from(not_one: NotOne) -> Self {
-        match not_one {
-            NotOne::Unknown(name) => Self::Unknown { name },
-            NotOne::None => Self::None,
-            NotOne::Several(names) => Self::Several { names: names.join(", ") },
-        }
-    }
 }
 
 /// Error type for [`crate::LocalCluster::down`].

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use host::owner::{self, Owner};
-use host::state_dir::{FileError, kept, one_of, user_state_dir};
+use host::state_dir::{FileError, KeptKind, kept, one_of, user_state_dir};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup;
@@ -97,6 +97,13 @@ pub fn folder() -> PathBuf {
     user_state_dir().unwrap_or_else(|| PathBuf::from("/var/tmp/vmlab")).join("clusters")
 }
 
+const KIND: KeptKind = KeptKind {
+    one: "cluster",
+    several: "clusters",
+    list: "vmlab cluster status",
+    make: "vmlab cluster up",
+};
+
 /// All clusters of this user, by name.
 ///
 /// # Errors
@@ -116,7 +123,7 @@ fn list_in(root: &Path) -> Result<Vec<LocalCluster>, FindError> {
 /// # Errors
 /// [`FindError`] says which there are.
 pub fn find(name: Option<&str>) -> Result<LocalCluster, FindError> {
-    one_of(list()?, name, |cluster| &cluster.name).map_err(FindError::from)
+    one_of(KIND, list()?, name, |cluster| &cluster.name).map_err(FindError::from)
 }
 
 impl LocalCluster {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use host::owner::{self, EndOrphanError, Owner};
-use host::state_dir::{FileError, NotOne, kept, one_of, user_state_dir};
+use host::state_dir::{FileError, KeptKind, NotOne, kept, one_of, user_state_dir};
 use remote::Destination;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -116,24 +116,19 @@ pub struct Replica {
     pub made: Made,
 }
 
+const KIND: KeptKind = KeptKind {
+    one: "replica",
+    several: "replicas",
+    list: "vmlab replica list",
+    make: "vmlab replica up",
+};
+
 /// Error type for [`find`] and [`list`].
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
-    /// None has that name.
-    #[error("There is no replica {name:?}: `vmlab replica list` shows those that there are")]
-    Unknown {
-        /// What was asked for.
-        name: String,
-    },
-    /// There is none at all.
-    #[error("There is no replica: make one with `vmlab replica up`")]
-    None,
-    /// No name was given and there are several.
-    #[error("There are several replicas ({names}): name one")]
-    Several {
-        /// Their names.
-        names: String,
-    },
+    /// There is no such one.
+    #[error(transparent)]
+    NotOne(#[from] NotOne),
     /// It can't be used.
     #[error("The replica {name:?} is {}: {}", state.word(), state.what_next(name))]
     NotUp {
@@ -184,17 +179,7 @@ fn list_in(root: &Path) -> Result<Vec<Replica>, FindError> {
 /// # Errors
 /// [`FindError`] says which there are.
 pub fn find(name: Option<&str>) -> Result<Replica, FindError> {
-    one_of(list()?, name, |replica| &replica.name).map_err(FindError::from)
-}
-
-impl From<NotOne> for FindError {
-    fn from(not_one: NotOne) -> Self {
-        match not_one {
-            NotOne::Unknown(name) => Self::Unknown { name },
-            NotOne::None => Self::None,
-            NotOne::Several(names) => Self::Several { names: names.join(", ") },
-        }
-    }
+    one_of(KIND, list()?, name, |replica| &replica.name).map_err(FindError::from)
 }
 
 /// Like [`find`], but only one that is up.

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use guest::Cancel;
 use guest::libvirt::{Uri, UriError};
 use guest::qemu::is_mended;
+use host::state_dir::NotOne;
 use remote::{Destination, DestinationError};
 use replica::{FindError, Replica, ReplicaState};
 use runner::plan::Plan;
@@ -168,7 +169,7 @@ impl OnTarget {
             Ok(found) => {
                 return Err(FindError::NotUp { state: found.state(), name: found.name }.into());
             }
-            Err(FindError::None | FindError::Unknown { .. }) => {
+            Err(FindError::NotOne(NotOne::None(_) | NotOne::Unknown { .. })) => {
                 let replica = bring_up(host.unwrap_or(SMALL), cancel)?;
                 (replica.clone(), Some(BroughtUp(replica)))
             }
