@@ -10,23 +10,8 @@ use rustix::process::Signal;
 use suite::{Tier, needs};
 
 use crate::lab::{Machine, Said, VMLAB, events, said, vmlab};
-use crate::running::{Running, Study, assert_complete, results};
+use crate::running::{Running, Study, assert_complete, results, two_variants};
 use crate::sshd::Sshd;
-
-/// Two variants whose trials are short.
-const TWO_VARIANTS: &str = r#"
-[[variant]]
-name = "one"
-vm.vcpus = 1
-
-[[variant]]
-name = "two"
-vm.vcpus = 2
-
-[[workload]]
-run = "sysbench-cpu"
-params = { time_s = 1 }
-"#;
 
 /// The options that lead to `sshd`, with `key` and with the machine's key as it
 /// stands in `known_hosts`. The tests' program is not static, but it runs on its
@@ -133,7 +118,7 @@ fn what_can_not_run_there_is_one_error() {
 fn a_study_runs_there_and_its_results_are_here() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let Some(sshd) = Sshd::start() else { return };
-    let study = Study::new(2, TWO_VARIANTS);
+    let study = Study::new(2, &two_variants(1));
     // Two blocks may decide it on a quiet machine, and then no third one follows.
     study.change("blocks = 2", "blocks = 2\nuntil = \"budget\"");
 
@@ -208,7 +193,7 @@ fn a_price_list_is_measured_there_and_compared_here() {
 fn a_study_goes_on_after_the_connection_was_lost() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let Some(sshd) = Sshd::start() else { return };
-    let study = Study::new(2, TWO_VARIANTS);
+    let study = Study::new(2, &two_variants(1));
     let mut running = start(&sshd, &study, &study.dir());
     // Long before the fourth, however late this is noticed.
     running.until_trials_ended(1);
@@ -233,7 +218,7 @@ fn a_study_goes_on_after_the_connection_was_lost() {
 fn an_interrupt_here_ends_the_study_there() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let Some(sshd) = Sshd::start() else { return };
-    let study = Study::new(2, TWO_VARIANTS);
+    let study = Study::new(2, &two_variants(1));
     let mut running = start(&sshd, &study, &study.dir());
     running.until_trials_ended(1);
     let stopped = running.interrupt(Signal::INT);

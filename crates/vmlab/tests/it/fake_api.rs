@@ -29,6 +29,11 @@ impl Answer {
         Self { status, headers: "", body, cut_at: None }
     }
 
+    /// A document.
+    pub(crate) fn of(value: &Value) -> Self {
+        Self::new(200, value.to_string())
+    }
+
     /// As the real one refuses.
     pub(crate) fn refusal(status: u16, message: &str) -> Self {
         let body = json!({
@@ -37,6 +42,22 @@ impl Answer {
         });
         Self::new(status, body.to_string())
     }
+}
+
+/// A node of 8 CPUs that is ready.
+pub(crate) fn node(name: &str, label: (&str, &str), spec: Value) -> Value {
+    json!({
+        "metadata": { "name": name, "labels": { "kubernetes.io/arch": "amd64", label.0: label.1 } },
+        "spec": spec,
+        "status": {
+            "conditions": [{
+                "type": "Ready", "status": "True", "lastHeartbeatTime": null,
+                "lastTransitionTime": null,
+            }],
+            "capacity": { "cpu": "8", "memory": "32Gi" },
+            "allocatable": { "cpu": "7", "memory": "30Gi" },
+        },
+    })
 }
 
 #[derive(Default)]

@@ -9,22 +9,7 @@ use rustix::process::Signal;
 use suite::{SharedThing, Tier, needs};
 
 use crate::lab::{events, said, vmlab};
-use crate::running::{Owned, Study, assert_complete, owned_by, results};
-
-/// Two variants; a benchmark that can be met while it runs.
-const TWO_VARIANTS: &str = r#"
-[[variant]]
-name = "one"
-vm.vcpus = 1
-
-[[variant]]
-name = "two"
-vm.vcpus = 2
-
-[[workload]]
-run = "sysbench-cpu"
-params = { time_s = 2 }
-"#;
+use crate::running::{Owned, Study, assert_complete, owned_by, results, two_variants};
 
 /// Processes that are none of vmlab's business.
 struct Bystanders(Vec<Child>);
@@ -65,7 +50,7 @@ fn a_killed_run_is_resumed_without_loss() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(SharedThing::Leftovers).turn() else {
         return;
     };
-    let study = Study::new(2, TWO_VARIANTS);
+    let study = Study::new(2, &two_variants(2));
     let dir = study.dir();
     let mut bystanders = Bystanders::start(study.folder());
     let mut acknowledged = Vec::new();
@@ -117,7 +102,7 @@ fn clean_ends_what_a_dead_run_left_and_nothing_else() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(SharedThing::Leftovers).turn() else {
         return;
     };
-    let study = Study::new(2, TWO_VARIANTS);
+    let study = Study::new(2, &two_variants(2));
     let mut bystanders = Bystanders::start(study.folder());
     let mut dead = study.start_in(&study.folder().join("dead"));
     let orphan = dead.until_boot();

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use suite::until;
 
-use crate::fake_api::{Answer, Content, FakeApi};
+use crate::fake_api::{self, Answer, Content, FakeApi};
 use crate::lab::{Said, events, said, vmlab};
 use crate::local_clusters::{User, programs, send, up};
 use crate::running::{assert_complete, results};
@@ -27,25 +27,8 @@ const STUDY: &str = "vmlab = 1\ntitle = \"Own pCPUs\"\nbaseline = \"shared\"\nse
     [[variant]]\nname = \"own\"\nvm.delegated.dedicated_vcpus = true\n\n\
     [[workload]]\nrun = \"hackbench\"\nparams = { groups = 1, loops = 20 }\ninvocations = 1\n";
 
-fn node(label: &str) -> Value {
-    json!({
-        "metadata": { "name": "one", "labels": {
-            "kubernetes.io/arch": "amd64", "kubevirt.io/schedulable": label,
-        }},
-        "spec": {},
-        "status": {
-            "conditions": [{
-                "type": "Ready", "status": "True", "lastHeartbeatTime": null,
-                "lastTransitionTime": null,
-            }],
-            "capacity": { "cpu": "8", "memory": "32Gi" },
-            "allocatable": { "cpu": "7", "memory": "30Gi" },
-        },
-    })
-}
-
-fn answer(value: &Value) -> Answer {
-    Answer::new(200, value.to_string())
+fn node(schedulable: &str) -> Value {
+    fake_api::node("one", ("kubevirt.io/schedulable", schedulable), json!({}))
 }
 
 /// A cluster that takes what it is given, and has nothing to run it.
@@ -62,9 +45,9 @@ fn cluster() -> Content {
             ("/apis/kubevirt.io/v1/kubevirts".to_owned(), vec![kubevirt]),
         ]),
         fixed: BTreeMap::from([
-            ("/api/v1/namespaces/lab".to_owned(), answer(&namespace)),
-            (REVIEWS.to_owned(), answer(&json!({ "status": { "allowed": true } }))),
-            (format!("POST {INSTANCES}"), answer(&json!({ "metadata": { "uid": "1" } }))),
+            ("/api/v1/namespaces/lab".to_owned(), Answer::of(&namespace)),
+            (REVIEWS.to_owned(), Answer::of(&json!({ "status": { "allowed": true } }))),
+            (format!("POST {INSTANCES}"), Answer::of(&json!({ "metadata": { "uid": "1" } }))),
         ]),
         ..Content::default()
     }
@@ -175,13 +158,13 @@ fn a_cluster_that_can_t_be_used_is_one_clear_error() {
         &image,
         &["no namespace \"lab\"", "kubevirt:CONTEXT/NAMESPACE"],
     );
-    let ends = answer(&json!({ "status": { "phase": "Terminating" } }));
+    let ends = Answer::of(&json!({ "status": { "phase": "Terminating" } }));
     check(
         &|content| drop(content.fixed.insert("/api/v1/namespaces/lab".to_owned(), ends.clone())),
         &image,
         &["Namespace \"lab\" is being deleted"],
     );
-    let denied = answer(&json!({ "status": { "allowed": false } }));
+    let denied = Answer::of(&json!({ "status": { "allowed": false } }));
     check(
         &|content| drop(content.fixed.insert(REVIEWS.to_owned(), denied.clone())),
         &image,
@@ -215,7 +198,7 @@ fn a_quota_becomes_an_outcome_of_each_trial() {
     let mut content = cluster();
     let quota = "pods \"vm\" is forbidden: exceeded quota: none";
     // The first two are tried alone.
-    let taken = answer(&json!({ "metadata": { "uid": "1" } }));
+    let taken = Answer::of(&json!({ "metadata": { "uid": "1" } }));
     let refusal = Answer::refusal(403, quota);
     let answers = [taken.clone(), taken, refusal.clone(), refusal].into();
     content.first = vec![(format!("POST {INSTANCES}"), answers)];

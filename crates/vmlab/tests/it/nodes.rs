@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use suite::until;
 
-use crate::fake_api::{Answer, Content, FakeApi};
+use crate::fake_api::{self, Answer, Content, FakeApi};
 use crate::fake_pods::{FakePods, Fate};
 use crate::lab::{Said, VMLAB, said, vmlab};
 use crate::local_clusters::{User, programs, send, up};
@@ -28,28 +28,12 @@ const STUDY: &str = "vmlab = 1\ntitle = \"One or two\"\nbaseline = \"one\"\n\n\
     [[variant]]\nname = \"two\"\nvm.vcpus = 2\n\n\
     [[workload]]\nrun = \"hackbench\"\nparams = { groups = 2, loops = 20 }\n";
 
-fn node(name: &str, class: &str, cordoned: bool) -> Value {
-    json!({
-        "metadata": { "name": name, "labels": {
-            "kubernetes.io/arch": "amd64", "example.com/machine": class,
-        }},
-        "spec": { "unschedulable": cordoned },
-        "status": {
-            "conditions": [{
-                "type": "Ready", "status": "True", "lastHeartbeatTime": null,
-                "lastTransitionTime": null,
-            }],
-            "capacity": { "cpu": "8", "memory": "32Gi" },
-            "allocatable": { "cpu": "7", "memory": "30Gi" },
-        },
-    })
+fn node(name: &str, class: &str, spec: Value) -> Value {
+    fake_api::node(name, ("example.com/machine", class), spec)
 }
 
-fn answer(value: &Value) -> Answer {
-    Answer::new(200, value.to_string())
-}
-
-/// A folder with a study, and a cluster of three nodes and one that is cordoned.
+/// A folder with a study, and a cluster of three nodes, one that is cordoned and one that
+/// is tainted.
 struct Fleet {
     folder: tempfile::TempDir,
     api: FakeApi,
@@ -68,17 +52,19 @@ impl Fleet {
         fs::write(folder.path().join("study.toml"), STUDY).expect("a file");
         let pods = Arc::new(FakePods::new(&folder.path().join("pods"), &path));
         let namespace = json!({ "metadata": { "name": "lab" }, "status": { "phase": "Active" } });
+        let taint = json!({ "key": "dedicated", "value": "db", "effect": "NoSchedule" });
         let nodes = vec![
-            node("ada", "big", false),
-            node("bob", "big", false),
-            node("eve", "small", false),
-            node("off", "small", true),
+            node("ada", "big", json!({})),
+            node("bob", "big", json!({})),
+            node("eve", "small", json!({})),
+            node("off", "small", json!({ "unschedulable": true })),
+            node("own", "small", json!({ "taints": [taint] })),
         ];
         let content = Content {
             lists: BTreeMap::from([("/api/v1/nodes".to_owned(), nodes)]),
             fixed: BTreeMap::from([
-                ("/api/v1/namespaces/lab".to_owned(), answer(&namespace)),
-                (REVIEWS.to_owned(), answer(&json!({ "status": { "allowed": true } }))),
+                ("/api/v1/namespaces/lab".to_owned(), Answer::of(&namespace)),
+                (REVIEWS.to_owned(), Answer::of(&json!({ "status": { "allowed": true } }))),
             ]),
             pods: Some(Arc::clone(&pods)),
             ..Content::default()
@@ -132,10 +118,12 @@ fn a_study_runs_on_each_node_and_nothing_stays() {
     let fleet = Fleet::simulating();
     let ran = fleet.run(&["--node-class", "example.com/machine", "--nodes", "pool=lab"]);
     ran.has_code(0);
-    assert!(
-        ran.stderr.contains("node off is left out: takes no pods (cordoned or not ready)"),
-        "{ran:#?}"
-    );
+    for left_out in [
+        "node off is left out: takes no pods (cordoned or not ready)",
+        "node own is left out: taint dedicated=db:NoSchedule, not tolerated",
+    ] {
+        assert!(ran.stderr.contains(left_out), "{left_out}: {ran:#?}");
+    }
     for part in ["on 3 nodes: 3 complete", "two is faster than one", "3 nodes, 9 blocks", "big"] {
         assert!(in_one_line(&ran).contains(part), "{part:?}: {}", ran.stdout);
     }
@@ -235,7 +223,7 @@ fn a_cluster_that_can_t_be_used_is_one_clear_error() {
         assert_eq!(fleet.pods.created.lock().expect("no panic").len(), 0);
         assert!(!fleet.path("results").exists());
     };
-    let denied = answer(&json!({ "status": { "allowed": false } }));
+    let denied = Answer::of(&json!({ "status": { "allowed": false } }));
     check(
         &|content| drop(content.fixed.insert(REVIEWS.to_owned(), denied.clone())),
         &[],
@@ -249,7 +237,8 @@ fn a_cluster_that_can_t_be_used_is_one_clear_error() {
     );
     check(
         &|content| {
-            content.lists.insert("/api/v1/nodes".to_owned(), vec![node("off", "small", true)]);
+            let off = node("off", "small", json!({ "unschedulable": true }));
+            content.lists.insert("/api/v1/nodes".to_owned(), vec![off]);
         },
         &["--nodes", "a=b"],
         &["No node of the cluster", "--nodes \"a=b\""],

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use suite::{SharedThing, Tier, needs, until};
 
 use crate::lab::{events, vmlab};
-use crate::running::{Study, assert_complete, owned_by, results, send};
+use crate::running::{Running, Study, assert_complete, owned_by, results, send};
 
 /// Two guests, as short as it goes; `network` is the study's.
 fn two_guests(network: &str) -> Study {
@@ -137,15 +137,8 @@ fn the_end_of_the_other_vm_is_recorded_with_its_role() {
     assert!(failure.detail.starts_with("client: "), "{failure:?}");
 }
 
-#[test]
-fn a_killed_run_leaves_a_network_that_clean_takes_away() {
-    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(SharedThing::Leftovers).turn() else {
-        return;
-    };
-    if let Some(why) = no_network() {
-        suite::skip(why);
-        return;
-    }
+/// A study whose two VMs run for a while, and the network that was made for them.
+fn both_running() -> (Study, Running, BTreeSet<PathBuf>) {
     let study = two_guests("[network]\nkind = \"bridge\"");
     study.change("time_s = 2", "time_s = 60");
     let running = study.start();
@@ -155,6 +148,20 @@ fn a_killed_run_leaves_a_network_that_clean_takes_away() {
         (vms == 2).then(|| made_by(owner))
     });
     assert_eq!(made.len(), 1, "{made:?}");
+    (study, running, made)
+}
+
+#[test]
+fn a_killed_run_leaves_a_network_that_clean_takes_away() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(SharedThing::Leftovers).turn() else {
+        return;
+    };
+    if let Some(why) = no_network() {
+        suite::skip(why);
+        return;
+    }
+    let (_study, running, made) = both_running();
+    let owner = running.pid();
     send(owner, Signal::KILL);
     drop(running);
     let cleaned = Command::new(crate::lab::VMLAB).arg("clean").output().unwrap();
@@ -169,15 +176,8 @@ fn an_interrupted_run_takes_its_network_along() {
         suite::skip(why);
         return;
     }
-    let study = two_guests("[network]\nkind = \"bridge\"");
-    study.change("time_s = 2", "time_s = 60");
-    let running = study.start();
+    let (_study, running, made) = both_running();
     let owner = running.pid();
-    let made = until("both VMs", || {
-        let vms = owned_by(owner).iter().filter(|owned| owned.is_qemu()).count();
-        (vms == 2).then(|| made_by(owner))
-    });
-    assert_eq!(made.len(), 1, "{made:?}");
     send(owner, Signal::INT);
     let said = running.wait();
     assert_eq!(said.code, Some(2), "{said:#?}");

@@ -15,6 +15,14 @@ use suite::until;
 
 use crate::lab::{Said, events, vmlab};
 
+/// Two variants; a benchmark that can be met while it runs, for so many seconds.
+pub(crate) fn two_variants(time_s: u32) -> String {
+    format!(
+        "[[variant]]\nname = \"one\"\nvm.vcpus = 1\n\n[[variant]]\nname = \"two\"\nvm.vcpus = 2\n\n\
+         [[workload]]\nrun = \"sysbench-cpu\"\nparams = {{ time_s = {time_s} }}\n"
+    )
+}
+
 /// A study whose trials are short, in a folder of its own.
 pub(crate) struct Study {
     folder: tempfile::TempDir,
