@@ -1,9 +1,7 @@
 //! What the nodes of a cluster have for this VM.
 
-use std::collections::BTreeMap;
-
 use placement::predict::kubevirt::Vmi;
-use placement::predict::node::{NodeShortfall, PodDemand};
+use placement::predict::node::{PodDemand, short_nodes};
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
@@ -74,30 +72,17 @@ fn no_node(vm: &Vm, context: &Context, out: &mut Drafts) {
     if context.nodes.iter().any(|node| node.fits(&demand)) {
         return;
     }
-    // The reasons of each node, and the nodes that have the same.
-    let mut reasons: BTreeMap<Vec<NodeShortfall>, Vec<&str>> = BTreeMap::new();
-    for node in context.nodes.iter() {
-        reasons.entry(node.shortfalls(&demand)).or_default().push(&node.name);
-    }
     let message = match &context.nodes[..] {
         [node] => format!("The only node, {}, can't take this VM", node.name),
         nodes => format!("None of {} nodes can take this VM", nodes.len()),
     };
     let draft = out.at(vm.vcpus.span, message);
-    // The fewest reasons first: those are the nearest to fit.
-    let mut reasons: Vec<_> = reasons.into_iter().collect();
-    reasons.sort_by_key(|(shortfalls, _)| shortfalls.len());
-    for (shortfalls, nodes) in reasons.iter().take(SHOWN) {
-        let said: Vec<String> = shortfalls.iter().map(ToString::to_string).collect();
-        let others = match nodes.len() {
-            1 => String::new(),
-            2 => " and 1 node more".to_owned(),
-            count => format!(" and {} nodes more", count - 1),
-        };
-        draft.note(format!("{}{others}: {}", nodes[0], said.join("; ")));
+    let reasons = short_nodes(context.nodes.iter(), &demand);
+    for reason in reasons.iter().take(SHOWN) {
+        draft.note(reason.to_string());
     }
     if reasons.len() > SHOWN {
-        let rest: usize = reasons[SHOWN..].iter().map(|(_, nodes)| nodes.len()).sum();
+        let rest: usize = reasons[SHOWN..].iter().map(|reason| reason.nodes.len()).sum();
         draft.note(format!("and {rest} nodes more, for other reasons"));
     }
 }

@@ -244,6 +244,47 @@ impl NodeOffer {
     }
 }
 
+/// Nodes that can't take a pod for the same reasons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShortNodes<'a> {
+    /// Their names; at least one.
+    pub nodes: Vec<&'a str>,
+    /// The reasons.
+    pub shortfalls: Vec<NodeShortfall>,
+}
+
+/// Those of the nodes that can't take the pod, by their reasons. The fewest reasons come
+/// first: those nodes are the nearest to fit.
+pub fn short_nodes<'a>(
+    nodes: impl IntoIterator<Item = &'a NodeOffer>,
+    demand: &PodDemand,
+) -> Vec<ShortNodes<'a>> {
+    let mut by_reasons: BTreeMap<Vec<NodeShortfall>, Vec<&str>> = BTreeMap::new();
+    for node in nodes {
+        by_reasons.entry(node.shortfalls(demand)).or_default().push(&node.name);
+    }
+    by_reasons.remove(&Vec::new());
+    let mut all: Vec<ShortNodes> = by_reasons
+        .into_iter()
+        .map(|(shortfalls, nodes)| ShortNodes { nodes, shortfalls })
+        .collect();
+    all.sort_by_key(|short| short.shortfalls.len());
+    all
+}
+
+impl fmt::Display for ShortNodes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said: Vec<String> = self.shortfalls.iter().map(ToString::to_string).collect();
+        f.write_str(self.nodes.first().copied().unwrap_or_default())?;
+        match self.nodes.len() {
+            0 | 1 => {}
+            2 => f.write_str(" and 1 node more")?,
+            count => write!(f, " and {} nodes more", count - 1)?,
+        }
+        write!(f, ": {}", said.join("; "))
+    }
+}
+
 /// What comes to a node in turn.
 #[derive(Clone, Copy, Debug)]
 pub enum Arrival<'a> {
@@ -411,6 +452,32 @@ mod tests {
             ..offer()
         };
         assert_eq!(cordoned.shortfalls(&PodDemand::default()), [NodeShortfall::TakesNone]);
+    }
+
+    #[test]
+    fn nodes_that_miss_the_least_come_first() {
+        let named = |name: &str, cpu_milli, takes_pods| NodeOffer {
+            name: name.to_owned(),
+            cpu_milli,
+            takes_pods,
+            ..offer()
+        };
+        let nodes = [
+            named("a", 1000, false),
+            named("b", 1000, true),
+            named("c", 9000, true),
+            named("d", 1000, true),
+        ];
+        let demand = PodDemand { cpu_milli: 2000, ..PodDemand::default() };
+        let said: Vec<String> =
+            short_nodes(&nodes, &demand).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            said,
+            [
+                "b and 1 node more: 1 CPUs, not 2",
+                "a: takes no pods (cordoned or not ready); 1 CPUs, not 2",
+            ]
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use ::cluster::{ClusterNode, ClusterObject, ExclusivePod};
 use placement::predict::kubelet::{ReservedCpus, SettingsSource, StaticPolicy};
 use placement::predict::kubevirt::{Vmi, pod_cpus};
-use placement::predict::node::{Arrival, PodDemand, admit_in_order};
+use placement::predict::node::{Arrival, PodDemand, admit_in_order, short_nodes};
 use placement::predict::{Admission, KubeletHost, Prediction, findings, predict};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -326,7 +326,11 @@ fn try_to_start(view: &ClusterView, nodes: &[NodeState<'_>], object: &ClusterObj
     vm.nodes_that_fit = fit.len();
     if fit.is_empty() {
         vm.state = VmState::CanNotStart;
-        vm.findings.push("no node has what it asks for: `vmlab lint --cluster` says what".into());
+        let offers = view.facts.nodes.iter().map(|node| &node.offer);
+        let reasons = short_nodes(offers, &demand);
+        let nearest = reasons.first().map(|nearest| format!("; the nearest: {nearest}"));
+        let nearest = nearest.unwrap_or_default();
+        vm.findings.push(format!("no node has what it asks for{nearest}"));
         return vm;
     }
     let Some(cpus) = vm.exclusive_pcpus else { return vm };

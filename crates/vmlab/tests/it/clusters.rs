@@ -281,7 +281,7 @@ fn the_forecast_says_what_becomes_of_every_vm() {
         "static, full-pcpus-only, topology restricted",
         "0,16",
         "shop/large",
-        "no node has what it asks for",
+        "no node has what it asks for; the nearest: one",
         "The topology of 0 of 2 nodes is known",
     ] {
         assert!(text.stdout.contains(part), "{part}: {}", text.stdout);
