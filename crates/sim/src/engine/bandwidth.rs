@@ -12,24 +12,6 @@ const SLACK_NS: u64 = 5_000_000;
 /// The least weight of a group on a pCPU (`MIN_SHARES`).
 const LEAST_WEIGHT: u64 = 2;
 
-/// A group, over all pCPUs (`struct task_group`).
-#[derive(Debug)]
-pub(super) struct GroupState {
-    /// Weights of all its threads that are on queues.
-    load: u64,
-    /// Runtime that no pCPU has taken yet (`cfs_b->runtime`).
-    pool: i64,
-    /// What each pCPU has left of what it took (`runtime_remaining`).
-    left: Vec<i64>,
-    slack_pending: bool,
-}
-
-impl GroupState {
-    pub(super) fn new(pcpus: usize, quota_ns: i64) -> Self {
-        Self { load: 0, pool: quota_ns, left: vec![0; pcpus], slack_pending: false }
-    }
-}
-
 impl EngineState<'_> {
     /// Puts a thread on a pCPU's queue.
     pub(super) fn put_on(&mut self, pcpu: u32, thread: u32, why: Enqueue) {

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use super::bandwidth::GroupState;
 use super::deadlock::Stuck;
 use super::outcome::{RunCounters, Segment};
 use crate::model::{Class, SimModel};
@@ -106,6 +105,24 @@ impl IdleSleep {
         let short = self.expected < ns.idle_short;
         self.expected = now - self.since;
         if short { ns.idle_wake_short.min(ns.idle_wake) } else { ns.idle_wake }
+    }
+}
+
+/// A group, over all pCPUs (`struct task_group`).
+#[derive(Debug)]
+pub(super) struct GroupState {
+    /// Weights of all its threads that are on queues.
+    pub(super) load: u64,
+    /// Runtime that no pCPU has taken yet (`cfs_b->runtime`).
+    pub(super) pool: i64,
+    /// What each pCPU has left of what it took (`runtime_remaining`).
+    pub(super) left: Vec<i64>,
+    pub(super) slack_pending: bool,
+}
+
+impl GroupState {
+    pub(super) fn new(pcpus: usize, quota_ns: i64) -> Self {
+        Self { load: 0, pool: quota_ns, left: vec![0; pcpus], slack_pending: false }
     }
 }
 
