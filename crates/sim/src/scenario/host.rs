@@ -236,6 +236,14 @@ pub(super) fn pcpus(
     found
 }
 
+/// Puts a group behind the others: its number. Each has a thread, so that the limits on
+/// threads leave numbers for all.
+pub(super) fn add_group(groups: &mut Vec<SimGroup>, group: SimGroup) -> u16 {
+    let number = u16::try_from(groups.len()).unwrap_or(u16::MAX);
+    groups.push(group);
+    number
+}
+
 /// The control group that a table names, if it names one.
 pub(super) fn cgroup(table: &Reader<'_>) -> Option<SimGroup> {
     table.get("cgroup")?;
@@ -287,10 +295,7 @@ fn loads(
         let run = super::workload::duration(&table, "run");
         let sleep = super::workload::duration(&table, "sleep");
         // All of its threads are in one.
-        let group = cgroup(&table).map(|group| {
-            groups.push(group);
-            groups.len() as u16 - 1
-        });
+        let group = cgroup(&table).map(|group| add_group(groups, group));
         let table_line = table.line;
         let burst = match (run, sleep) {
             (Some(run), Some(sleep)) => Some((at_least_a_us(run), at_least_a_us(sleep))),

@@ -51,10 +51,7 @@ pub(super) fn read(
         for index in 0..count as usize {
             let name = if count == 1 { name.clone() } else { format!("{name} {index}") };
             // As libvirt does, each VM in one of its own.
-            let group = cgroup.map(|cgroup| {
-                groups.push(cgroup);
-                groups.len() as u16 - 1
-            });
+            let group = cgroup.map(|cgroup| host::add_group(groups, cgroup));
             let mut vm = SimVm { name, group, ..first.clone() };
             if let Some(pins) = places.get(index % places.len().max(1)) {
                 vm.pins.clone_from(pins);
