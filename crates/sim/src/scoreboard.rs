@@ -64,7 +64,7 @@ pub enum PublishedResult {
         ascending: Vec<String>,
         /// The share.
         probability: f64,
-        /// Equal values are no order.
+        /// Values that are equal to a thousandth are no order.
         strict: bool,
     },
     /// The same of the means over the draws: where a draw is one of two things.
@@ -301,6 +301,9 @@ pub fn not_predicted(rows: &[ScoreRow]) -> Vec<JudgedRow> {
         .collect()
 }
 
+/// Values that differ by less, as a share, are equal to a strict order.
+const ALIKE: f64 = 0.001;
+
 fn judge_row(row: &ScoreRow, scenario: &Scenario, drawn: &[Drawn]) -> JudgedRow {
     let values = |variant: &str| -> Vec<f64> {
         let cells = &scenario.cells;
@@ -323,7 +326,7 @@ fn judge_row(row: &ScoreRow, scenario: &Scenario, drawn: &[Drawn]) -> JudgedRow 
         PublishedResult::Order { ascending, probability, strict } => {
             let sorted = |each: &[f64]| match strict {
                 false => sorted(each),
-                true => each.windows(2).all(|pair| pair[0] * 1.001 < pair[1]),
+                true => each.windows(2).all(|pair| pair[0] * (1.0 + ALIKE) < pair[1]),
             };
             let each: Vec<Vec<f64>> = ascending.iter().map(|variant| values(variant)).collect();
             let draws = each.iter().map(Vec::len).min().unwrap_or(0);

@@ -89,6 +89,13 @@ impl EngineState<'_> {
         *left > 0
     }
 
+    /// Whether a thread's group is throttled on a pCPU: balancing moves nobody there
+    /// (`throttled_lb_pair`).
+    pub(super) fn is_throttled(&self, pcpu: u32, thread: u32) -> bool {
+        let group = self.entities[thread as usize].group;
+        group.is_some_and(|group| self.pcpus[pcpu as usize].queue.is_throttled(group.into()))
+    }
+
     /// `check_cfs_rq_runtime`: before another is chosen, the group that ran is throttled
     /// if it has no runtime.
     pub(super) fn throttle_spent(&mut self, pcpu: u32) {

@@ -425,9 +425,12 @@ impl EngineState<'_> {
         let Some(from) = place::busiest_for(&model.machine, &HostView(self), pcpu) else { return };
         let queue = &self.pcpus[from as usize].queue;
         let current = queue.current();
+        let may_move = |thread: u32| {
+            self.threads[thread as usize].may_run_on(pcpu) && !self.is_throttled(pcpu, thread)
+        };
         let waits = queue.members().find(|thread| {
             Some(*thread) != current
-                && self.threads[*thread as usize].may_run_on(pcpu)
+                && may_move(*thread)
                 && self.threads[*thread as usize].state == ThreadState::Ready
         });
         if let Some(thread) = waits {
@@ -442,7 +445,7 @@ impl EngineState<'_> {
             }
         } else if active
             && let Some(thread) = current
-            && self.threads[thread as usize].may_run_on(pcpu)
+            && may_move(thread)
             && matches!(self.pcpus[from as usize].doing, Doing::Guest | Doing::HostTask)
         {
             self.threads[thread as usize].migrate_to = Some(pcpu);

@@ -2,9 +2,9 @@
 //!
 //! `host` is the host's scheduler and its queues' locks, `spin` KVM's answer to
 //! vCPUs that spin, `vcpu` entry, exit and halting, `guest` what runs inside,
-//! `bandwidth` its control groups, `account` where the time goes, `stuck` the search for
-//! deadlocks. Who begins where is
-//! in `begin`; what a run brings in `outcome` and `deadlock`.
+//! `bandwidth` the host's control groups, `account` where the time goes, `stuck` the search
+//! for deadlocks. Who begins where is in `begin`; what a run brings in `outcome` and
+//! `deadlock`.
 
 mod account;
 mod bandwidth;
