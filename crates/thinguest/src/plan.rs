@@ -6,7 +6,7 @@
 //! of items a line, until its VM is ended. `calls=` and `wait=` say how a program in it
 //! calls and waits.
 //!
-//! For tests there is `provoke=stack|null|opcode|panic|hang` beside these.
+//! For tests there is `provoke=stack|null|opcode|panic|hang|spin` beside these.
 
 use core::fmt;
 
@@ -96,17 +96,20 @@ pub enum Provoked {
     Opcode,
     /// The guest's own program fails.
     Panic,
-    /// The first operation does not end.
+    /// The first operation does not end: the vCPU halts...
     Hang,
+    /// ...or executes one instruction for ever.
+    Spin,
 }
 
 impl Provoked {
-    const ALL: [(Self, &'static str); 5] = [
+    const ALL: [(Self, &'static str); 6] = [
         (Self::Stack, "stack"),
         (Self::Null, "null"),
         (Self::Opcode, "opcode"),
         (Self::Panic, "panic"),
         (Self::Hang, "hang"),
+        (Self::Spin, "spin"),
     ];
 
     fn from_name(name: &str) -> Option<Self> {

@@ -100,7 +100,7 @@ impl OwnedVm {
 /// QEMU's `info registers -a`.
 ///
 /// Source: QEMU `target/i386/cpu-dump.c`, `target/arm/cpu.c`.
-fn places(registers: &str) -> Vec<String> {
+pub(super) fn places(registers: &str) -> Vec<String> {
     let mut vcpus: Vec<String> = Vec::new();
     for line in registers.lines() {
         let line = line.trim();

@@ -20,6 +20,7 @@ use vmconfig::Arch;
 use vmconfig::qemu::SerialChannels;
 
 use super::channel::{AgentLine, Channel, ChannelBudget};
+use super::evidence::places;
 use super::process::Process;
 use super::protocol::{self, QmpMessage, QmpRefusal};
 use super::{QMP_BUDGET, QMP_LIMIT, QUIT_LIMIT, START_LIMIT, accept_all, listen};
@@ -184,7 +185,12 @@ pub enum ThinFailure {
     #[error(transparent)]
     Vm(GuestFailure),
     /// Nothing came in time.
-    #[error("The thin guest said nothing for {} s{}", limit.as_secs(), during(*operation))]
+    #[error(
+        "The thin guest said nothing for {} s{}{}",
+        limit.as_secs(),
+        during(*operation),
+        at(registers)
+    )]
     Silent {
         /// What it was at, if it had begun.
         operation: Option<Operation>,
@@ -192,6 +198,14 @@ pub enum ThinFailure {
         limit: Duration,
         /// The vCPUs' registers then, as QEMU's monitor prints them; empty if it
         /// does not answer.
+        registers: String,
+    },
+    /// Its vCPUs run, and none gets anywhere.
+    #[error("The thin guest does not get past an instruction{}{}", during(*operation), at(registers))]
+    Stuck {
+        /// See [`Self::Silent`].
+        operation: Option<Operation>,
+        /// See [`Self::Silent`].
         registers: String,
     },
     /// A line that is no record, or not the next one.
@@ -271,6 +285,14 @@ impl fmt::Display for Lie {
 
 fn during(operation: Option<Operation>) -> String {
     operation.map(|operation| format!(" in {}", operation.name())).unwrap_or_default()
+}
+
+/// Where the first vCPUs are, of what QEMU's monitor printed.
+fn at(registers: &str) -> String {
+    const TOLD_VCPUS: usize = 4;
+    let mut vcpus = places(registers);
+    vcpus.truncate(TOLD_VCPUS);
+    if vcpus.is_empty() { String::new() } else { format!(": {}", vcpus.join(", ")) }
 }
 
 /// The exception in the words of the processors' manuals.
@@ -448,11 +470,32 @@ impl ThinVm {
     /// # Errors
     /// [`ThinFailure`]. All are final.
     pub fn next(&mut self, limit: Duration, cancel: &Cancel) -> Result<ThinMessage, ThinFailure> {
+        match self.next_within(limit, cancel)? {
+            Some(told) => Ok(told),
+            None => Err(self.silent(limit, cancel)),
+        }
+    }
+
+    /// That nothing came within `limit`, with what can be told about it.
+    pub fn silent(&mut self, limit: Duration, cancel: &Cancel) -> ThinFailure {
+        let (operation, registers) = (self.operation(), self.registers(cancel));
+        ThinFailure::Silent { operation, limit, registers }
+    }
+
+    /// What the guest says next, if it does within `limit` from now.
+    ///
+    /// # Errors
+    /// [`ThinFailure`]. All are final.
+    pub fn next_within(
+        &mut self,
+        limit: Duration,
+        cancel: &Cancel,
+    ) -> Result<Option<ThinMessage>, ThinFailure> {
         let until = Instant::now() + limit;
         loop {
             while let Some(line) = self.serial.next_line() {
                 if let Some(told) = self.understand(&line)? {
-                    return Ok(told);
+                    return Ok(Some(told));
                 }
             }
             if let Some(budget) = self.serial.overrun() {
@@ -462,8 +505,7 @@ impl ThinVm {
                 return Err(self.how_it_ended().into());
             }
             if Instant::now() >= until {
-                let (operation, registers) = (self.operation(), self.registers(cancel));
-                return Err(ThinFailure::Silent { operation, limit, registers });
+                return Ok(None);
             }
             self.pump(until, cancel)?;
         }
@@ -556,13 +598,14 @@ impl ThinVm {
     }
 
     /// What the guest is at: the first that it was asked for and has not answered.
-    fn operation(&self) -> Option<Operation> {
+    #[must_use]
+    pub fn operation(&self) -> Option<Operation> {
         let begun = self.due > 0;
         self.items.get(self.answered).filter(|_| begun).map(|item| item.operation)
     }
 
-    /// The vCPUs' registers, as QEMU's monitor prints them.
-    fn registers(&mut self, cancel: &Cancel) -> String {
+    /// The vCPUs' registers, as QEMU's monitor prints them; empty if it does not answer.
+    pub fn registers(&mut self, cancel: &Cancel) -> String {
         let until = Instant::now() + QMP_LIMIT;
         let arguments = json!({ "command-line": "info registers -a" });
         let answer = self.ask("human-monitor-command", Some(arguments), until, cancel);

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use guest::qemu::Qemu;
 use guest::thin::{self, NoProgram, ThinFailure, ThinLaunch, ThinMessage, ThinVm};
 use guest::{Cancel, Cancelled, GuestFailure};
 use host::counters::tracing::{Tracing, TracingError};
+use host::counters::{VmThreads, read_vm};
 use host::owner::{self, Owner, OwnerError, RuntimeDirError};
 use record::Environment;
 use thinguest::{Apic, Done, Hello, Item, Operation, Skip, VirtioDevice};
@@ -21,10 +22,12 @@ pub(super) const EMPTY: &str = "nothing";
 
 /// How long the guest may take to begin: a KVM in software on a busy host takes 15 s.
 const BEGIN_LIMIT: Duration = Duration::from_secs(30);
-/// How long an operation of one vCPU may take, and one of several: those wait for
-/// the host to run them all.
-const ALONE_LIMIT: Duration = Duration::from_secs(4);
-const TOGETHER_LIMIT: Duration = Duration::from_secs(30);
+/// How long an operation may take.
+const OPERATION_LIMIT: Duration = Duration::from_secs(30);
+/// How long nothing is heard before it is looked whether the guest gets anywhere, and then
+/// again; and how much of that its vCPUs have run if they are stuck, s.
+const LOOK: Duration = Duration::from_millis(500);
+const STUCK_RUN_S: f64 = 0.25;
 /// The firmware of microvm, which boots a PVH kernel on q35 and pc, too, and looks for
 /// nothing else. Source: qboot's README.
 const QBOOT: &str = "qboot.rom";
@@ -171,8 +174,7 @@ impl Ask {
     fn limit(&self, item: Option<&Item>) -> Duration {
         let limit = match item {
             None => BEGIN_LIMIT,
-            Some(item) if item.operation.vcpus() == 1 => ALONE_LIMIT,
-            Some(_) => TOGETHER_LIMIT,
+            Some(_) => OPERATION_LIMIT,
         };
         // Each sample may be seconds late there.
         if self.environment.is_emulated_time() { limit * EMULATED } else { limit }
@@ -321,7 +323,7 @@ fn one_vm(
         if let Some(item) = due {
             observe(Progress::Operation(item.operation.name()));
         }
-        match vm.next(ask.limit(due), cancel)? {
+        match next(ask, vm, due, cancel)? {
             ThinMessage::Hello(hello) => {
                 begun = true;
                 list.hello.get_or_insert(hello);
@@ -344,6 +346,46 @@ fn one_vm(
                 list.fail(operation, skipped(why).to_owned());
             }
             ThinMessage::Bye => return Ok(()),
+        }
+    }
+}
+
+/// What the guest says next. One that is stuck is not waited for: some KVMs execute an
+/// instruction for ever. Its vCPUs run then, and no register changes, while of an operation
+/// that is slow some counter always does.
+fn next(
+    ask: &Ask,
+    vm: &mut ThinVm,
+    due: Option<&Item>,
+    cancel: &Cancel,
+) -> Result<ThinMessage, ThinFailure> {
+    let limit = ask.limit(due);
+    // Firmware is not looked at; who looks at an emulated vCPU whose instructions are
+    // counted would hold it up.
+    if due.is_none() || ask.environment == Environment::Tcg {
+        return vm.next(limit, cancel);
+    }
+    let threads =
+        VmThreads { pid: vm.pid(), vcpu_tids: vm.vcpu_tids().to_vec(), ..VmThreads::default() };
+    let run_s = || read_vm(&threads).get("vcpu.run_s").unwrap_or_default();
+    let until = Instant::now() + limit;
+    let mut before: Option<(String, f64)> = None;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if let Some(told) = vm.next_within(left.min(LOOK), cancel)? {
+            return Ok(told);
+        }
+        if left.is_zero() {
+            return Err(vm.silent(limit, cancel));
+        }
+        let (registers, run_s) = (vm.registers(cancel), run_s());
+        match &before {
+            Some((same, since)) if *same == registers => {
+                if !registers.is_empty() && run_s - since >= STUCK_RUN_S {
+                    return Err(ThinFailure::Stuck { operation: vm.operation(), registers });
+                }
+            }
+            _ => before = Some((registers, run_s)),
         }
     }
 }
@@ -470,5 +512,57 @@ impl List {
             notes: notes.into_iter().chain(no_reasons).chain(ended).collect(),
             prices: self.prices.into_iter().map(|(_, price)| price).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use suite::{Tier, needs, skip};
+    use vmconfig::Accel;
+
+    use super::*;
+
+    /// As some KVMs execute a hypercall; here the guest itself executes one jump for ever.
+    #[test]
+    fn a_guest_that_is_stuck_is_told_from_a_slow_one() {
+        let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+        let (Ok(qemu), Ok(_)) =
+            (guest::qemu::find_emulator(Arch::X86_64), thin::program(Arch::X86_64))
+        else {
+            skip("there is no QEMU for x86-64, or no thin guest");
+            return;
+        };
+        let boot = BootSource::Kernel { kernel: "vmlab-thin".into(), initrd: None };
+        let ask = Ask {
+            vm: VmSettings::new("thin", Arch::X86_64, Accel::Tcg, boot),
+            items: vec![Item::new(Operation::Cpuid, 10, 1)],
+            apic: None,
+            boots: 1,
+            // QEMU's emulation, looked at as KVM is.
+            environment: Environment::Kvm,
+            as_in_trials: false,
+            kernel: None,
+            cpu_model: None,
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let kernel = folder.path().join("vmlab-thin");
+        std::fs::write(&kernel, thin::program(Arch::X86_64).unwrap()).unwrap();
+        let owner = Owner::current("test").unwrap();
+        let mut launch =
+            launch(&ask, &qemu, &owner, folder.path(), &kernel, (&ask.items, false)).unwrap();
+        let plan = launch.args.iter_mut().find(|arg| arg.starts_with("vmlab-thin=1")).unwrap();
+        plan.push_str(" provoke=spin");
+        let cancel = Cancel::new();
+        let mut vm = ThinVm::start(&launch, &cancel).unwrap();
+        let (mut left, mut list) = (ask.items.clone(), List::new(&ask.items));
+        let failure =
+            one_vm(&ask, &mut vm, &mut left, &mut list, &cancel, &mut |_| {}).unwrap_err();
+        assert!(
+            failure.to_string().starts_with(
+                "The thin guest does not get past an instruction in cpuid: CPU#0 RIP="
+            ),
+            "{failure}"
+        );
+        vm.shutdown();
     }
 }

@@ -213,7 +213,7 @@ fn thin_failure(error: ThinFailure, limit: Duration) -> Failure {
     let kind = match &error {
         ThinFailure::Vm(_) => FailureKind::VmDied,
         ThinFailure::Silent { operation: None, .. } => FailureKind::GuestNeverAnswered,
-        ThinFailure::Silent { .. } => FailureKind::TimeLimit,
+        ThinFailure::Silent { .. } | ThinFailure::Stuck { .. } => FailureKind::TimeLimit,
         ThinFailure::Lie { .. } | ThinFailure::Refused { .. } => FailureKind::OutputNotUnderstood,
         ThinFailure::Flooded { .. } => FailureKind::GuestFlooded,
         ThinFailure::Fault { .. } | ThinFailure::Panicked { .. } => FailureKind::GuestPanicked,

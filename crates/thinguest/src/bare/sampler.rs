@@ -107,7 +107,13 @@ fn provoke(what: Provoked) {
         Provoked::Opcode => instruction::no_instruction(),
         Provoked::Panic => panic!("as asked"),
         Provoked::Hang => instruction::stop(),
+        Provoked::Spin => spin(),
     }
+}
+
+#[expect(clippy::empty_loop, reason = "the vCPU is to get nowhere")]
+fn spin() -> ! {
+    loop {}
 }
 
 #[expect(unconditional_recursion, reason = "the stack is to run over")]
