@@ -16,9 +16,9 @@ use compare::Data;
 use compare::analyse::{self, DataWarning, analyse};
 use guest::Cancel;
 use guest::qemu::{Qemu, find_qemu};
-use record::LogValue;
+use record::{Environment, LogValue};
 use runner::calibration::{
-    Agreement, Ask, CalibrateError, Calibration, Count, Progress, calibrate,
+    Agreement, Ask, CalibrateError, Calibration, Count, Progress, always_exits, calibrate,
 };
 use runner::freeze;
 use thinguest::{Apic, Item, MAX_N, Operation};
@@ -367,7 +367,7 @@ fn ask(args: &CalibrateArgs, patch: &VmPatch, accel: Accel, host: &Host) -> anyh
     let arch = args.arch_on(host);
     Ok(Ask {
         vm: settings(patch, arch, accel)?,
-        items: args.items(arch)?,
+        items: args.items(arch, environment)?,
         apic: args.apic.map(|apic| match apic {
             ApicArg::Xapic => Apic::Xapic,
             ApicArg::X2apic => Apic::X2apic,
@@ -507,7 +507,7 @@ impl CalibrateArgs {
     }
 
     /// What to measure, the empty sample first.
-    fn items(&self, arch: Arch) -> anyhow::Result<Vec<Item>> {
+    fn items(&self, arch: Arch, environment: Environment) -> anyhow::Result<Vec<Item>> {
         let is_there = |operation: &Operation| operation.is_of(arch.name());
         let mut operations: Vec<Operation> = if self.all {
             Operation::all().filter(|one| one.is_price() && is_there(one)).collect()
@@ -528,6 +528,8 @@ impl CalibrateArgs {
             self.only.iter().map(named).collect::<anyhow::Result<_>>()?
         };
         operations.push(Operation::Nothing);
+        // Elsewhere the environment says whether times are real.
+        operations.extend((environment == Environment::Kvm).then(|| always_exits(arch)));
         operations.sort_unstable();
         operations.dedup();
         let item = |operation: Operation| {

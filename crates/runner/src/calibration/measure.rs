@@ -102,14 +102,12 @@ impl Ask {
             && qemu.finds(QBOOT)
     }
 
-    /// QEMU's options for the virtio devices that `items` need. A machine without their
-    /// bus gets none, and the guest says that it has none.
+    /// QEMU's options for the virtio devices that `items` need.
     fn devices(&self, items: &[Item]) -> Vec<String> {
         let is_needed = |device| items.iter().any(|item| item.operation.device() == Some(device));
         let bus = match self.vm.arch {
-            Arch::X86_64 if self.vm.machine.starts_with("microvm") => return Vec::new(),
-            Arch::X86_64 => "pci",
-            Arch::Aarch64 => "device",
+            Arch::X86_64 if !self.vm.machine.starts_with("microvm") => "pci",
+            Arch::X86_64 | Arch::Aarch64 => "device",
         };
         // An emulated VM's own clock tells when, or nobody but its vCPU does anything:
         // no thread of QEMU's comes earlier or later from run to run.
@@ -131,7 +129,7 @@ impl Ask {
             say("-netdev", "user,id=thin,restrict=on,ipv6=off".to_owned());
             say("-device", format!("virtio-net-{bus},netdev=thin{pci}{rom}{send}"));
         }
-        if self.vm.arch == Arch::Aarch64 && !args.is_empty() {
+        if bus == "device" && !args.is_empty() {
             args.extend(["-global".to_owned(), "virtio-mmio.force-legacy=false".to_owned()]);
             if emulated {
                 args.extend(["-global".to_owned(), "virtio-mmio.ioeventfd=off".to_owned()]);

@@ -15,6 +15,8 @@ use record::{Better, Environment, Imported, Labels, MetricKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stats::{BootStatistic, Estimate, Interval, SampleKind, describe};
+use thinguest::Operation;
+use vmconfig::Arch;
 
 pub use account::operation;
 pub use agreement::{Agreement, Disagreement};
@@ -220,13 +222,14 @@ impl Calibration {
         (greatest - empty / f64::from(price.batch.max(1))).max(0.0)
     }
 
-    /// True if KVM counted next to no exits for CPUIDs (arm64: reads of an ID register),
-    /// of which a KVM that lets a processor run its guests has one each: this one executes them in software, and
-    /// its times are no prices of hardware.
+    /// True if KVM counted next to no exits for [`always_exits`]: this one executes guests in
+    /// software, and its times are no prices of hardware.
     #[must_use]
     pub fn is_software_kvm(&self) -> bool {
-        let name = if self.arch == "aarch64" { "sysreg-trap" } else { "cpuid" };
-        let trapped = self.price(name).filter(|price| !price.boots.is_empty());
+        let trapped = Arch::from_name(&self.arch).map(always_exits);
+        let trapped = trapped
+            .and_then(|operation| self.price(operation.name()))
+            .filter(|price| !price.boots.is_empty());
         trapped.is_some_and(|price| {
             price.boots.iter().all(|boot| {
                 let exits = boot.kvm.get("kvm.exits").copied().unwrap_or(0.0);
@@ -327,6 +330,15 @@ impl Calibration {
             }
         }
         values
+    }
+}
+
+/// The operation that exits under each KVM which lets a processor run its guests.
+#[must_use]
+pub fn always_exits(arch: Arch) -> Operation {
+    match arch {
+        Arch::X86_64 => Operation::Cpuid,
+        Arch::Aarch64 => Operation::SysregTrap,
     }
 }
 

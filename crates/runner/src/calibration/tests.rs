@@ -2,7 +2,6 @@
 
 use record::CounterSet;
 use report::{NoPrice, PricedEvent};
-use thinguest::Operation;
 
 use super::*;
 

@@ -236,6 +236,14 @@ fn the_whole_list_under_tcg_is_the_golden() {
     let said = calibrate(&["--accel", "tcg", "--all"]);
     let table = said.has_code(0).stdout.split_once("\n\n").unwrap().1.to_owned();
     expect_file!["../../testdata/calibrate-tcg-7.2.txt"].assert_eq(&table);
+    // Devices that ACPI names, and that interrupt by the I/O APIC.
+    let folder = tempfile::tempdir().unwrap();
+    let vm = folder.path().join("microvm.toml");
+    fs::write(&vm, "machine = \"microvm\"\n").unwrap();
+    let devices = "blk-poll,blk-irq,net-poll,net-irq";
+    let said = calibrate(&["--accel", "tcg", "--vm", vm.to_str().unwrap(), "--only", devices]);
+    let table = said.has_code(0).stdout.split_once("\n\n").unwrap().1.to_owned();
+    expect_file!["../../testdata/calibrate-tcg-7.2-microvm.txt"].assert_eq(&table);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::found::{CMDLINE_BYTES, Found};
 use crate::metal::instruction::set_call_by_smc;
 use crate::metal::memory::Pool;
 use crate::metal::vcpu::MAX_VCPUS;
-use crate::metal::virtio::remember;
+use crate::metal::virtio_mmio::remember;
 
 /// Devices that are measured.
 #[derive(Debug, Clone, Copy)]

@@ -172,8 +172,8 @@ pub(crate) fn begin() {
     VCPUS[current()].id.store(own, Ordering::SeqCst);
 }
 
-/// Has a device's interrupt come to this vCPU, once for each edge.
-pub(crate) fn begin_device(interrupt: u32) {
+/// Has a device's interrupt come to this vCPU, once for each edge; always true.
+pub(crate) fn begin_device(interrupt: u32) -> bool {
     let distributor = DISTRIBUTOR.load(Ordering::Relaxed);
     let set = |at: u64, bits: u32| write(at, read(at) | bits);
     let word = |per_word: u32| u64::from(interrupt / per_word) * 4;
@@ -192,6 +192,7 @@ pub(crate) fn begin_device(interrupt: u32) {
     set(distributor + PRIORITY + word(4), 0x80 << shift(8));
     // Ones alone have a meaning here.
     write(distributor + ENABLE + word(32), 1 << shift(1));
+    true
 }
 
 /// Its rate is the clock's.

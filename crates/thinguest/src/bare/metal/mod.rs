@@ -17,6 +17,7 @@ mod file_call;
 mod handshake;
 pub(crate) mod memory;
 pub(crate) mod vcpu;
+pub(crate) mod virtio_mmio;
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
@@ -24,6 +25,8 @@ mod aarch64;
 mod x86_64;
 
 #[cfg(target_arch = "aarch64")]
-pub(crate) use aarch64::{instruction, start, virtio};
+pub(crate) use aarch64::{instruction, start};
+#[cfg(target_arch = "aarch64")]
+pub(crate) use virtio_mmio as virtio;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::{instruction, kvm_clock, start, virtio};

@@ -3,9 +3,11 @@
 //! Source: Xen `xen/include/public/arch-x86/hvm/start_info.h`; ACPI 6.5, chapter 5.
 
 use super::exit::{PowerOff, set_power_off};
+use super::io_apic;
 use crate::found::{CMDLINE_BYTES, Found};
 use crate::metal::memory::{POOL_END, Pool, read, take_page_0_away};
 use crate::metal::vcpu::MAX_VCPUS;
+use crate::metal::virtio_mmio;
 
 const START_MAGIC: u32 = 0x336e_c578;
 const MAX_TABLES: u64 = 64;
@@ -36,6 +38,10 @@ pub(crate) fn find(start_info: u64, buffer: &mut [u8; CMDLINE_BYTES]) -> Found<'
     let tables = start.and_then(|start| start.tables());
     if let Some(how) = tables.and_then(|tables| tables.power_off()) {
         set_power_off(how);
+    }
+    if let Some(tables) = tables {
+        tables.io_apics(&mut io_apic::remember);
+        tables.virtio_devices(&mut virtio_mmio::remember);
     }
     let mut pool = start.and_then(|start| start.pool());
     let far = tables.and_then(|tables| tables.far_memory());
@@ -180,15 +186,56 @@ impl Tables {
         last.filter(|(node, ..)| Some(*node) != first).map(|(_, begin, end)| (begin, end))
     }
 
+    /// Calls `each` with the page of each I/O APIC and the interrupt at its first pin.
+    fn io_apics(&self, each: &mut dyn FnMut(u64, u32)) {
+        self.interrupt_controllers(&mut |kind, at| {
+            if kind == 1
+                && let (Some(page), Some(first)) = (u32_at(at + 4), u32_at(at + 8))
+            {
+                each(u64::from(page), first);
+            }
+        });
+    }
+
     /// The first I/O APIC's page.
     fn io_apic(&self) -> Option<u64> {
         let mut found = None;
-        self.interrupt_controllers(&mut |kind, at| {
-            if kind == 1 && found.is_none() {
-                found = u32_at(at + 4).map(u64::from);
-            }
+        self.io_apics(&mut |page, _| {
+            found.get_or_insert(page);
         });
         found
+    }
+
+    /// Calls `each` with the address and the interrupt of each virtio device that the
+    /// definition block names. Its code is not executed: the resources of such a device
+    /// stand behind its name.
+    ///
+    /// Source: ACPI 6.5, sections 6.4.3.4 (32-bit fixed memory) and 6.4.3.6 (extended
+    /// interrupt).
+    fn virtio_devices(&self, each: &mut dyn FnMut(u64, u32)) {
+        const NAME: [u8; 8] = *b"LNRO0005";
+        /// How far behind its name they begin.
+        const BEHIND: u64 = 96;
+        let Some((begin, end)) = self.definition_block() else { return };
+        for name in (begin..end).filter(|at| read(*at) == Some(NAME)) {
+            let mut behind = name..(name + BEHIND).min(end);
+            let Some(memory) = behind.find(|at| read(*at) == Some([0x86, 9, 0])) else { continue };
+            // Its length, its flags, and that one number follows.
+            let is_interrupt =
+                |at: &u64| matches!(read(*at), Some([0x89, 6, 0, _, 1])) && memory < *at;
+            if let Some(interrupt) = behind.find(is_interrupt)
+                && let (Some(at), Some(number)) = (u32_at(memory + 4), u32_at(interrupt + 5))
+            {
+                each(u64::from(at), number);
+            }
+        }
+    }
+
+    /// Where the code of the definition block begins and ends.
+    fn definition_block(&self) -> Option<(u64, u64)> {
+        let table = u64::from(u32_at(self.find(*b"FACP")? + 40)?);
+        let bytes = u64::from(u32_at(table + 4)?.min(1 << 20));
+        Some((table + 36, table + bytes))
     }
 
     /// The high precision event timer's page.
@@ -207,14 +254,14 @@ impl Tables {
             return Some(PowerOff::Reduced { in_memory: space == 0, address });
         }
         let port = u16_at(table + 64)?;
-        let sleep_type = self.sleep_type_5(u64::from(u32_at(table + 40)?)).unwrap_or(0);
+        let sleep_type = self.sleep_type_5().unwrap_or(0);
         Some(PowerOff::Control { port, value: 1 << 13 | u16::from(sleep_type & 7) << 10 })
     }
 
     /// The first element of the package `_S5_` in the definition block.
-    fn sleep_type_5(&self, table: u64) -> Option<u8> {
-        let end = table + u64::from(u32_at(table + 4)?.min(1 << 20));
-        let at = (table + 36..end).find(|at| read(*at) == Some(*b"_S5_"))?;
+    fn sleep_type_5(&self) -> Option<u8> {
+        let (begin, end) = self.definition_block()?;
+        let at = (begin..end).find(|at| read(*at) == Some(*b"_S5_"))?;
         // PackageOp, its length in a byte, its number of elements, then the first.
         let [package, _, _, prefix, value] = read(at + 4)?;
         (package == 0x12).then_some(if prefix == 0x0a { value } else { prefix & 1 })

@@ -4,6 +4,7 @@ pub(crate) mod clock;
 pub(crate) mod exit;
 mod firmware;
 pub(crate) mod interrupts;
+pub(crate) mod io_apic;
 pub(crate) mod operations;
 pub(crate) mod serial;
 

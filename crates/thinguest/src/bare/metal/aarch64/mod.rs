@@ -4,7 +4,6 @@ pub(super) mod exception;
 pub(crate) mod instruction;
 pub(super) mod pages;
 pub(crate) mod start;
-pub(crate) mod virtio;
 
 use core::arch::global_asm;
 

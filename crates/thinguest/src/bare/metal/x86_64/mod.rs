@@ -6,6 +6,7 @@ pub(crate) mod kvm_clock;
 pub(super) mod pages;
 pub(crate) mod start;
 pub(crate) mod virtio;
+mod virtio_pci;
 
 use core::arch::global_asm;
 

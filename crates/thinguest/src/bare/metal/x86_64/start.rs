@@ -13,7 +13,7 @@ use crate::metal::vcpu::{MAX_VCPUS, VCPUS};
 pub(crate) const TIMER_VECTOR: u8 = 0x40;
 pub(crate) const IPI_VECTOR: u8 = 0x41;
 pub(crate) const SHOOTDOWN_VECTOR: u8 = 0x42;
-pub(super) const DEVICE_VECTOR: u8 = 0x43;
+pub(crate) const DEVICE_VECTOR: u8 = 0x43;
 pub(crate) const SPURIOUS_VECTOR: u8 = 0xff;
 
 const PAGE: usize = PAGE_BYTES as usize;

@@ -1,4 +1,5 @@
-//! A virtio device that the device tree names, with registers in memory.
+//! A virtio device with registers in memory, which firmware names: arm64's device tree, or
+//! ACPI on machines without PCI.
 //!
 //! Source: VIRTIO 1.2, section 4.2.
 
@@ -6,9 +7,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use thinguest::{QUEUE_SIZE, Queue, VirtioDevice};
 
-use crate::aarch64::interrupts;
+#[cfg(target_arch = "aarch64")]
+use crate::aarch64::interrupts::begin_device;
 use crate::metal::handshake::{self, Transport};
 use crate::metal::memory::Register;
+#[cfg(target_arch = "x86_64")]
+use crate::x86_64::io_apic::begin_device;
 
 // The registers.
 const MAGIC: u64 = 0;
@@ -28,7 +32,7 @@ const QUEUE_PLACES: [u64; 3] = [0x80, 0x90, 0xa0];
 
 const VIRT: u32 = 0x7472_6976;
 
-/// What the device tree names: the address, and the interrupt in the lower 16 bits.
+/// What firmware names: the address, and the interrupt in the lower 16 bits.
 static NAMED: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
 /// Remembers a device at a page of its own, or a part of one.
@@ -106,8 +110,8 @@ impl Transport for Device {
 
     /// All of a device's queues have one interrupt: which of them uses it stands in them.
     fn place(&self, index: u16, places: [u64; 3], interrupts: bool) -> bool {
-        if interrupts {
-            interrupts::begin_device(self.interrupt);
+        if interrupts && !begin_device(self.interrupt) {
+            return false;
         }
         self.write(QUEUE_SELECT, u32::from(index));
         if self.read(QUEUE_MOST) < u32::from(QUEUE_SIZE) {
