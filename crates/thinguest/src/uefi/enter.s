@@ -1,18 +1,9 @@
 # From 64-bit mode to what PVH says: 32-bit, without paging, flat segments, ebx = start_info.
-# Intel syntax, as Rust has it. ecx: start_info, edx: the entry.
-
-.section .data
-    .balign 8
-enter_gdt:
-    .quad 0
-    .quad 0x00cf9a000000ffff    # 0x08: 32-bit code
-    .quad 0x00cf92000000ffff    # 0x10: data
-enter_gdtr:
-    .word 23
-    .quad 0
+# Intel syntax, as Rust has it. ecx: start_info, edx: the entry. It is copied to below 4 GiB
+# and runs there: it knows of itself only how far its parts are apart.
 
 .section .text
-.globl enter_pvh
+.globl enter_pvh, enter_pvh_end
 enter_pvh:
     cli
     cld
@@ -41,3 +32,12 @@ enter_pvh:
     mov cr4, eax
     jmp esi
 .code64
+    .balign 8
+enter_gdt:
+    .quad 0
+    .quad 0x00cf9a000000ffff    # 0x08: 32-bit code
+    .quad 0x00cf92000000ffff    # 0x10: data
+enter_gdtr:
+    .word 23
+    .quad 0
+enter_pvh_end:

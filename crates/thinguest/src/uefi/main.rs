@@ -37,9 +37,30 @@ const RESERVED: u32 = 2;
 
 global_asm!(include_str!("enter.s"));
 
-unsafe extern "efiapi" {
-    /// Enters the guest as PVH says, with paging off.
-    fn enter_pvh(start_info: u32, entry: u32) -> !;
+unsafe extern "C" {
+    // Where the code that enters the guest begins and ends.
+    static enter_pvh: u8;
+    static enter_pvh_end: u8;
+}
+
+/// That code: enters the guest at `entry` as PVH says, with paging off.
+type EnterPvh = unsafe extern "efiapi" fn(start_info: u32, entry: u32) -> !;
+
+/// Puts that code where it can run without paging: firmware may have put this program
+/// above 4 GiB.
+fn place_enter(below_4_gib: AllocateType) -> Option<EnterPvh> {
+    let (begin, end) = (&raw const enter_pvh, &raw const enter_pvh_end);
+    let bytes = end as usize - begin as usize;
+    if bytes > PAGE_BYTES {
+        return None;
+    }
+    let page = boot::allocate_pages(below_4_gib, MemoryType::LOADER_CODE, 1).ok()?;
+    // SAFETY: the code lies between both; the firmware gave the page to us alone. It runs
+    // from anywhere, and is of that type.
+    unsafe {
+        core::ptr::copy_nonoverlapping(begin, page.as_ptr(), bytes);
+        Some(core::mem::transmute::<*mut u8, EnterPvh>(page.as_ptr()))
+    }
 }
 
 /// The plan: the load options, else the file's text, else nothing.
@@ -140,7 +161,8 @@ fn main() -> Status {
         return Status::OUT_OF_RESOURCES;
     };
     let below_4_gib = AllocateType::MaxAddress(u64::from(u32::MAX));
-    let Ok(told_at) = boot::allocate_pages(below_4_gib, MemoryType::LOADER_DATA, 2) else {
+    let told_at = boot::allocate_pages(below_4_gib, MemoryType::LOADER_DATA, 2);
+    let (Ok(told_at), Some(enter)) = (told_at, place_enter(below_4_gib)) else {
         println!("vmlab-thin: there is no memory below 4 GiB");
         return Status::OUT_OF_RESOURCES;
     };
@@ -190,9 +212,9 @@ fn main() -> Status {
     put(told, 48, &(entries as u32).to_le_bytes());
     // The map lies in the firmware's memory, which is the guest's now.
     core::mem::forget(map);
-    // SAFETY: the guest is in place, and what it is told too, below 4 GiB; firmware maps
-    // memory one to one, so that paging can be switched off where this runs.
-    unsafe { enter_pvh(start as u32, entry) }
+    // SAFETY: the guest is in place, and what it is told too; firmware maps memory one to
+    // one, so that paging can be switched off below 4 GiB, where this runs.
+    unsafe { enter(start as u32, entry) }
 }
 
 /// Its program fails where firmware broke its promises: nothing is left to be told.

@@ -497,39 +497,48 @@ fn firmware() -> Option<std::path::PathBuf> {
     named.into_iter().chain(known).find(|path| path.exists())
 }
 
+/// It puts devices above 4 GiB, and what it boots too where there is memory.
 #[test]
 fn uefi_firmware_boots_the_same_guest() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
-    let items = [item(Operation::Cpuid, 10), item(Operation::IpiHalt, 10)];
-    let Some(mut real) = Real::new("q35", 2, "", &items) else { return };
-    let Some(firmware) = firmware() else { return skip("there is no OVMF: package ovmf") };
-    let run: Vec<String> = items.iter().map(Item::to_string).collect();
-    let disk = match uefi_disk(&format!("vmlab-thin=1 apic=xapic run={}", run.join(","))) {
-        Ok(disk) => disk,
-        Err(error) => return skip(error),
-    };
-    let image = real.folder.path().join("disk.img");
-    std::fs::write(&image, disk).unwrap();
-    // In the place of the kernel.
-    let at = real.launch.args.iter().position(|argument| argument == "-kernel").unwrap();
-    real.launch.args.drain(at..at + 4);
-    let clock = real.launch.args.iter().position(|argument| argument == "-icount").unwrap();
-    real.launch.args.drain(clock..clock + 2);
-    let drive = format!("file={},if=none,id=esp,format=raw,readonly=on", image.display());
-    for argument in ["-bios", firmware.to_str().unwrap(), "-drive", &drive] {
-        real.launch.args.push(argument.to_owned());
+    for memory in ["256M", "6G"] {
+        let items =
+            [item(Operation::Cpuid, 10), item(Operation::IpiHalt, 10), item(Operation::BlkIrq, 10)];
+        let Some(mut real) = Real::new("q35", 2, "", &items) else { return };
+        let Some(firmware) = firmware() else { return skip("there is no OVMF: package ovmf") };
+        let run: Vec<String> = items.iter().map(Item::to_string).collect();
+        let disk = match uefi_disk(&format!("vmlab-thin=1 apic=xapic run={}", run.join(","))) {
+            Ok(disk) => disk,
+            Err(error) => return skip(error),
+        };
+        let image = real.folder.path().join("disk.img");
+        std::fs::write(&image, disk).unwrap();
+        let args = &mut real.launch.args;
+        // In the place of the kernel.
+        for (option, words) in [("-kernel", 4), ("-icount", 2), ("-m", 2)] {
+            let at = args.iter().position(|argument| argument == option).unwrap();
+            args.drain(at..at + words);
+        }
+        let drive = format!("file={},if=none,id=esp,format=raw,readonly=on", image.display());
+        let firmware = firmware.to_str().unwrap();
+        for argument in ["-m", memory, "-bios", firmware, "-drive", &drive] {
+            args.push(argument.to_owned());
+        }
+        let device = "virtio-blk-pci,drive=esp,bootindex=1".to_owned();
+        args.extend(["-device".to_owned(), device]);
+        let (told, failure) = real.run();
+        assert_eq!(failure, None, "{memory}: {told:?}");
+        let [hello, ThinMessage::Done(cpuid), ThinMessage::Done(ipi), ThinMessage::Done(blk)] =
+            told[..]
+        else {
+            panic!("{memory}: {told:?}")
+        };
+        let ThinMessage::Hello(hello) = hello else { panic!("{memory}: {told:?}") };
+        assert_eq!((hello.vcpus, hello.started), (2, 2), "{memory}");
+        assert_eq!((cpuid.n, ipi.ipis, blk.n), (10, 10, 10), "{memory}");
+        assert!(blk.hlts >= 10, "{memory}: {blk:?}");
+        assert!(is_uefi_disk(&image).unwrap());
     }
-    let device = "virtio-blk-pci,drive=esp,bootindex=1".to_owned();
-    real.launch.args.extend(["-device".to_owned(), device]);
-    let (told, failure) = real.run();
-    assert_eq!(failure, None, "{told:?}");
-    let [ThinMessage::Hello(hello), ThinMessage::Done(cpuid), ThinMessage::Done(ipi)] = told[..]
-    else {
-        panic!("{told:?}")
-    };
-    assert_eq!((hello.vcpus, hello.started), (2, 2));
-    assert_eq!((cpuid.n, ipi.ipis), (10, 10));
-    assert!(is_uefi_disk(&image).unwrap());
     // A plan for which there is no room.
     assert!(matches!(uefi_disk(&"x".repeat(4096)), Err(NoProgram::LongPlan { bytes: 4096 })));
 }

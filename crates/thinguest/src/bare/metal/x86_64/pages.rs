@@ -1,7 +1,8 @@
-//! What lies where in physical memory, which is mapped one to one up to 4 GiB.
+//! What lies where in physical memory, which is mapped one to one up to 4 GiB; devices above
+//! that are mapped when they are found.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::instruction;
 use crate::metal::PAGE_BYTES;
@@ -14,7 +15,72 @@ pub(crate) const POOL_END: u64 = 3 << 30;
 const MAPPED_END: u64 = 4 << 30;
 
 unsafe extern "C" {
+    static page_map: UnsafeCell<Table>;
     static page_tables: UnsafeCell<[u64; 8 * 512]>;
+}
+
+/// A page of the tables by which the processor finds pages, of four levels.
+///
+/// Source: Intel SDM volume 3, 4.5.
+#[repr(C, align(4096))]
+struct Table([AtomicU64; 512]);
+
+const PRESENT: u64 = 1;
+const WRITABLE: u64 = 2;
+const UNCACHED: u64 = 1 << 4;
+const LARGE: u64 = 1 << 7;
+const LARGE_BYTES: u64 = 2 << 20;
+/// The end of what four levels map one to one.
+const ADDRESSES_END: u64 = 1 << 47;
+
+/// Tables for devices above 4 GiB: firmware puts them side by side.
+static SPARE: [Table; 8] = [const { Table([const { AtomicU64::new(0) }; 512]) }; 8];
+static SPARE_TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+impl Table {
+    fn entry(&self, address: u64, shift: u32) -> &AtomicU64 {
+        &self.0[(address >> shift & 511) as usize]
+    }
+
+    /// The table one level below, a spare one if there is none yet.
+    fn below(&self, address: u64, shift: u32) -> Option<&'static Self> {
+        let entry = self.entry(address, shift);
+        let found = entry.load(Ordering::SeqCst);
+        if found & PRESENT != 0 {
+            let at = (found & !0xfff) as *const Self;
+            // SAFETY: the processor takes it for a table, too: one of `boot.s` or a spare
+            // one. It is mapped one to one, and there for good.
+            return (found & LARGE == 0).then(|| unsafe { &*at });
+        }
+        let spare = SPARE.get(SPARE_TAKEN.fetch_add(1, Ordering::SeqCst))?;
+        entry.store(physical(&raw const *spare as u64) | PRESENT | WRITABLE, Ordering::SeqCst);
+        Some(spare)
+    }
+}
+
+/// Maps the 2 MiB at `address`, above what `boot.s` maps; false if there is no table left.
+fn map_large(address: u64) -> bool {
+    // SAFETY: all access to it is by atomic words, and the processor's own.
+    let map = unsafe { &*page_map.get() };
+    let folder = map.below(address, 39).and_then(|pointers| pointers.below(address, 30));
+    if let Some(folder) = folder {
+        let page = address & !(LARGE_BYTES - 1);
+        let value = page | PRESENT | WRITABLE | UNCACHED | LARGE;
+        folder.entry(address, 21).store(value, Ordering::SeqCst);
+    }
+    folder.is_some()
+}
+
+/// True if a device's memory `begin..end` can be reached: where devices lie below 4 GiB, or
+/// above, where memory is never given away.
+pub(super) fn reach_device(begin: u64, end: u64) -> bool {
+    const MOST_BYTES: u64 = 16 << 20;
+    if begin < MAPPED_END {
+        return is_device(begin) && is_device(end);
+    }
+    let fits = begin <= end && end - begin <= MOST_BYTES && end <= ADDRESSES_END;
+    let first = begin & !(LARGE_BYTES - 1);
+    fits && (first..end).step_by(LARGE_BYTES as usize).all(map_large)
 }
 
 /// What a shootdown flushes.

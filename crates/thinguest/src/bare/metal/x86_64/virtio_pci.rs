@@ -82,7 +82,7 @@ fn place(slot: u32, bar: u32, offset: u32, bytes: u64) -> Option<u64> {
     let high = if low & IS_WIDE != 0 && bar < 5 { config(slot, at + 4) } else { 0 };
     let begin = u64::from(high) << 32 | u64::from(low & !15);
     let begin = begin.checked_add(u64::from(offset))?;
-    let fits = pages::is_device(begin) && pages::is_device(begin.checked_add(bytes)?);
+    let fits = pages::reach_device(begin, begin.checked_add(bytes)?);
     (fits && begin.is_multiple_of(4)).then_some(begin)
 }
 
