@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{InvalidVm, VmSettings, VmSpec};
+use crate::{HostDevice, InvalidVm, VmSettings, VmSpec};
 
 /// Something that a format can't say.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -109,6 +109,18 @@ impl Parsed {
         self.kept.sort_by_key(|kept| kept.line);
         self
     }
+}
+
+/// What only a cluster can say: a device by the name that its nodes offer it under.
+pub(crate) fn resource_losses(spec: &VmSettings) -> impl Iterator<Item = Loss> {
+    spec.host_devices.iter().enumerate().filter_map(|(number, device)| match device {
+        HostDevice::Pci(_) => None,
+        HostDevice::Resource(name) => {
+            let why = "only a node of Kubernetes knows which device that is; give its address";
+            let what = format!("host device {number}, one of {name:?}");
+            Some(Loss::new("host_devices", what, why))
+        }
+    })
 }
 
 /// What no format of a VM can say, because it is for somebody else to do.

@@ -12,8 +12,8 @@ use topology::PcpuSet;
 use crate::invalid::MAX_VCPUS;
 use crate::{
     Accel, Arch, BootSource, Clock, CpuCache, Delegated, Disk, EveryDisk, GuestNode, GuestTopology,
-    Hints, HostWishes, InvalidVm, Iommu, Memory, Nic, NicPatch, Pins, SchedulerPatch, VcpuPins,
-    VmSettings, VmSpec, cpu, defaults, is_default, numa,
+    Hints, HostDevice, HostWishes, InvalidVm, Iommu, Memory, Nic, NicPatch, Pins, SchedulerPatch,
+    VcpuPins, VmSettings, VmSpec, cpu, defaults, is_default, numa,
 };
 
 /// A part of a VM's description: a study's `[vm]` table, or what a variant
@@ -87,6 +87,10 @@ pub struct VmPatch {
     /// What holds for every network interface; laid over the base's key by key.
     #[serde(skip_serializing_if = "is_default")]
     pub each_nic: NicPatch,
+    /// Devices of the host that the guest has for itself; replaces the base's as a
+    /// whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_devices: Option<Vec<HostDevice>>,
     /// Clocks and timers; laid over the base's key by key.
     #[serde(skip_serializing_if = "is_default")]
     pub clock: Clock,
@@ -314,6 +318,7 @@ impl VmPatch {
             each_disk: base.each_disk.overlay(over.each_disk),
             nics: over.nics.or(base.nics),
             each_nic: base.each_nic.overlay(over.each_nic),
+            host_devices: over.host_devices.or(base.host_devices),
             clock: base.clock.overlay(over.clock),
             hints: base.hints.overlay(over.hints),
             iommu: over.iommu.or(base.iommu),
@@ -433,6 +438,7 @@ impl VmPatch {
             iothread_poll_max_ns: self.iothread_poll_max_ns,
             disks: disks.into_iter().map(|disk| self.each_disk.apply(disk)).collect(),
             nics: nics.into_iter().map(|nic| self.each_nic.apply(nic)).collect(),
+            host_devices: self.host_devices.clone().unwrap_or_default(),
             clock: self.clock.clone(),
             hints: self.hints.clone(),
             iommu: self.iommu,

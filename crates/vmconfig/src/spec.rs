@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use crate::invalid::{MAX_MEMORY_MIB, MAX_VCPUS};
 use crate::{
     Accel, Arch, Clock, CpuCache, Delegated, Disk, DiskFormat, GuestNode, GuestTopology, Hints,
-    HostWishes, InvalidVm, Iommu, Irqchip, Memory, Nic, Pins, Schedulers, cpu, defaults, disk,
-    is_default, nic, numa,
+    HostDevice, HostWishes, InvalidVm, Iommu, Irqchip, Memory, Nic, Pins, Schedulers, cpu,
+    defaults, disk, host_device, is_default, nic, numa,
 };
 
 /// What the VM boots. Images are never written to: all that a guest writes is
@@ -121,6 +121,9 @@ pub struct VmSettings {
     /// Network interfaces.
     #[serde(default, skip_serializing_if = "is_default")]
     pub nics: Vec<Nic>,
+    /// Devices of the host that the guest has for itself.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub host_devices: Vec<HostDevice>,
     /// Clocks and timers.
     #[serde(default, skip_serializing_if = "is_default")]
     pub clock: Clock,
@@ -166,6 +169,7 @@ impl VmSettings {
             iothread_poll_max_ns: None,
             disks: Vec::new(),
             nics: Vec::new(),
+            host_devices: Vec::new(),
             clock: Clock::default(),
             hints: Hints::default(),
             iommu: None,
@@ -405,6 +409,7 @@ fn check_devices(settings: &VmSettings) -> Result<(), InvalidVm> {
     let shared = settings.backing().iter().all(|one| one.shared == Some(true));
     disk::check(&settings.disks, *iothreads, shared)?;
     nic::check(&settings.nics, shared)?;
+    host_device::check(&settings.host_devices)?;
     settings.clock.check()?;
     settings.hints.check()?;
     let (arch, machine, irqchip) = (settings.arch, &settings.machine, settings.hints.irqchip);

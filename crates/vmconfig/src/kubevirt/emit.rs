@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::{
     Accel, Arch, Binding, BootSource, Clock, ClockBase, Disk, DiskBus, DiskSource, EmittedText,
-    Enlightenment, Loss, Memory, MemorySource, Nic, NicBackend, NicModel, NumberSet, RtcTrack,
-    Scheduler, VmSpec, split_cpu_model,
+    Enlightenment, HostDevice, Loss, Memory, MemorySource, Nic, NicBackend, NicModel, NumberSet,
+    RtcTrack, Scheduler, VmSpec, split_cpu_model,
 };
 
 use super::launched::{LaunchedInstance, leaves_model};
@@ -124,6 +124,10 @@ fn domain(
     }
     if !disks.is_empty() {
         devices.put("disks", disks);
+    }
+    let of_host = host_devices(spec, losses);
+    if !of_host.is_empty() {
+        devices.put("hostDevices", of_host);
     }
     if !interfaces.is_empty() {
         devices.put("interfaces", interfaces);
@@ -560,6 +564,28 @@ fn disks(
         }
     }
     (Yaml::List(disks), Yaml::List(volumes))
+}
+
+/// Devices by the names of resources, which is all that KubeVirt knows of them.
+fn host_devices(spec: &VmSpec, losses: &mut Vec<Loss>) -> Yaml {
+    let (mut devices, mut lost) = (Vec::new(), Vec::new());
+    for device in &spec.host_devices {
+        match device {
+            HostDevice::Resource(resource) => devices.push(
+                Yaml::map()
+                    .with("deviceName", Yaml::text(resource))
+                    .with("name", Yaml::text(format!("hostdevice{}", devices.len()))),
+            ),
+            HostDevice::Pci(address) => lost.push(address.to_string()),
+        }
+    }
+    if !lost.is_empty() {
+        let why = "KubeVirt gives one of those that a node offers by a name: permit them \
+                   (permittedHostDevices) and write { resource = \"vendor.com/device\" }";
+        let what = format!("host devices at {}", lost.join(", "));
+        losses.push(Loss::new("host_devices", what, why));
+    }
+    Yaml::List(devices)
 }
 
 /// The disks that KubeVirt can't attach, if there are any.

@@ -7,8 +7,8 @@ use topology::bounded::{self, YamlValue};
 
 use crate::{
     Accel, Arch, Binding, BootSource, CacheMode, Discard, Disk, DiskBus, DiskIo, DiskSource,
-    Enlightenment, GuestTopology, Nic, NicBackend, NicModel, NumberSet, Parsed, RtcTrack,
-    Scheduler, TickPolicy, UnmodelledSetting, VmSettings,
+    Enlightenment, GuestTopology, HostDevice, Nic, NicBackend, NicModel, NumberSet, Parsed,
+    RtcTrack, Scheduler, TickPolicy, UnmodelledSetting, VmSettings,
 };
 
 use super::kinds::{is_list, template_of};
@@ -188,6 +188,7 @@ impl Parser {
             }
             self.disks(domain, devices, instance);
             self.nics(devices, instance);
+            self.host_devices(devices);
         }
         self.pod_network(domain.get("devices"), instance);
     }
@@ -432,6 +433,21 @@ impl Parser {
         self.settings.iothreads = count;
         for (disk, thread) in self.settings.disks.iter_mut().zip(threads) {
             disk.iothread = thread;
+        }
+    }
+
+    /// A device with more than its resource, such as a tag, is told with the rest.
+    fn host_devices(&mut self, devices: &Node<'_>) {
+        for device in devices.items("hostDevices") {
+            let name = device.read("deviceName", |text| Some(text.to_owned()));
+            let Some(name) = name else {
+                device.reject();
+                continue;
+            };
+            device.get("name");
+            let number = self.settings.host_devices.len();
+            self.at(&format!("host_devices.{number}"), device);
+            self.settings.host_devices.push(HostDevice::Resource(name));
         }
     }
 

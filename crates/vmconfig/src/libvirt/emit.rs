@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::{
     Accel, Arch, BootSource, ClockBase, CpuCache, CpuProperty, Disk, DiskBus, DiskSource,
-    EmittedText, Enlightenment, Irqchip, Loss, Nic, NicBackend, NicModel, NumberSet, PcpuSet,
-    RtcTrack, Scheduler, TickPolicy, VmSpec, cpu, split_cpu_model,
+    EmittedText, Enlightenment, HostDevice, Irqchip, Loss, Nic, NicBackend, NicModel, NumberSet,
+    PciAddress, PcpuSet, RtcTrack, Scheduler, TickPolicy, VmSpec, cpu, split_cpu_model,
 };
 
 use super::backing;
@@ -484,6 +484,21 @@ fn devices(spec: &VmSpec, launched: Option<&Launched<'_>>, losses: &mut Vec<Loss
             }
         }
     }
+    for address in spec.host_devices.iter().filter_map(HostDevice::pci) {
+        let PciAddress { domain, bus, slot, function } = address;
+        let place = Element::new("address")
+            .attr("domain", format!("{domain:#06x}"))
+            .attr("bus", format!("{bus:#04x}"))
+            .attr("slot", format!("{slot:#04x}"))
+            .attr("function", format!("{function:#x}"));
+        let host = Element::new("hostdev")
+            .attr("mode", "subsystem")
+            .attr("type", "pci")
+            .attr("managed", "yes")
+            .child(Element::new("source").child(place));
+        devices.push(host);
+    }
+    losses.extend(crate::formats::resource_losses(spec));
     if let Some(iommu) = &spec.iommu {
         let mut driver = Element::new("driver");
         for (name, switch) in iommu.switches() {

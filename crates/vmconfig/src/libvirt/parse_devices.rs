@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::{
     Accel, BootSource, CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo,
-    DiskSource, Iommu, MacvtapMode, Nic, NicBackend, NicModel, QueueIothread,
+    DiskSource, HostDevice, Iommu, MacvtapMode, Nic, NicBackend, NicModel, PciAddress,
+    QueueIothread,
 };
 
 use super::ROOT_SERIAL;
@@ -56,6 +57,7 @@ impl<'a> Parser<'a> {
             self.xml.take(element);
             let known = match element.tag_name().name() {
                 "disk" => self.disk(element, &controllers),
+                "hostdev" if element.attribute("type") == Some("pci") => self.host_device(element),
                 "hostdev" => self.vhost_scsi(element),
                 "interface" => self.interface(element),
                 "iommu" => self.iommu(element),
@@ -268,6 +270,38 @@ impl<'a> Parser<'a> {
         let number = self.settings.disks.len();
         self.xml.at(&format!("disks.{number}"), element);
         self.settings.disks.push(disk);
+        true
+    }
+
+    /// A PCI device of the host, however it is to be bound to VFIO.
+    fn host_device(&mut self, element: Xml<'a>) -> bool {
+        if element.attribute("mode").is_some_and(|mode| mode != "subsystem") {
+            return false;
+        }
+        let Some(source) = self.xml.child(element, "source") else { return false };
+        let Some(place) = self.xml.child(source, "address") else { return false };
+        // What libvirt takes for numbers: `0x3b`, `59`.
+        let part = |name: &str| match place.attribute(name).unwrap_or("0") {
+            text if text.starts_with("0x") => u32::from_str_radix(&text[2..], 16).ok(),
+            text => text.parse().ok(),
+        };
+        let parts = ["domain", "bus", "slot", "function"].map(part);
+        let [Some(domain), Some(bus), Some(slot), Some(function)] = parts else { return false };
+        let Some(address) = PciAddress::new(domain, bus, slot, function) else { return false };
+        for name in ["mode", "type"] {
+            self.xml.attr(element, name);
+        }
+        self.xml.attr_if(element, "managed", |text| (text == "yes").then_some(()));
+        // The only one there is.
+        if let Some(driver) = self.xml.child(element, "driver") {
+            self.xml.attr_if(driver, "name", |text| (text == "vfio").then_some(()));
+        }
+        for name in ["domain", "bus", "slot", "function"] {
+            self.xml.attr(place, name);
+        }
+        let number = self.settings.host_devices.len();
+        self.xml.at(&format!("host_devices.{number}"), element);
+        self.settings.host_devices.push(HostDevice::Pci(address));
         true
     }
 

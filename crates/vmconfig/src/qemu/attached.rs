@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     Accel, Arch, BootSource, CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo,
-    DiskSource, Iommu, Nic, NicBackend, NicModel, QueueIothread,
+    DiskSource, HostDevice, Iommu, Nic, NicBackend, NicModel, QueueIothread,
 };
 
 use super::interface::vectors;
@@ -182,6 +182,17 @@ impl Attached {
                     extended_interrupts: device.switch("eim"),
                 });
                 reader.at("iommu", option.line);
+                reader.leftover(option.line, "-device", &device);
+                true
+            }
+            "vfio-pci" => {
+                let Some(address) = device.take_if("host", |text| text.parse().ok()) else {
+                    return false;
+                };
+                device.take("id");
+                let number = reader.settings.host_devices.len();
+                reader.settings.host_devices.push(HostDevice::Pci(address));
+                reader.at(&format!("host_devices.{number}"), option.line);
                 reader.leftover(option.line, "-device", &device);
                 true
             }

@@ -2,8 +2,8 @@
 
 use crate::cpu::HOST_MODEL;
 use crate::{
-    ClockBase, Disk, DiskBus, DiskSource, Irqchip, Loss, Memory, MemoryPolicy, MemorySource,
-    NicBackend, NumberSet, PageSize, TickPolicy, VmSpec, cpu, split_cpu_model,
+    ClockBase, Disk, DiskBus, DiskSource, HostDevice, Irqchip, Loss, Memory, MemoryPolicy,
+    MemorySource, NicBackend, NumberSet, PageSize, TickPolicy, VmSpec, cpu, split_cpu_model,
 };
 
 use super::{Capabilities, Emitted, Interface, escape, escape_path};
@@ -199,6 +199,9 @@ pub(super) fn attach(spec: &VmSpec, capabilities: &Capabilities, emitted: &mut E
             emitted.option(option, value);
         }
     }
+    for address in spec.host_devices.iter().filter_map(HostDevice::pci) {
+        emitted.option("-device", format!("vfio-pci,host={address}"));
+    }
 }
 
 fn attach_disk(number: usize, disk: &Disk, emitted: &mut Emitted) {
@@ -337,6 +340,7 @@ pub(super) fn losses(spec: &VmSpec) -> Vec<Loss> {
             losses.push(Loss::new("disks", what, why));
         }
     }
+    losses.extend(crate::formats::resource_losses(spec));
     for (number, nic) in spec.nics.iter().enumerate() {
         let what = match &nic.backend {
             NicBackend::User | NicBackend::Tap { .. } | NicBackend::VhostUser { .. } => continue,

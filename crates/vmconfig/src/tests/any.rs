@@ -319,6 +319,14 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
                 0..2,
             ),
             maybe(select(vec![CpuCache::Passthrough, CpuCache::Emulate, CpuCache::Off])),
+            subsequence(
+                vec![
+                    HostDevice::Pci("0000:3b:00.0".parse().unwrap()),
+                    HostDevice::Pci("10000:01:1f.7".parse().unwrap()),
+                    HostDevice::Resource("vendor.com/nvme".to_owned()),
+                ],
+                0..3,
+            ),
             maybe(
                 select(vec![(None, None), (Some(true), Some(true)), (Some(false), None)]).prop_map(
                     |(interrupt_remapping, extended_interrupts)| Iommu {
@@ -336,7 +344,7 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
                 mut memory,
                 (mut disks, nics),
                 (hints, clock, (host, delegated), boot, scheduler),
-                (kernel_cmdline, extra_args, cpu_cache, iommu),
+                (kernel_cmdline, extra_args, cpu_cache, host_devices, iommu),
             )| {
                 let accel = if bytes[0] % 2 == 0 { Accel::Tcg } else { Accel::Kvm };
                 let huge = memory.huge_pages.is_some()
@@ -408,6 +416,7 @@ pub(crate) fn any_spec() -> BoxedStrategy<VmSpec> {
                         .then(|| u64::from(bytes[2]) * 1000),
                     disks,
                     nics,
+                    host_devices,
                     clock,
                     iommu: iommu.filter(|_| has_iommu),
                     hints,

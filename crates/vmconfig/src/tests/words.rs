@@ -27,6 +27,7 @@ iommu = { interrupt_remapping = true, extended_interrupts = true }
 hints = { cpu_pm = true, pv_eoi = false, irqchip = 'split', hyperv = ['relaxed'] }
 host = { halt_poll_ns = 0, thp = 'never', ksm = false, ple_window = 4096 }
 delegated = { dedicated_vcpus = true }
+host_devices = [ { pci = '0000:3b:00.0' }, { resource = 'vendor.com/nvme' } ]
 [[disks]]
 source = { file = '/a.raw' }
 cache = 'none'
