@@ -24,6 +24,7 @@ mod table;
 mod target;
 mod tree;
 mod value;
+mod vfio;
 
 pub use apply::{
     AppliedSettings, ApplyError, Mode, Planned, RestoreOutcome, Restored, SettingChanges,
@@ -139,6 +140,7 @@ impl Setting {
             SettingPath::Partition(_) => {
                 "root; cgroup v2 with the cpuset controller, Linux 6.1".into()
             }
+            SettingPath::Vfio => "root; an IOMMU that is on; module vfio_pci".into(),
             SettingPath::BootOnly(_) => "a reboot with another kernel command line".into(),
             SettingPath::Files(files) if files.iter().any(|file| file.contains("/debug/")) => {
                 "root; debugfs, and a kernel that is not locked down".into()
@@ -179,6 +181,10 @@ impl Setting {
             SettingPath::Partition(kind) => {
                 vec![format!("/sys/fs/cgroup/vmlab-{}", cpuset::word(kind))]
             }
+            SettingPath::Vfio => vec![
+                "/sys/bus/pci/devices/*/driver_override".into(),
+                "/sys/bus/pci/drivers_probe".into(),
+            ],
             SettingPath::BootOnly(parameter) => {
                 vec![format!("{parameter}= on the kernel's command line")]
             }

@@ -18,6 +18,10 @@ pub(crate) const CONSOLE: &str = "console";
 pub(crate) const PID: &str = "pid";
 /// Name of the scratch disk.
 pub(crate) const SCRATCH: &str = "scratch.ext4";
+/// How a host's NVMe disk is called, by its number from 1: its file, and its serial number.
+pub(crate) fn nvme(number: usize) -> String {
+    format!("nvme-{number}")
+}
 /// Name of the initial RAM disk.
 pub(crate) const INITRD: &str = "initrd.cpio";
 
@@ -35,12 +39,13 @@ pub(crate) struct Files<'a> {
 }
 
 /// The arguments of QEMU, which runs in the replica's folder: what is the
-/// replica's own is named without a folder. With `wait_for_state` it does not
+/// replica's own is named without a folder. With NVMe disks it has an IOMMU, too. With `wait_for_state` it does not
 /// boot but waits for a saved state.
 pub(crate) fn args(
     name: &str,
     shape: &ReplicaMachine,
     files: &Files<'_>,
+    nvme_disks: usize,
     wait_for_state: bool,
 ) -> Vec<String> {
     let mut args: Vec<String> = Vec::new();
@@ -55,7 +60,14 @@ pub(crate) fn args(
         // Signing pointers with the architecture's own cipher takes half of the time.
         Arch::Aarch64 => ("virt,virtualization=on,gic-version=3", "max,pauth-impdef=on"),
     };
-    add(&["-machine", machine, "-cpu", model]);
+    let has_iommu = nvme_disks > 0;
+    let smmu = if has_iommu && shape.arch == Arch::Aarch64 { ",iommu=smmuv3" } else { "" };
+    add(&["-machine", &format!("{machine}{smmu}"), "-cpu", model]);
+    if has_iommu && shape.arch == Arch::X86_64 {
+        // Intel's on a machine of AMD's: Debian's kernels for clouds drive no other, and
+        // find it by the firmware's tables.
+        add(&["-device", "intel-iommu,intremap=on"]);
+    }
     // Emulators are not bound by one pCPU here: each of theirs is a thread.
     add(&["-accel", "tcg,thread=multi"]);
     let (sockets, cores, threads) = (shape.sockets, shape.cores, shape.threads);
@@ -72,7 +84,7 @@ pub(crate) fn args(
             add(&["-numa", &numa_distance(*from, *to, *distance)]);
         }
     }
-    let append = cmdline(shape, files.cmdline);
+    let append = cmdline(shape, files.cmdline, has_iommu);
     add(&["-kernel", &files.kernel.to_string_lossy(), "-initrd", INITRD, "-append", &append]);
     add(&["-chardev", &format!("file,id=console,path={CONSOLE}"), "-serial", "chardev:console"]);
     let scratch = Path::new(SCRATCH);
@@ -87,6 +99,15 @@ pub(crate) fn args(
         add(&["-blockdev", &format!("{file},{read_only}")]);
         add(&["-blockdev", &format!("{disk},{read_only}")]);
         add(&["-device", &format!("virtio-blk-pci,drive={serial},serial={serial}")]);
+    }
+    for number in 1..=nvme_disks {
+        let name = nvme(number);
+        let file = format!("driver=file,filename={name},node-name={name}-file");
+        add(&["-blockdev", &file]);
+        add(&["-blockdev", &format!("driver=raw,file={name}-file,node-name={name}")]);
+        // Behind a port of its own it has an IOMMU group of its own.
+        add(&["-device", &format!("pcie-root-port,id=port-{number},chassis={number}")]);
+        add(&["-device", &format!("nvme,drive={name},serial={name},bus=port-{number}")]);
     }
     // Nothing gets out; in comes ssh alone, at a port that the system picks.
     let netdev = Netdev::Restricted { forward: "tcp:127.0.0.1:0-:22".to_owned() };
@@ -104,7 +125,7 @@ pub(crate) fn args(
 
 /// The kernel's parameters: the image's, and those that only an emulated host
 /// needs.
-fn cmdline(shape: &ReplicaMachine, of_image: &[String]) -> String {
+fn cmdline(shape: &ReplicaMachine, of_image: &[String], has_iommu: bool) -> String {
     let mut words: Vec<&str> = of_image.iter().map(String::as_str).collect();
     if shape.arch == Arch::X86_64 {
         // The first process switches the other pCPUs on, after KVM was loaded;
@@ -114,6 +135,13 @@ fn cmdline(shape: &ReplicaMachine, of_image: &[String]) -> String {
         // that is a device; a loop that counts on it would be calibrated anew
         // for every pCPU.
         words.extend(["tsc=reliable", "lpj=10000000"]);
+    }
+    if has_iommu {
+        // On, and in nobody's way but where a guest has a device.
+        words.extend(match shape.arch {
+            Arch::X86_64 => ["intel_iommu=on", "iommu=pt"].as_slice(),
+            Arch::Aarch64 => &["iommu.passthrough=1"],
+        });
     }
     words.join(" ")
 }

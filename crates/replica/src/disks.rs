@@ -159,10 +159,15 @@ pub(crate) fn scratch(path: &Path) -> Result<(), DiskError> {
     make(path, SCRATCH_BYTES, None)
 }
 
-fn make(path: &Path, bytes: u64, tree: Option<&Path>) -> Result<(), DiskError> {
+/// A disk with nothing on it; the file is sparse.
+pub(crate) fn empty(path: &Path, bytes: u64) -> Result<(), DiskError> {
     File::create(path)
         .and_then(|file| file.set_len(bytes))
-        .map_err(|source| DiskError::Write { path: path.to_owned(), source })?;
+        .map_err(|source| DiskError::Write { path: path.to_owned(), source })
+}
+
+fn make(path: &Path, bytes: u64, tree: Option<&Path>) -> Result<(), DiskError> {
+    empty(path, bytes)?;
     let mut command = Command::new("mke2fs");
     command.env("PATH", search_path()).args(["-q", "-F", "-t", "ext4", "-m", "0", "-b", "4096"]);
     command.args(["-E", "root_owner=0:0,lazy_itable_init=1,nodiscard"]);

@@ -9,11 +9,11 @@ use vmconfig::Arch;
 use crate::{KNOWN, ReplicaMachine, ShapeError, like, preview};
 
 /// QEMU's arguments, an option a line, and what is said beside.
-fn golden(name: &str) -> String {
+fn golden(name: &str, nvme_disks: usize) -> String {
     let host = like(name).unwrap();
     let arch = Arch::from_name(host.arch.as_deref().unwrap()).unwrap();
     let recipe = Recipe::host(HOSTS[0].0, arch).unwrap();
-    let (shape, args) = preview(name, &host, None, &recipe).unwrap();
+    let (shape, args) = preview(name, &host, None, nvme_disks, &recipe).unwrap();
     let mut text = String::new();
     for arg in &args {
         if arg.starts_with('-') && !text.is_empty() {
@@ -35,7 +35,20 @@ fn golden(name: &str) -> String {
 #[test]
 fn arguments_of_known_hosts() {
     for name in ["xeon-4208", "epyc-7443p-nps4", "two-nodes", "arm64-smt"] {
-        expect_file![format!("../testdata/{name}.args")].assert_eq(&golden(name));
+        expect_file![format!("../testdata/{name}.args")].assert_eq(&golden(name, 0));
+    }
+}
+
+#[test]
+fn disks_for_guests_come_with_an_iommu() {
+    for name in ["two-nodes", "arm64-smt"] {
+        let (without, with) = (golden(name, 0), golden(name, 2));
+        let added: String = with
+            .lines()
+            .filter(|line| !without.contains(*line))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        expect_file![format!("../testdata/{name}-nvme.args")].assert_eq(&added);
     }
 }
 

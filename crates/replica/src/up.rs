@@ -15,7 +15,7 @@ use remote::{OpenError, Patience, RunError, SshOptions, SshSession};
 use serde_json::{Value, json};
 use topology::Host;
 
-use crate::args::{CONSOLE, Files, INITRD, PID, QMP, SCRATCH, args};
+use crate::args::{CONSOLE, Files, INITRD, PID, QMP, SCRATCH, args, nvme};
 use crate::disks::{self, DiskError};
 use crate::inside::{self, Programs, ReplicaPrograms};
 use crate::saved::Saved;
@@ -58,6 +58,9 @@ pub struct ReplicaRequest<'a> {
     pub source: &'a str,
     /// Memory in all; scaled from the description if none is given.
     pub memory_mib: Option<u64>,
+    /// Sizes of NVMe disks, which its guests can have for themselves. QEMU can't save
+    /// their state.
+    pub nvme_mib: &'a [u64],
     /// The QEMU that emulates.
     pub qemu: &'a Qemu,
     /// The host image and its name.
@@ -215,6 +218,7 @@ pub fn preview(
     name: &str,
     host: &Host,
     memory_mib: Option<u64>,
+    nvme_disks: usize,
     recipe: &Recipe,
 ) -> Result<(ReplicaMachine, Vec<String>), ShapeError> {
     let shape = ReplicaMachine::of(host, memory_mib)?;
@@ -224,7 +228,7 @@ pub fn preview(
         guests: Path::new("guests.ext4"),
         cmdline: &recipe.cmdline,
     };
-    let args = args(name, &shape, &files, false);
+    let args = args(name, &shape, &files, nvme_disks, false);
     Ok((shape, args))
 }
 
@@ -245,6 +249,7 @@ pub fn up(
     let guests = disks::guests(wanted.guests)?;
     let loaded = ReplicaPrograms::read(&wanted.programs)?;
     let saved = Saved::of(&state_key(wanted, &shape, &loaded, &guests));
+    let wanted = &ReplicaRequest { fresh: wanted.fresh || !wanted.nvme_mib.is_empty(), ..*wanted };
     let restored = !wanted.fresh && saved.is_there();
     let replica = create(wanted, &shape, arguments(wanted, &shape, &guests, restored), restored)?;
     let mut start = Start { wanted, shape: &shape, replica, cancel, say };
@@ -280,7 +285,7 @@ fn arguments(
         guests,
         cmdline: &image.cmdline,
     };
-    args(wanted.name, shape, &files, wait_for_state)
+    args(wanted.name, shape, &files, wanted.nvme_mib.len(), wait_for_state)
 }
 
 /// Everything that a saved state depends on.
@@ -432,6 +437,9 @@ impl Start<'_> {
     fn prepare(&mut self, loaded: &ReplicaPrograms, saved: &Saved) -> Result<(), UpError> {
         let folder = self.replica.folder.clone();
         disks::scratch(&folder.join(SCRATCH))?;
+        for (number, mib) in (1..).zip(self.wanted.nvme_mib) {
+            disks::empty(&folder.join(nvme(number)), mib << 20)?;
+        }
         if self.replica.made.restored {
             return Ok(saved.bring(&folder)?);
         }

@@ -29,7 +29,8 @@ impl Module {
             let Ok(text) = std::str::from_utf8(text) else { continue };
             if let Some(list) = text.strip_prefix("depends=") {
                 let names = list.split(',').filter(|name| !name.is_empty());
-                module.depends.extend(names.map(str::to_owned));
+                // Files' names, as the build has them: `vfio-pci-core`.
+                module.depends.extend(names.map(self::name));
             } else if let Some(soft) = text.strip_prefix("softdep=pre: ") {
                 let names = soft.split_whitespace().take_while(|word| *word != "post:");
                 module.before.extend(names.map(str::to_owned));
@@ -100,9 +101,10 @@ mod tests {
 
     #[test]
     fn modules_come_with_all_that_they_need() {
-        let file = b"\x7fELF\0\0alias=virtio:d00000001v*\0depends=failover,ring\0name=net\0\xff\0";
+        let file =
+            b"\x7fELF\0\0alias=virtio:d00000001v*\0depends=failover,core-part\0name=net\0\xff\0";
         let net = Module::read(file);
-        assert_eq!(net.depends, ["failover", "ring"]);
+        assert_eq!(net.depends, ["failover", "core_part"]);
         let needs = |list: &[&str]| Module {
             depends: list.iter().map(|name| (*name).to_owned()).collect(),
             before: Vec::new(),

@@ -14,7 +14,7 @@ use super::step::SettingStep;
 use super::target::Target;
 use super::tree::SettingsTree;
 use super::value::{self, Pages, Values};
-use super::{Setting, cpuset, modules};
+use super::{Setting, cpuset, modules, vfio};
 
 /// Where a setting lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,8 @@ pub enum SettingPath {
     Irqs,
     /// A cgroup of its own with pCPUs of its own.
     Partition(PartitionKind),
+    /// Which PCI devices VFIO's driver has.
+    Vfio,
     /// A parameter of the kernel's command line: told, never changed.
     BootOnly(&'static str),
 }
@@ -105,6 +107,7 @@ pub(super) fn present(setting: &Setting, tree: &SettingsTree) -> Result<Present,
             Ok(plain(value::show_pcpus(&online(tree)?.difference(&used))))
         }
         SettingPath::Partition(kind) => cpuset::present(tree, kind).map(plain),
+        SettingPath::Vfio => vfio::present(tree).map(plain),
         SettingPath::BootOnly(parameter) => Ok(plain(on_command_line(tree, parameter))),
     }
 }
@@ -156,6 +159,7 @@ pub(super) fn steps(
             check_pcpus(tree, &pcpus, "The partition would take all pCPUs")?;
             partition_steps(tree, kind, &pcpus)
         }
+        SettingPath::Vfio => vfio::steps(tree, &value::devices(wanted).unwrap_or_default()),
         SettingPath::BootOnly(parameter) => {
             Err(SettingRefusal::BootOnly { what: format!("{parameter}={wanted}") })
         }
@@ -192,6 +196,8 @@ impl SettingPath {
             }
             (Self::Partition(kind), Target::Partition { kind: theirs, .. }) => kind == theirs,
             (Self::Partition(_), Target::Controller(_)) => true,
+            (Self::Vfio, Target::Driver(_)) => true,
+            (Self::Vfio, Target::Module(name)) => vfio::MODULES.contains(&name.as_str()),
             _ => false,
         }
     }

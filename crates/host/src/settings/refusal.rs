@@ -111,6 +111,14 @@ pub enum SettingRefusal {
         /// What would take all.
         what: String,
     },
+    /// A PCI device can't be had.
+    #[error("PCI device {address} can't be given to a guest: {why}")]
+    Device {
+        /// The device.
+        address: String,
+        /// Why.
+        why: String,
+    },
     /// cgroup v2 can't do it here.
     #[error("{0}")]
     Cgroup(String),
@@ -133,6 +141,7 @@ impl SettingRefusal {
             Self::NoModules { .. } => "modules can't be changed".to_owned(),
             Self::NotOffered { .. } | Self::NoSuch { .. } => "nothing to choose".to_owned(),
             Self::NothingLeft { .. } => "one pCPU only".to_owned(),
+            Self::Device { .. } => "device in use".to_owned(),
             Self::Cgroup(_) => "no cpuset in cgroup v2".to_owned(),
         }
     }

@@ -8,9 +8,9 @@
 use super::cpuset::PartitionKind;
 use super::place::SettingPath;
 use super::place::SettingPath::{
-    BootOnly, Each, Files, IdleLatency, IdleNames, Irqs, Module, Parameter, Partition, Pool,
+    BootOnly, Each, Files, IdleLatency, IdleNames, Irqs, Module, Parameter, Partition, Pool, Vfio,
 };
-use super::value::Values::{IdleStates, Number, Offered, Pages, Pcpus, Switch, Words};
+use super::value::Values::{Devices, IdleStates, Number, Offered, Pages, Pcpus, Switch, Words};
 use super::{Setting, Values};
 
 const THP: &str = "Linux Documentation/admin-guide/mm/transhuge.rst";
@@ -31,6 +31,7 @@ const HALTPOLL: &str = "Linux Documentation/virt/guest-halt-polling.rst";
 const CGROUP: &str = "Linux Documentation/admin-guide/cgroup-v2.rst (cpuset.cpus.partition)";
 const IRQ: &str = "Linux Documentation/core-api/irq/irq-affinity.rst";
 const VHOST: &str = "Linux drivers/vhost/net.c (experimental_zcopytx)";
+const VFIO: &str = "Linux Documentation/driver-api/vfio.rst";
 const SCHED: &str = "Linux kernel/sched/debug.c; before 5.13 kernel/sysctl.c";
 const WORKQUEUE: &str = "Linux Documentation/core-api/workqueue.rst (affinity scopes)";
 
@@ -164,6 +165,10 @@ pub const SETTINGS: &[Setting] = &[
     // Networks.
     row("vhost_net", "Whether the kernel moves guests' packets", "", Words(&["present", "absent"]), Module("vhost_net"), VHOST),
     row("vhost_net_zerocopy", "Whether vhost sends without copying", "", Switch, Parameter(&[("vhost_net", "experimental_zcopytx")]), VHOST),
+
+    // Devices.
+    row("vfio_pci", "PCI devices that VFIO's driver has, for guests; those that it has already stay", "", Devices, Vfio, VFIO)
+        .risk("The host loses what the devices are for: disks, interfaces"),
 
     // Frequency.
     row("cpufreq_governor", "Who chooses the frequency of all pCPUs", "", Offered, Each { folder: "sys/devices/system/cpu/cpufreq", prefix: "policy", file: "scaling_governor" }, CPUFREQ),

@@ -5,11 +5,12 @@ use std::fmt;
 use std::io;
 
 use topology::PcpuSet;
+use vmconfig::PciAddress;
 
 use super::cpuset::PartitionKind;
 use super::tree::SettingsTree;
 use super::value::{self, ABSENT, Values};
-use super::{cpuset, modules};
+use super::{cpuset, modules, vfio};
 
 /// One thing that is changed. Paths are below the root folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub(super) enum Target {
     Module(String),
     /// A partition: `absent`, or its kind and its pCPUs.
     Partition { kind: PartitionKind, folder: String },
+    /// What drives the PCI device.
+    Driver(PciAddress),
     /// Whether the cpuset controller is on in this `cgroup.subtree_control`.
     Controller(String),
 }
@@ -39,6 +42,7 @@ impl Target {
             }
             Self::Module(name) => Ok(modules::read(tree, name)),
             Self::Partition { folder, .. } => cpuset::read(tree, folder),
+            Self::Driver(address) => vfio::read(tree, *address),
             Self::Controller(path) => cpuset::read_controller(tree, path),
         }
     }
@@ -56,6 +60,7 @@ impl Target {
             }
             Self::Module(name) => modules::write(tree, name, new)?,
             Self::Partition { folder, .. } => cpuset::write(tree, folder, new)?,
+            Self::Driver(address) => vfio::write(tree, *address, new)?,
             Self::Controller(path) => cpuset::write_controller(tree, path, new)?,
         }
         let found = self.read(tree, values)?;
@@ -90,6 +95,8 @@ impl Target {
             Self::Module(_) => found == ABSENT || new.starts_with(found),
             // Its folder has a name that only vmlab gives.
             Self::Partition { .. } => found != ABSENT,
+            // Unbound, or not probed yet; an override is vmlab's.
+            Self::Driver(_) => vfio::is_halfway(found),
         }
     }
 
@@ -110,6 +117,7 @@ impl Target {
 
 const MODULE: &str = "module:";
 const CONTROLLER: &str = "controller:";
+const DEVICE: &str = "driver:";
 
 impl fmt::Display for Target {
     /// As journals and messages name it.
@@ -118,6 +126,7 @@ impl fmt::Display for Target {
             Self::File(path) => write!(f, "/{path}"),
             Self::Module(name) => write!(f, "{MODULE}{name}"),
             Self::Partition { kind, folder } => write!(f, "{}:/{folder}", cpuset::word(*kind)),
+            Self::Driver(address) => write!(f, "{DEVICE}{address}"),
             Self::Controller(path) => write!(f, "{CONTROLLER}/{path}"),
         }
     }
@@ -136,6 +145,9 @@ impl Target {
         if let Some(name) = text.strip_prefix(MODULE) {
             let allowed = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
             return name.chars().all(allowed).then(|| Self::Module(name.to_owned()));
+        }
+        if let Some(address) = text.strip_prefix(DEVICE) {
+            return address.parse().ok().map(Self::Driver);
         }
         if let Some(path) = text.strip_prefix(CONTROLLER) {
             let path = path.strip_prefix('/').filter(|path| cpuset::is_controller_file(path))?;
@@ -199,6 +211,7 @@ mod tests {
             Target::File("sys/kernel/mm/ksm/run".to_owned()),
             Target::Module("kvm_intel".to_owned()),
             Target::Partition { kind, folder },
+            Target::Driver("0000:01:00.0".parse().expect("an address")),
             Target::Controller("sys/fs/cgroup/cgroup.subtree_control".to_owned()),
         ] {
             assert_eq!(Target::parse(&target.to_string()), Some(target));
@@ -210,6 +223,7 @@ mod tests {
             "isolated:/etc",
             "isolated:/sys/fs/cgroup/../vmlab-isolated",
             "controller:/etc/passwd",
+            "driver:nvme",
         ] {
             assert_eq!(Target::parse(text), None, "{text}");
         }

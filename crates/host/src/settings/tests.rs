@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
-use fake::{MOUNT, Machine};
+use fake::{MOUNT, Machine, NVME};
 use suite::{SharedThing, Tier, needs};
 
 use super::journal::{Journal, Lock, SettingEntry};
@@ -68,6 +68,7 @@ fn another(setting: &Setting) -> &'static str {
         (Values::Pcpus, _) => "1-2",
         (Values::Pages, _) => "node0:5,node1:6",
         (Values::IdleStates, _) => "C1,C6",
+        (Values::Devices, _) => NVME,
     }
 }
 
@@ -78,6 +79,11 @@ fn read_then(setting: &Setting) -> &'static str {
         SettingPath::IdleLatency => "2",
         _ => another(setting),
     }
+}
+
+/// Only root may.
+fn loads_modules(setting: &Setting) -> bool {
+    matches!(setting.place, SettingPath::Parameter(_) | SettingPath::Module(_) | SettingPath::Vfio)
 }
 
 fn changeable() -> impl Iterator<Item = &'static Setting> {
@@ -102,7 +108,7 @@ fn every_row_is_set_verified_and_put_back() {
     let machine = Machine::new();
     let before = machine.snapshot();
     for setting in changeable() {
-        if !root && matches!(setting.place, SettingPath::Parameter(_) | SettingPath::Module(_)) {
+        if !root && loads_modules(setting) {
             continue;
         }
         let old = machine.value(setting.id);
@@ -134,7 +140,7 @@ fn every_row_survives_a_crash_anywhere() {
     let machine = Machine::new();
     let before = machine.snapshot();
     for setting in changeable() {
-        if !root && matches!(setting.place, SettingPath::Parameter(_) | SettingPath::Module(_)) {
+        if !root && loads_modules(setting) {
             continue;
         }
         let id = setting.id;
@@ -184,7 +190,9 @@ fn every_row_is_refused_where_nothing_may_be_written() {
         let wanted = wish(&[(setting.id, another(setting))]);
         let owned = |path: &str| {
             let name = target::Target::File(path.to_owned());
-            setting.place.owns(&name) || path == format!("{MOUNT}/cgroup.subtree_control")
+            setting.place.owns(&name)
+                || path == format!("{MOUNT}/cgroup.subtree_control")
+                || (setting.place == SettingPath::Vfio && path.ends_with("/driver_override"))
         };
         let before = machine.snapshot();
         for path in before.keys() {
@@ -210,7 +218,8 @@ fn every_row_is_refused_where_nothing_may_be_written() {
 #[test]
 fn every_row_says_that_it_is_not_there() {
     let machine = Machine::new();
-    for folder in ["sys/kernel", "sys/module", "proc/sys", "proc/irq", "sys/fs", "sys/devices"] {
+    let all = "sys/kernel sys/module sys/bus proc/sys proc/irq sys/fs sys/devices";
+    for folder in all.split(' ') {
         fs::remove_dir_all(machine.tree.path(folder)).expect("removed");
     }
     machine.file("sys/devices/system/cpu/online", "0-3");
@@ -295,7 +304,67 @@ fn what_cannot_be_done_changes_nothing() {
         pair("ksm", "1"),
         "settings-1-0.json",
     );
+    let vfio = || pair("vfio_pci", NVME);
+    check(&fine, pair("vfio_pci", "0000:02:00.0"), "This host has no PCI device 0000:02:00.0");
+    check(
+        &|m| {
+            let link = format!("sys/bus/pci/devices/{NVME}/iommu_group");
+            fs::remove_file(m.tree.path(&link)).expect("removed");
+            fs::remove_dir_all(m.tree.path("sys/kernel/iommu_groups")).expect("removed");
+        },
+        vfio(),
+        "no IOMMU that is on",
+    );
+    check(
+        &|m| m.pci_device("0000:01:00.1", "ahci", "3"),
+        vfio(),
+        "its IOMMU group holds 0000:01:00.1 too, which ahci drives",
+    );
+    check(
+        &|m| m.file("proc/self/mountinfo", "30 1 259:0 / /srv rw - ext4 /dev/root rw"),
+        vfio(),
+        "its disk nvme0n1 is mounted at /srv",
+    );
+    check(
+        &|m| m.file("proc/self/mountinfo", "30 1 0:40 / /srv rw - btrfs /dev/nvme0n1 rw"),
+        vfio(),
+        "its disk nvme0n1 is mounted at /srv",
+    );
+    check(
+        &|m| m.file("proc/swaps", "Filename Type\n/dev/nvme0n1 partition 1 0 -2"),
+        vfio(),
+        "its disk nvme0n1 is swap",
+    );
+    check(
+        &|m| m.file("sys/class/block/nvme0n1/holders/dm-0", ""),
+        vfio(),
+        "its disk nvme0n1 is part of dm-0",
+    );
+    check(
+        &|m| {
+            let device = m.tree.path(&format!("sys/bus/pci/devices/{NVME}"));
+            let part = "nvme/nvme0/nvme0n1/nvme0n1p1";
+            m.file(&format!("sys/bus/pci/devices/{NVME}/{part}/partition"), "1");
+            m.file(&format!("sys/bus/pci/devices/{NVME}/{part}/dev"), "259:1");
+            let shown = m.tree.path("sys/class/block/nvme0n1p1");
+            std::os::unix::fs::symlink(device.join(part), shown).expect("linked");
+            m.file("proc/self/mountinfo", "30 1 259:1 / /srv rw - ext4 /dev/root rw");
+        },
+        vfio(),
+        "its disk nvme0n1p1 is mounted at /srv",
+    );
+    check(
+        &|m| m.file(&format!("sys/bus/pci/devices/{NVME}/net/eth0/flags"), "0x1003"),
+        vfio(),
+        "its interface eth0 is up",
+    );
+    check(
+        &|m| m.file(&format!("sys/bus/pci/devices/{NVME}/driver_override"), "uio_pci_generic"),
+        vfio(),
+        "somebody has given it the driver uio_pci_generic",
+    );
     if is_root() {
+        check(&remove("bin/rmmod"), vfio(), "modprobe and rmmod are missing");
         let busy = |m: &Machine| m.file("sys/module/kvm_intel/refcnt", "2");
         let reload = with_reload(&[("ple_gap", "0")]);
         check(&busy, reload.clone(), "Module kvm_intel is in use (2 users");

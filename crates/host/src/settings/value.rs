@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use topology::PcpuSet;
+use vmconfig::PciAddress;
 
 /// The value of a module or a cgroup that is not there.
 pub(super) const ABSENT: &str = "absent";
@@ -35,6 +36,8 @@ pub enum Values {
     Pages,
     /// Names of idle states with commas between, or `none`.
     IdleStates,
+    /// PCI devices by address with commas between, or `none`.
+    Devices,
 }
 
 impl Values {
@@ -54,6 +57,7 @@ impl Values {
             Self::Pcpus => pcpus(text).map(|set| show_pcpus(&set)),
             Self::Pages => Pages::parse(text).map(|pages| pages.to_string()),
             Self::IdleStates => names(text).map(|names| show_names(&names)),
+            Self::Devices => devices(text).map(|devices| show_devices(&devices)),
         }
     }
 
@@ -66,6 +70,7 @@ impl Values {
             Self::Switch => switch(text).map(str::to_owned).or_else(|| chosen(text)),
             Self::Number { .. } => text.parse::<i128>().ok().map(|number| number.to_string()),
             Self::Pcpus => pcpus(text).map(|set| show_pcpus(&set)),
+            Self::Devices => devices(text).map(|devices| show_devices(&devices)),
             Self::Pages | Self::IdleStates => text.parse::<u64>().ok().map(|n| n.to_string()),
         }
     }
@@ -83,6 +88,7 @@ impl fmt::Display for Values {
             Self::Pcpus => f.write_str("pCPUs such as 2-3,6, or none"),
             Self::Pages => f.write_str("a number of pages such as 512, or node0:256,node1:256"),
             Self::IdleStates => f.write_str("names of idle states such as C3,C6, or none"),
+            Self::Devices => f.write_str("PCI devices such as 0000:3b:00.0, or none"),
         }
     }
 }
@@ -129,6 +135,21 @@ pub(super) fn show_names(names: &BTreeSet<String>) -> String {
         return NONE.to_owned();
     }
     names.iter().map(String::as_str).collect::<Vec<_>>().join(",")
+}
+
+/// The PCI devices of a list.
+pub(super) fn devices(text: &str) -> Option<BTreeSet<PciAddress>> {
+    if text == NONE {
+        return Some(BTreeSet::new());
+    }
+    text.split(',').map(|part| part.trim().parse().ok()).collect()
+}
+
+pub(super) fn show_devices(devices: &BTreeSet<PciAddress>) -> String {
+    if devices.is_empty() {
+        return NONE.to_owned();
+    }
+    devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 /// How many huge pages, and where.
@@ -231,6 +252,9 @@ mod tests {
         check(Values::IdleStates, "C6, haltpoll idle", Some("C6,haltpoll idle"));
         check(Values::IdleStates, "C6,,C3", None);
         check(Values::IdleStates, "none", Some("none"));
+        check(Values::Devices, "3b:00.0, 0000:01:00.0", Some("0000:01:00.0,0000:3b:00.0"));
+        check(Values::Devices, "nvme0n1", None);
+        check(Values::Devices, "none", Some("none"));
     }
 
     #[test]

@@ -53,6 +53,12 @@ pub(super) struct UpArgs {
     #[arg(long, default_value = image::BUILTIN, value_name = "IMAGE")]
     guest: String,
 
+    /// An NVMe disk of that size, behind an IOMMU, so that a guest can have it for
+    /// itself; several times for several. The host boots then: such a disk's state
+    /// can't be saved.
+    #[arg(long, value_name = "SIZE")]
+    nvme: Vec<Size>,
+
     /// Boot, even if there is a saved state, and save none.
     #[arg(long)]
     fresh: bool,
@@ -152,11 +158,13 @@ impl UpRequest {
         let host_image = built(&self.recipe, &spinner, cancel)?;
         let guest_image = built(&self.guests, &spinner, cancel)?;
         let name = &self.name;
+        let nvme_mib: Vec<u64> = args.nvme.iter().map(|size| size.in_mib()).collect();
         let wanted = ReplicaRequest {
             name,
             host: &self.host,
             source: &self.source,
             memory_mib: args.memory.map(Size::in_mib),
+            nvme_mib: &nvme_mib,
             qemu: &self.qemu,
             image: (&host_image, &self.recipe.name),
             guests: &guest_image,
@@ -225,7 +233,8 @@ pub(crate) struct ReplicaPreview<'a> {
 
 fn dry_run(args: &UpArgs, asked: &UpRequest) -> anyhow::Result<ExitCode> {
     let UpRequest { name, host, recipe, qemu, .. } = asked;
-    let (shape, arguments) = replica::preview(name, host, args.memory.map(Size::in_mib), recipe)?;
+    let (memory_mib, disks) = (args.memory.map(Size::in_mib), args.nvme.len());
+    let (shape, arguments) = replica::preview(name, host, memory_mib, disks, recipe)?;
     if args.json {
         let facts = ReplicaPreview {
             qemu: &qemu.path,

@@ -15,6 +15,8 @@ use super::super::tree::KernelTree;
 use super::super::*;
 
 pub(super) const MOUNT: &str = "sys/fs/cgroup";
+/// An NVMe controller with one disk.
+pub(super) const NVME: &str = "0000:01:00.0";
 
 /// A made-up machine: four pCPUs, two nodes.
 pub(super) struct Machine {
@@ -80,6 +82,41 @@ impl FakeKernel {
         self.count_holders()
     }
 
+    /// Binds the PCI device to the driver of its override, if that is loaded, else to
+    /// its own, which finds its disk again.
+    fn probe(&self, address: &str) -> io::Result<()> {
+        let device = self.root.join("sys/bus/pci/devices").join(address);
+        let by = fs::read_to_string(device.join("driver_override"))?;
+        let own = fs::read_to_string(device.join("own_driver"))?;
+        let driver = match by.trim() {
+            "" | "(null)" => own.trim(),
+            by => by,
+        };
+        if driver == "vfio-pci" && !self.root.join("sys/module/vfio_pci").is_dir() {
+            return Ok(());
+        }
+        let drivers = self.root.join("sys/bus/pci/drivers");
+        std::os::unix::fs::symlink(drivers.join(driver), device.join("driver"))?;
+        if driver == "nvme" {
+            self.show_disk(&device)?;
+        }
+        Ok(())
+    }
+
+    fn show_disk(&self, device: &Path) -> io::Result<()> {
+        let shown = self.root.join("sys/class/block/nvme0n1");
+        fs::create_dir_all(shown.parent().expect("has one"))?;
+        std::os::unix::fs::symlink(device.join("nvme/nvme0/nvme0n1"), shown)
+    }
+
+    fn unbind(&self, address: &str) -> io::Result<()> {
+        let device = self.root.join("sys/bus/pci/devices").join(address);
+        if fs::read_link(device.join("driver"))?.ends_with("nvme") {
+            fs::remove_file(self.root.join("sys/class/block/nvme0n1"))?;
+        }
+        fs::remove_file(device.join("driver"))
+    }
+
     fn unload(&self, module: &str) -> io::Result<()> {
         let folder = self.root.join("sys/module").join(module);
         let held = fs::read_dir(folder.join("holders"))?.next().is_some();
@@ -108,6 +145,15 @@ impl KernelTree for FakeKernel {
         let name = file.to_string_lossy().into_owned();
         if self.refusing.lock().expect("not poisoned").iter().any(|part| name.contains(part)) {
             return Err(io::Error::from_raw_os_error(5));
+        }
+        match file.file_name().and_then(|name| name.to_str()) {
+            Some("drivers_probe") => return self.probe(text),
+            Some("unbind") => return self.unbind(text),
+            // Both for the empty line, as Linux takes it.
+            Some("driver_override") if text.trim().is_empty() => {
+                return fs::write(file, "(null)\n");
+            }
+            _ => {}
         }
         let before = fs::read_to_string(file)?;
         let after = if name.ends_with("cgroup.subtree_control") {
@@ -212,6 +258,12 @@ impl Machine {
         }
         let governors = "sys/devices/system/cpu/cpuidle/available_governors";
         self.file(governors, "ladder menu haltpoll");
+        self.pci_device(NVME, "nvme", "3");
+        self.file(&format!("sys/bus/pci/devices/{NVME}/nvme/nvme0/nvme0n1/dev"), "259:0");
+        let device = self.tree.path(&format!("sys/bus/pci/devices/{NVME}"));
+        self.kernel.show_disk(&device).expect("shown");
+        self.file("sys/bus/pci/drivers_probe", "");
+        self.file("sys/bus/pci/drivers/vfio-pci/unbind", "vfio-pci");
         for setting in SETTINGS {
             match setting.place {
                 SettingPath::Files(files) => self.file(files[0], first_text(setting, files[0])),
@@ -235,6 +287,23 @@ impl Machine {
                 _ => {}
             }
         }
+    }
+
+    /// A PCI device in that IOMMU group, bound to that driver.
+    pub(super) fn pci_device(&self, address: &str, driver: &str, group: &str) {
+        let device = format!("sys/bus/pci/devices/{address}");
+        self.file(&format!("{device}/driver_override"), "(null)");
+        self.file(&format!("{device}/own_driver"), driver);
+        let group = format!("sys/kernel/iommu_groups/{group}");
+        // Links in the real one.
+        self.file(&format!("{group}/devices/{address}"), "");
+        self.file(&format!("sys/bus/pci/drivers/{driver}/unbind"), driver);
+        let link = |name: &str, to: &str| {
+            let link = self.tree.path(&format!("{device}/{name}"));
+            std::os::unix::fs::symlink(self.tree.path(to), link).expect("linked");
+        };
+        link("iommu_group", &group);
+        link("driver", &format!("sys/bus/pci/drivers/{driver}"));
     }
 
     pub(super) fn file(&self, name: &str, text: &str) {
@@ -300,7 +369,7 @@ fn first_text(setting: &Setting, path: &str) -> &'static str {
         Values::Pcpus if path.ends_with("/cpumask") => "0000000f",
         Values::Pcpus => "0-3",
         Values::Switch => "0",
-        Values::Number { .. } | Values::Pages | Values::IdleStates => "3",
+        Values::Number { .. } | Values::Pages | Values::IdleStates | Values::Devices => "3",
     }
 }
 
@@ -317,6 +386,9 @@ fn loadable() -> BTreeMap<String, BTreeMap<String, String>> {
             }
             SettingPath::Module(module) => {
                 all.entry(module.to_owned()).or_default();
+            }
+            SettingPath::Vfio => {
+                all.extend(vfio::MODULES.map(|module| (module.to_owned(), BTreeMap::new())));
             }
             _ => {}
         }

@@ -1,0 +1,312 @@
+//! PCI devices that VFIO's driver has, so that guests can have them.
+//!
+//! A device is bound by its `driver_override`, which names it alone and no other of
+//! its kind. What it was bound to before takes it back once that is cleared.
+//!
+//! Source: Linux `Documentation/ABI/testing/sysfs-bus-pci` (driver_override,
+//! drivers_probe), `Documentation/driver-api/vfio.rst` (groups),
+//! `drivers/iommu/iommu.c` (`iommu_group_claim_dma_owner`).
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use vmconfig::PciAddress;
+
+use super::module_steps::presence_step;
+use super::modules::PRESENT;
+use super::refusal::{SettingRefusal, check_writable};
+use super::step::SettingStep;
+use super::target::Target;
+use super::tree::SettingsTree;
+use super::value;
+
+/// The driver.
+const DRIVER: &str = "vfio-pci";
+
+/// What QEMU needs of the kernel, in the order of loading: mappings for IOMMUs, and the
+/// driver.
+pub(super) const MODULES: [&str; 2] = ["vfio_iommu_type1", "vfio_pci"];
+
+/// Drivers in a device's group that do no harm: they do no DMA of their own.
+const HARMLESS: [&str; 3] = [DRIVER, "pci-stub", "pcieport"];
+
+const DEVICES: &str = "sys/bus/pci/devices";
+const GROUPS: &str = "sys/kernel/iommu_groups";
+
+/// What a device is bound to if it is bound to nothing.
+const NOTHING: &str = "nothing";
+/// That it is bound by an override.
+const BY_OVERRIDE: &str = " by override";
+
+/// How long a driver may take to let go of a device, or to find its disks again.
+const SETTLE_LIMIT: Duration = Duration::from_secs(20);
+/// How often that is looked at: sysfs tells nobody.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The devices that the driver has.
+pub(super) fn present(tree: &SettingsTree) -> Result<String, SettingRefusal> {
+    check_bus(tree)?;
+    let names = tree.list(DEVICES);
+    let devices = names.iter().filter_map(|name| name.parse().ok());
+    let bound = devices.filter(|address| bound_to(tree, *address).as_deref() == Some(DRIVER));
+    Ok(value::show_devices(&bound.collect()))
+}
+
+/// What binds these devices; those that the driver has already stay.
+pub(super) fn steps(
+    tree: &SettingsTree,
+    wanted: &BTreeSet<PciAddress>,
+) -> Result<Vec<SettingStep>, SettingRefusal> {
+    check_bus(tree)?;
+    if tree.list(GROUPS).is_empty() {
+        let hint = "this host has no IOMMU that is on: switch it on in the firmware (VT-d, \
+                    AMD-Vi, SMMU), and boot with intel_iommu=on where it is Intel's";
+        return Err(SettingRefusal::Absent { path: format!("{GROUPS}/0"), hint: hint.to_owned() });
+    }
+    let mut steps = Vec::new();
+    for address in wanted {
+        check(tree, *address, wanted)?;
+        let target = Target::Driver(*address);
+        let unreadable = |error: io::Error| SettingRefusal::Unreadable {
+            path: folder(*address),
+            why: error.to_string(),
+        };
+        let old = read(tree, *address).map_err(unreadable)?;
+        let new = match bound_to(tree, *address).as_deref() {
+            Some(DRIVER) => old.clone(),
+            _ => format!("{DRIVER}{BY_OVERRIDE}"),
+        };
+        steps.push(SettingStep::new(target, old, new));
+    }
+    if steps.is_empty() {
+        return Ok(steps);
+    }
+    let modules = MODULES.iter().map(|module| presence_step(tree, module, PRESENT));
+    let mut all = modules.collect::<Result<Vec<_>, _>>()?;
+    all.extend(steps);
+    Ok(all)
+}
+
+fn check_bus(tree: &SettingsTree) -> Result<(), SettingRefusal> {
+    if tree.has(DEVICES) {
+        return Ok(());
+    }
+    let hint = "this host has no PCI bus, or a container hides it".to_owned();
+    Err(SettingRefusal::Absent { path: DEVICES.to_owned(), hint })
+}
+
+/// Whether a guest may have the device: it is there, its group is no larger than what
+/// the guest gets, and nobody on the host uses it.
+fn check(
+    tree: &SettingsTree,
+    address: PciAddress,
+    wanted: &BTreeSet<PciAddress>,
+) -> Result<(), SettingRefusal> {
+    let device = folder(address);
+    let refuse = |why: String| Err(SettingRefusal::Device { address: address.to_string(), why });
+    if !tree.has(&device) {
+        return Err(SettingRefusal::NoSuch { what: format!("PCI device {address}") });
+    }
+    let override_file = format!("{device}/driver_override");
+    check_writable(&tree.path(&override_file), &override_file)?;
+    let group = format!("{device}/iommu_group");
+    if !tree.has(&group) {
+        return refuse("it is behind no IOMMU".to_owned());
+    }
+    let others = tree.list(&format!("{group}/devices"));
+    for other in others.iter().filter_map(|name| name.parse::<PciAddress>().ok()) {
+        let Some(driver) = bound_to(tree, other).filter(|_| !wanted.contains(&other)) else {
+            continue;
+        };
+        if !HARMLESS.contains(&&*driver) {
+            return refuse(format!(
+                "its IOMMU group holds {other} too, which {driver} drives: a group goes to one \
+                 guest as a whole. Name that device as well, or put one of the two elsewhere"
+            ));
+        }
+    }
+    if bound_to(tree, address).as_deref() == Some(DRIVER) {
+        return Ok(());
+    }
+    let by = tree.text(&override_file).unwrap_or_default();
+    if !matches!(by.as_str(), "" | "(null)") {
+        return refuse(format!("somebody has given it the driver {by} (driver_override)"));
+    }
+    match in_use(tree, address) {
+        Some(why) => refuse(why),
+        None => Ok(()),
+    }
+}
+
+/// Who on the host uses the device's disks or interfaces.
+fn in_use(tree: &SettingsTree, address: PciAddress) -> Option<String> {
+    for name in disks(tree, address, true) {
+        let folder = format!("sys/class/block/{name}");
+        let holders = tree.list(&format!("{folder}/holders"));
+        if !holders.is_empty() {
+            return Some(format!("its disk {name} is part of {}", holders.join(", ")));
+        }
+        let number = tree.text(&format!("{folder}/dev")).unwrap_or_default();
+        let path = format!("/dev/{name}");
+        let mounts = tree.text("proc/self/mountinfo").unwrap_or_default();
+        let is_of = |line: &&str| {
+            let (of_mount, of_source) = line.split_once(" - ").unwrap_or((line, ""));
+            of_mount.split(' ').nth(2) == Some(number.as_str())
+                || of_source.split(' ').nth(1) == Some(path.as_str())
+        };
+        if let Some(line) = mounts.lines().find(is_of) {
+            let place = line.split(' ').nth(4).unwrap_or_default();
+            return Some(format!("its disk {name} is mounted at {place}"));
+        }
+        let swaps = tree.text("proc/swaps").unwrap_or_default();
+        if swaps.lines().any(|line| line.split_whitespace().next() == Some(path.as_str())) {
+            return Some(format!("its disk {name} is swap"));
+        }
+        if is_claimed(&tree.path(&path[1..])) {
+            return Some(format!("its disk {name} is in use"));
+        }
+    }
+    for name in tree.list(&format!("{}/net", folder(address))) {
+        let flags = tree.text(&format!("{}/net/{name}/flags", folder(address)));
+        let flags =
+            flags.ok().and_then(|text| u32::from_str_radix(text.trim_start_matches("0x"), 16).ok());
+        // IFF_UP
+        if flags.is_some_and(|flags| flags & 1 == 1) {
+            return Some(format!("its interface {name} is up: `ip link set {name} down` first"));
+        }
+    }
+    None
+}
+
+/// Whether somebody in the kernel has this block device for himself: a file system of
+/// several devices, a volume, a RAID.
+fn is_claimed(path: &Path) -> bool {
+    if !fs::metadata(path).is_ok_and(|file| file.file_type().is_block_device()) {
+        return false;
+    }
+    let exclusive = i32::try_from(OFlags::EXCL.bits()).unwrap_or(0);
+    let opened = fs::OpenOptions::new().read(true).custom_flags(exclusive).open(path);
+    opened.is_err_and(|error| error.raw_os_error() == Some(Errno::BUSY.raw_os_error()))
+}
+
+fn folder(address: PciAddress) -> String {
+    format!("{DEVICES}/{address}")
+}
+
+fn bound_to(tree: &SettingsTree, address: PciAddress) -> Option<String> {
+    let link = fs::read_link(tree.path(&format!("{}/driver", folder(address)))).ok()?;
+    link.file_name()?.to_str().map(str::to_owned)
+}
+
+/// The block devices behind a PCI device, sorted; with `parts` their partitions, too.
+/// Of a disk that NVMe reaches by several paths it is the disk.
+pub(super) fn disks(tree: &SettingsTree, address: PciAddress, parts: bool) -> Vec<String> {
+    let Ok(device) = fs::canonicalize(tree.path(&folder(address))) else { return Vec::new() };
+    let blocks = tree.list("sys/class/block").into_iter().chain(tree.list("sys/block"));
+    let blocks: BTreeSet<String> = blocks.collect();
+    let place = |name: &str| {
+        let links = ["sys/class/block", "sys/block"].map(|folder| format!("{folder}/{name}"));
+        links.iter().find_map(|link| fs::canonicalize(tree.path(link)).ok())
+    };
+    let is_part = |place: &PathBuf| place.join("partition").exists();
+    let mut heads = BTreeSet::new();
+    let mut found = BTreeSet::new();
+    for name in &blocks {
+        let Some(place) = place(name).filter(|place| place.starts_with(&device)) else { continue };
+        match disk_of_path(name) {
+            Some(head) => drop(heads.insert(head)),
+            None if parts || !is_part(&place) => drop(found.insert(name.clone())),
+            None => {}
+        }
+    }
+    for name in &blocks {
+        let Some(place) = place(name) else { continue };
+        let of_head = |head: &String| place.iter().any(|part| part.to_str() == Some(head));
+        if heads.iter().any(of_head) && (parts || !is_part(&place)) {
+            found.insert(name.clone());
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// The disk that a path leads to: `nvme0n1` of `nvme0c1n1`.
+fn disk_of_path(name: &str) -> Option<String> {
+    let (subsystem, rest) = name.strip_prefix("nvme")?.split_once('c')?;
+    let (_, namespace) = rest.split_once('n')?;
+    Some(format!("nvme{subsystem}n{namespace}"))
+}
+
+/// What drives the device: `nvme with 1 disk`, `vfio-pci by override`, `nothing`.
+pub(super) fn read(tree: &SettingsTree, address: PciAddress) -> io::Result<String> {
+    let by = tree.text(&format!("{}/driver_override", folder(address)))?;
+    let mut text = bound_to(tree, address).unwrap_or_else(|| NOTHING.to_owned());
+    match disks(tree, address, false).len() {
+        0 => {}
+        1 => text.push_str(" with 1 disk"),
+        many => text.push_str(&format!(" with {many} disks")),
+    }
+    if by == DRIVER {
+        text.push_str(BY_OVERRIDE);
+    }
+    Ok(text)
+}
+
+/// Whether a device was left so by a change that was cut off: nobody else overrides.
+pub(super) fn is_halfway(found: &str) -> bool {
+    found.ends_with(BY_OVERRIDE) || found == NOTHING
+}
+
+/// Gives the device to the driver, or to those that take it by themselves, and waits
+/// until it is as `wanted` says.
+pub(super) fn write(tree: &SettingsTree, address: PciAddress, wanted: &str) -> io::Result<()> {
+    let device = folder(address);
+    let driver = if wanted.ends_with(BY_OVERRIDE) { DRIVER } else { "\n" };
+    tree.kernel.write(&tree.path(&format!("{device}/driver_override")), driver)?;
+    let unbind = tree.path(&format!("{device}/driver/unbind"));
+    if unbind.exists() {
+        wait_for_guest(tree, &device)?;
+        tree.kernel.write(&unbind, &address.to_string())?;
+    }
+    if !wanted.starts_with(NOTHING) {
+        let probe = tree.path("sys/bus/pci/drivers_probe");
+        tree.kernel.write(&probe, &address.to_string())?;
+    }
+    let until = Instant::now() + SETTLE_LIMIT;
+    while read(tree, address)? != wanted && Instant::now() < until && !is_made_up(tree) {
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Nothing changes by itself below a folder.
+fn is_made_up(tree: &SettingsTree) -> bool {
+    tree.root != Path::new("/")
+}
+
+/// The kernel would wait for a guest that has the device, however long that runs.
+fn wait_for_guest(tree: &SettingsTree, device: &str) -> io::Result<()> {
+    let group = fs::read_link(tree.path(&format!("{device}/iommu_group")));
+    let Some(group) = group.ok().and_then(|link| link.file_name().map(PathBuf::from)) else {
+        return Ok(());
+    };
+    let group = tree.path("dev/vfio").join(group);
+    let is_open = || {
+        let opened = fs::OpenOptions::new().read(true).write(true).open(&group);
+        opened.is_err_and(|error| error.raw_os_error() == Some(Errno::BUSY.raw_os_error()))
+    };
+    let until = Instant::now() + SETTLE_LIMIT;
+    while is_open() {
+        if Instant::now() >= until {
+            let said = format!("a VM still has it (/{})", group.display());
+            return Err(io::Error::other(said.replace("//", "/")));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
