@@ -15,6 +15,7 @@ pub mod load;
 pub mod micro;
 pub mod network;
 pub mod owner;
+pub mod pci_disk;
 pub mod perf;
 pub mod sandbox;
 pub mod scheduler;

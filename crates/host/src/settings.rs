@@ -24,7 +24,7 @@ mod table;
 mod target;
 mod tree;
 mod value;
-mod vfio;
+pub(crate) mod vfio;
 
 pub use apply::{
     AppliedSettings, ApplyError, Mode, Planned, RestoreOutcome, Restored, SettingChanges,

@@ -29,7 +29,8 @@ use crate::plan::{
 use crate::shown;
 use crate::study::{
     LONGEST_LIMIT_S, Load, LoadPlacement, MeasuredPlacement, NetworkKind, NetworkPatch, RunsOn,
-    Stress, Study, StudyNetwork, StudyProblem, StudyVariant, StudyWorkload, SwitchProgram,
+    Stress, Study, StudyDisk, StudyNetwork, StudyProblem, StudyVariant, StudyWorkload,
+    SwitchProgram,
 };
 use crate::thin::{self, Task};
 
@@ -242,7 +243,7 @@ impl Freezer<'_> {
             }
             changes = self.on_pcpus(written, changes)?;
         }
-        let (spec, further) = self.measured(written, variant, &changes)?;
+        let (mut spec, further) = self.measured(written, variant, &changes)?;
         if variant.on == RunsOn::Vm {
             let workloads = self.study.workloads.iter();
             let backgrounds = workloads.clone().filter_map(|workload| workload.background.as_ref());
@@ -251,6 +252,13 @@ impl Freezer<'_> {
             self.programs(written, &variant.vm.image(), entries);
             self.thin(written, variant, &spec);
         }
+        let disk = self.disk(written, variant, &spec);
+        let passed = disk.as_ref().map(|disk| self.passed(written, variant, disk, &spec));
+        let mut passed_disks = Vec::new();
+        if let Some((with_disks, serials)) = passed.flatten() {
+            (spec, passed_disks) = (with_disks, serials);
+        }
+        self.own_devices(written, &spec, &further);
         let mut host_settings = host_settings::wishes_of(&spec);
         host_settings.extend(variant.host.clone());
         let summary = match variant.on {
@@ -272,7 +280,8 @@ impl Freezer<'_> {
             environment: self.machine.environment(variant.on, spec.accel),
             image: variant.vm.image().to_string(),
             network,
-            disk: self.disk(written, variant, &spec),
+            disk,
+            passed_disks,
             spec,
             further,
             left_out: variant.measured.left_out.clone().unwrap_or_default(),
@@ -427,7 +436,9 @@ impl Freezer<'_> {
                 self.programs("", &vms.vm.image(), entry.into_iter());
                 let whose = format!("the other VM of load {load:?}");
                 self.linux(&whose, &vms.vm.image());
-                Some((load, self.spec(&name, "", &whose, &vms.vm)?))
+                let spec = self.spec(&name, "", &whose, &vms.vm)?;
+                self.no_devices(&whose, &spec, &StudyDisk::default());
+                Some((load, spec))
             })
             .collect()
     }
@@ -443,6 +454,7 @@ impl Freezer<'_> {
         let played = self.study.workloads.iter().filter(|it| it.under_test.other().is_some());
         self.programs("", &self.study.peer.image(), played.map(|workload| workload.entry));
         let disk = self.study.disk.clone();
+        self.no_devices("the peer", &spec, &disk);
         Some(PlanPeer { image: self.study.peer.image().to_string(), spec, network, disk })
     }
 

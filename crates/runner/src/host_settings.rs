@@ -23,6 +23,9 @@ use crate::study::{Load, Study, StudyProblem};
 /// taken in.
 const PARTITIONS: [&str; 2] = ["partition_pcpus", "isolated_pcpus"];
 
+/// The setting by which guests have devices of the host.
+const VFIO: &str = "vfio_pci";
+
 /// What `spec` wishes of the host, as settings.
 pub(crate) fn wishes_of(spec: &VmSpec) -> HostSettings {
     let plain = |value: String| match value.as_str() {
@@ -30,7 +33,14 @@ pub(crate) fn wishes_of(spec: &VmSpec) -> HostSettings {
         "false" => "0".to_owned(),
         _ => value,
     };
-    spec.host.set().into_iter().map(|(id, value)| (id.to_owned(), plain(value))).collect()
+    let mut wishes: HostSettings =
+        spec.host.set().into_iter().map(|(id, value)| (id.to_owned(), plain(value))).collect();
+    let devices: Vec<String> =
+        spec.host_devices.iter().filter_map(|device| Some(device.pci()?.to_string())).collect();
+    if !devices.is_empty() {
+        wishes.insert(VFIO.to_owned(), devices.join(","));
+    }
+    wishes
 }
 
 impl Plan {

@@ -214,6 +214,10 @@ pub struct PlanVariant {
     /// How its empty disk is attached, if a workload wants one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<StudyDisk>,
+    /// The serial numbers of those that are disks of the host, which the guest drives
+    /// itself, in their order; the VM has them as `host_devices`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed_disks: Vec<String>,
 }
 
 impl PlanVariant {

@@ -55,6 +55,14 @@ impl SettingsTree {
         fs::read_to_string(self.path(name)).map(|text| text.trim().to_owned())
     }
 
+    /// The kernel's name of a block device, given as a path below `/dev` or as a link to
+    /// one.
+    pub(crate) fn block_name(&self, path: &Path) -> Option<String> {
+        let path = self.root.join(path.strip_prefix("/").ok()?);
+        let name = fs::canonicalize(path).ok()?.file_name()?.to_str()?.to_owned();
+        self.has(&format!("sys/class/block/{name}")).then_some(name)
+    }
+
     /// Names in a folder, sorted; none when it can't be read.
     pub(super) fn list(&self, folder: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(folder)).into_iter().flatten().flatten();

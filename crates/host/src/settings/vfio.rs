@@ -37,6 +37,7 @@ pub(super) const MODULES: [&str; 2] = ["vfio_iommu_type1", "vfio_pci"];
 const HARMLESS: [&str; 3] = [DRIVER, "pci-stub", "pcieport"];
 
 const DEVICES: &str = "sys/bus/pci/devices";
+const BLOCKS: &str = "sys/class/block";
 const GROUPS: &str = "sys/kernel/iommu_groups";
 
 /// What a device is bound to if it is bound to nothing.
@@ -147,7 +148,7 @@ fn check(
 /// Who on the host uses the device's disks or interfaces.
 fn in_use(tree: &SettingsTree, address: PciAddress) -> Option<String> {
     for name in disks(tree, address, true) {
-        let folder = format!("sys/class/block/{name}");
+        let folder = format!("{BLOCKS}/{name}");
         let holders = tree.list(&format!("{folder}/holders"));
         if !holders.is_empty() {
             return Some(format!("its disk {name} is part of {}", holders.join(", ")));
@@ -206,14 +207,10 @@ fn bound_to(tree: &SettingsTree, address: PciAddress) -> Option<String> {
 
 /// The block devices behind a PCI device, sorted; with `parts` their partitions, too.
 /// Of a disk that NVMe reaches by several paths it is the disk.
-pub(super) fn disks(tree: &SettingsTree, address: PciAddress, parts: bool) -> Vec<String> {
+pub(crate) fn disks(tree: &SettingsTree, address: PciAddress, parts: bool) -> Vec<String> {
     let Ok(device) = fs::canonicalize(tree.path(&folder(address))) else { return Vec::new() };
-    let blocks = tree.list("sys/class/block").into_iter().chain(tree.list("sys/block"));
-    let blocks: BTreeSet<String> = blocks.collect();
-    let place = |name: &str| {
-        let links = ["sys/class/block", "sys/block"].map(|folder| format!("{folder}/{name}"));
-        links.iter().find_map(|link| fs::canonicalize(tree.path(link)).ok())
-    };
+    let blocks = tree.list(BLOCKS);
+    let place = |name: &str| fs::canonicalize(tree.path(&format!("{BLOCKS}/{name}"))).ok();
     let is_part = |place: &PathBuf| place.join("partition").exists();
     let mut heads = BTreeSet::new();
     let mut found = BTreeSet::new();
@@ -233,6 +230,17 @@ pub(super) fn disks(tree: &SettingsTree, address: PciAddress, parts: bool) -> Ve
         }
     }
     found.into_iter().collect()
+}
+
+/// The PCI device that a disk is, or is behind.
+pub(crate) fn device_of(tree: &SettingsTree, disk: &str) -> Option<PciAddress> {
+    let is_it = |name: &&String| *name == disk || disk_of_path(name).as_deref() == Some(disk);
+    let names = tree.list(BLOCKS);
+    names.iter().filter(is_it).find_map(|name| {
+        let place = fs::canonicalize(tree.path(&format!("{BLOCKS}/{name}"))).ok()?;
+        let parts = place.ancestors().filter_map(|above| above.file_name()?.to_str());
+        parts.filter_map(|part| part.parse().ok()).next()
+    })
 }
 
 /// The disk that a path leads to: `nvme0n1` of `nvme0c1n1`.

@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use host::pci_disk::PciDisk;
+use host::settings::SettingsTree;
 use host::{kernel_disk, network};
-use vmconfig::{Accel, VmSpec, qemu};
+use vmconfig::{Accel, HostDevice, VmSettings, VmSpec, qemu};
 use workload::GuestFacts;
 
 use super::Freezer;
@@ -13,6 +15,17 @@ use crate::study::{
 };
 
 impl Freezer<'_> {
+    /// What the study's workloads want of disks.
+    fn wishes(&self, variant: &StudyVariant, facts: &GuestFacts) -> Vec<DiskWish> {
+        let workloads = self.study.workloads.iter();
+        workloads
+            .filter_map(|workload| {
+                let params = workload.resolve_with(&variant.params).ok()?;
+                DiskWish::of(workload.entry, &params, facts)
+            })
+            .collect()
+    }
+
     /// How the empty disks of a variant are made and attached, if they can be.
     pub(super) fn disk(
         &mut self,
@@ -21,15 +34,7 @@ impl Freezer<'_> {
         spec: &VmSpec,
     ) -> Option<StudyDisk> {
         let facts = GuestFacts::alone(spec.vcpus(), spec.accel == Accel::Tcg);
-        let wishes: Vec<DiskWish> = self
-            .study
-            .workloads
-            .iter()
-            .filter_map(|workload| {
-                let params = workload.resolve_with(&variant.params).ok()?;
-                DiskWish::of(workload.entry, &params, &facts)
-            })
-            .collect();
+        let wishes = self.wishes(variant, &facts);
         let most = wishes.iter().max_by_key(|wish| wish.count)?;
         let mut disk = self.study.disk.overlay(&variant.disk);
         let fault = if variant.on == RunsOn::Host {
@@ -59,6 +64,70 @@ impl Freezer<'_> {
         }
         Some(disk)
     }
+
+    /// `spec` with the disks of the host that a variant's guest drives itself, and their
+    /// serial numbers, if it has some.
+    pub(super) fn passed(
+        &mut self,
+        written: &str,
+        variant: &StudyVariant,
+        disk: &StudyDisk,
+        spec: &VmSpec,
+    ) -> Option<(VmSpec, Vec<String>)> {
+        let DiskBacking::Devices(devices) = disk.backing() else { return None };
+        if disk.bus() != StudyBus::Vfio || self.machine.is_simulated {
+            return None;
+        }
+        let facts = GuestFacts::alone(spec.vcpus(), spec.accel == Accel::Tcg);
+        let most = self.wishes(variant, &facts).into_iter().map(|wish| wish.count).max()?;
+        let mut settings: VmSettings = spec.clone().into();
+        let mut serials = Vec::new();
+        let tree = SettingsTree::live();
+        let found = devices.paths.iter().take(most as usize).try_for_each(|path| {
+            let found = PciDisk::find(&tree, path).map_err(|error| error.to_string())?;
+            settings.host_devices.push(HostDevice::Pci(found.address));
+            serials.push(found.serial);
+            Ok::<(), String>(())
+        });
+        let with_disks =
+            found.and_then(|()| VmSpec::new(settings).map_err(|error| error.to_string()));
+        match with_disks {
+            Ok(spec) => Some((spec, serials)),
+            Err(fault) => {
+                let line = self.study.line_of_variant(written);
+                let message = format!("{written}: [disk]: {fault}");
+                self.problems.push(StudyProblem { line, message });
+                None
+            }
+        }
+    }
+
+    /// A device of the host's has one guest.
+    pub(super) fn own_devices(&mut self, written: &str, spec: &VmSpec, further: &[VmSpec]) {
+        let is_shared = |device| further.iter().any(|other| other.host_devices.contains(device));
+        let is_alone = further.is_empty();
+        let passes = !spec.host_devices.is_empty();
+        if further.iter().any(|other| !other.host_devices.is_empty()) || (passes && !is_alone) {
+            let device = spec.host_devices.iter().find(|device| is_shared(*device));
+            let device = device.and_then(HostDevice::pci).map(|address| format!(" {address}"));
+            let message = format!(
+                "{written}: a device of the host{} goes to one VM, and {} are measured together",
+                device.unwrap_or_default(),
+                further.len() + 1
+            );
+            let line = self.study.line_of_variant(written);
+            self.problems.push(StudyProblem { line, message });
+        }
+    }
+
+    /// Host settings, of which devices of the host are, are those of the VM under test.
+    pub(super) fn no_devices(&mut self, whose: &str, spec: &VmSpec, disk: &StudyDisk) {
+        if !spec.host_devices.is_empty() || disk.bus() == StudyBus::Vfio {
+            let message = format!("{whose}: devices of the host are for the VM under test alone");
+            let line = self.study.line_of("", "host_devices");
+            self.problems.push(StudyProblem { line, message });
+        }
+    }
 }
 
 /// What this machine lacks for such a disk.
@@ -67,6 +136,8 @@ fn obstacle_of(disk: &StudyDisk) -> Option<String> {
         DiskBacking::File => None,
         DiskBacking::NullBlk => kernel_disk::check_null_blk().err().map(|error| error.to_string()),
         DiskBacking::Brd => kernel_disk::check_brd().err().map(|error| error.to_string()),
+        // Whether it is free is asked where the host's settings are.
+        DiskBacking::Devices(_) if disk.bus() == StudyBus::Vfio => None,
         DiskBacking::Devices(devices) => {
             devices.paths.iter().find_map(|path: &PathBuf| is_free(path).err())
         }

@@ -50,8 +50,8 @@ impl OtherVm {
         let facts = GuestFacts::alone(spec.vcpus(), emulated);
         let name = format!("other-{number}");
         let wish = DiskWish::of(entry, &params, &facts);
-        let made =
-            wish.map(|wish| ScratchDisks::new(lab, &StudyDisk::default(), wish, (&name, spec)));
+        let made = wish
+            .map(|wish| ScratchDisks::new(lab, &StudyDisk::default(), wish, &[], (&name, spec)));
         let scratch = made.transpose().map_err(failed)?;
         let with_disks = scratch.as_ref().map(|disks| disks.attach(spec)).transpose();
         let with_disks = with_disks.map_err(failed)?;

@@ -258,7 +258,7 @@ impl RoleGuest {
         // No udev runs in the builtin images: drivers are asked for. A SCSI disk's number
         // stands between bytes of its page. Inode tables that mke2fs left for later must
         // not be written meanwhile.
-        let script = "for module in virtio_blk virtio_scsi ahci sd_mod ext4; do\n\
+        let script = "for module in virtio_blk virtio_scsi ahci sd_mod nvme ext4; do\n\
             modprobe $module 2>/dev/null || :\ndone\n\
             raw=$1 folder=$2 number=0 taken=\nshift 2\n\
             for serial; do\nnumber=$((number + 1)) found=\n\
@@ -266,7 +266,8 @@ impl RoleGuest {
             for device in /sys/block/*; do\n\
             name=${device##*/}\n\
             case \" $taken \" in *\" $name \"*) continue ;; esac\n\
-            said=$(cat $device/serial $device/device/vpd_pg80 2>/dev/null | tr -dc 'a-z0-9_-')\n\
+            said=$(cat $device/serial $device/device/serial $device/device/vpd_pg80 \
+            2>/dev/null | tr -dc 'a-zA-Z0-9_-')\n\
             case $said in *$serial) found=$name; break ;; esac\n\
             done\n\
             [ -n \"$found\" ] || sleep 0.1\n\

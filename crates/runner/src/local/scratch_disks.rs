@@ -18,6 +18,8 @@ pub(super) struct ScratchDisks {
     disks: Vec<ScratchDisk>,
     study: StudyDisk,
     raw: u32,
+    /// By which the guest finds those that it drives itself.
+    passed: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -61,21 +63,27 @@ impl Medium {
 
 impl ScratchDisks {
     /// Makes the disks of `wish` as `study` says, for the VM of `spec`, which files call
-    /// `name`.
+    /// `name`. Of those that the guest drives itself, which the VM has already, `passed` are
+    /// the serial numbers.
     pub(super) fn new(
         lab: &LocalLab<'_>,
         study: &StudyDisk,
         wish: DiskWish,
+        passed: &[String],
         (name, spec): (&str, &VmSpec),
     ) -> Result<Self, Failure> {
         let queues = study.queues_in(spec);
         let mut disks = Vec::new();
+        if study.bus() == StudyBus::Vfio {
+            let passed = passed.iter().take(wish.count as usize).cloned().collect();
+            return Ok(Self { disks, study: study.clone(), raw: wish.raw, passed });
+        }
         for number in 1..=wish.count {
             let medium = medium(lab, study, wish, number)?;
             let server = server(lab, study, (wish, queues), &medium, (name, number))?;
             disks.push(ScratchDisk { server, medium });
         }
-        Ok(Self { disks, study: study.clone(), raw: wish.raw })
+        Ok(Self { disks, study: study.clone(), raw: wish.raw, passed: Vec::new() })
     }
 
     /// `spec` with the disks.
@@ -100,6 +108,9 @@ impl ScratchDisks {
 
     /// How the guest finds them.
     pub(super) fn seen(&self) -> SeenDisks {
+        if !self.passed.is_empty() {
+            return SeenDisks { serials: self.passed.clone(), raw: self.raw > 0 };
+        }
         let count = u32::try_from(self.disks.len()).unwrap_or(u32::MAX);
         SeenDisks { serials: self.study.serials(count), raw: self.raw > 0 }
     }

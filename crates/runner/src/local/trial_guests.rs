@@ -429,7 +429,8 @@ fn scratch_of(
 ) -> Result<Option<ScratchDisks>, Failure> {
     let wish = DiskWish::of(trial.entry, &trial.params, facts);
     let disk = disk.cloned().unwrap_or_default();
-    wish.map(|wish| ScratchDisks::new(lab, &disk, wish, vm)).transpose()
+    wish.map(|wish| ScratchDisks::new(lab, &disk, wish, &trial.variant.passed_disks, vm))
+        .transpose()
 }
 
 /// Arguments, one a line.

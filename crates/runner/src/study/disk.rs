@@ -63,13 +63,15 @@ pub enum StudyBus {
     VhostScsi,
     /// virtio-blk, by QEMU's storage daemon.
     VhostUserBlk,
+    /// The host's own disk, a PCI device, driven by the guest through VFIO.
+    Vfio,
 }
 
 impl StudyBus {
-    /// What the guest sees.
+    /// What the guest sees of a disk that something serves.
     fn seen(self) -> DiskBus {
         match self {
-            Self::VirtioBlk | Self::VhostUserBlk => DiskBus::VirtioBlk,
+            Self::VirtioBlk | Self::VhostUserBlk | Self::Vfio => DiskBus::VirtioBlk,
             Self::VirtioScsi | Self::VhostScsi => DiskBus::VirtioScsi,
             Self::Sata => DiskBus::Sata,
             Self::Ide => DiskBus::Ide,
@@ -96,7 +98,7 @@ pub enum DiskBacking {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiskDevices {
-    /// The devices, `/dev/nvme1n1`.
+    /// The devices, `/dev/nvme1n1`, or PCI addresses, `0000:3b:00.0`.
     pub paths: Vec<PathBuf>,
     /// That all on them may be lost; nothing is done unless it is true.
     #[serde(default)]
@@ -173,6 +175,22 @@ impl StudyDisk {
 
     /// What can't be about `count` such disks, `raw` of which have no file system.
     pub(crate) fn fault(&self, count: u32, raw: u32) -> Option<String> {
+        if self.bus() == StudyBus::Vfio {
+            let served = self.iothread.is_some() || self.queue_iothreads.is_some();
+            let fault = if !matches!(self.backing(), DiskBacking::Devices(_)) {
+                "gives the guest a disk of the host: write backing.devices"
+            } else if served || self.queues.is_some() {
+                "leaves nobody to serve the disk: leave out iothread, queue_iothreads and queues"
+            } else if raw == 0 {
+                "gives the guest the disk as it is, and the workload wants a file system: write \
+                 params = { disks = 1 } with fio"
+            } else {
+                ""
+            };
+            if !fault.is_empty() {
+                return Some(format!("bus = \"vfio\" {fault}"));
+            }
+        }
         match self.backing() {
             DiskBacking::NullBlk if raw == 0 => Some(
                 "backing = \"null-blk\" keeps nothing, and the workload wants a file system: \
@@ -213,6 +231,8 @@ impl StudyDisk {
 
     /// What stands for `count` disks while a plan is checked.
     pub(crate) fn stand_ins(&self, count: u32) -> Vec<DiskSource> {
+        // Those are no disks of QEMU's.
+        let count = if self.bus() == StudyBus::Vfio { 0 } else { count };
         (1..=count)
             .map(|number| match (self.bus(), self.backing()) {
                 (StudyBus::VhostScsi, _) => DiskSource::VhostScsi(format!("naa.{number:016x}")),

@@ -244,6 +244,65 @@ fn disks_of_the_hosts_kernel_go_with_their_vms() {
     assert_eq!(said.has_code(0).stdout.trim(), "none", "{said:?}");
 }
 
+/// A guest has a disk of the host for itself: bound for its trial, given back after it,
+/// and after a kill by `vmlab clean`.
+#[test]
+fn a_guest_drives_a_disk_of_the_host() {
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
+    let lab = Lab::new();
+    let up = ["up", "--like", "two-nodes", "--nvme", "64MiB", "--timeout", "3600"];
+    lab.say(&up).has_code(0);
+    let exec = |script: &str| lab.say(&["exec", "--", "sh", "-c", script]);
+    let study = Study::new(
+        1,
+        "vcpus = 1\n\n\
+         [disk.backing.devices]\npaths = [\"/dev/nvme0n1\"]\noverwrite = true\n\n\
+         [[variant]]\nname = \"served\"\n\n\
+         [[variant]]\nname = \"passed\"\ndisk.bus = \"vfio\"\n\n\
+         [[workload]]\nrun = \"fio\"\n\
+         params = { disks = 1, size_mib = 16, requests = 2000 }\n",
+    );
+    study.change("accel = \"tcg\"", "accel = \"kvm\"");
+    study.change("boot_limit_s = 180", "boot_limit_s = 300");
+    let (file, dir) = (study.folder().join("study.toml"), study.dir());
+    let words = [file.to_str().unwrap(), "--out", dir.to_str().unwrap()];
+    lab.run(&words, &study).wait().has_code(0);
+    let all = results(&assert_complete(&dir).events);
+    assert_eq!(all.len(), 2);
+    for result in &all {
+        assert!(result.outcome.is_completed(), "{result:#?}");
+        let args = result.qemu_args.join(" ");
+        let passed = result.trial.variant == "passed";
+        assert_eq!(args.contains("vfio-pci,host=0000:"), passed, "{args}");
+        assert_eq!(args.contains("serial=vmlab-scratch"), !passed, "{args}");
+        let bound = result.host_settings.get("vfio_pci").map_or("", String::as_str);
+        assert_eq!(bound.starts_with("0000:"), passed, "{result:#?}");
+    }
+    // With KVM's counters, what a request costs is another's to judge: here, that the
+    // guest's requests to its own disk are not KVM's affair.
+    let exits = |variant: &str| -> f64 {
+        let of = all.iter().filter(|result| result.trial.variant == variant);
+        of.flat_map(|result| &result.runs).filter_map(|run| run.counters.get("kvm.io_exits")).sum()
+    };
+    assert!(exits("passed") < exits("served"), "{} and {}", exits("passed"), exits("served"));
+    let back = "cat /sys/bus/pci/devices/*/driver_override | sort -u; ls -d /sys/block/nvme0n1; \
+                ls /sys/module | grep -c vfio";
+    let said = exec(back).stdout;
+    assert_eq!(said.lines().collect::<Vec<_>>(), ["(null)", "/sys/block/nvme0n1", "0"]);
+
+    // Whoever uses the disk keeps it.
+    let address = "address=$(basename $(readlink -f /sys/block/nvme0n1/device/device))";
+    let set = format!("{address}; vmlab settings set vfio_pci=$address --");
+    let used = format!("mke2fs -q /dev/nvme0n1; mount /dev/nvme0n1 /mnt; {set} true");
+    exec(&used).is_error(&["its disk nvme0n1 is mounted at /mnt"]);
+    // Killed, it is bound until somebody looks.
+    let killed = format!(
+        "umount /mnt; {set} sh -c 'kill -9 $PPID'; ls /sys/block | grep nvme; \
+         vmlab clean >/dev/null; ls /sys/block | grep nvme; ls /sys/module | grep -c vfio"
+    );
+    assert_eq!(exec(&killed).stdout.lines().collect::<Vec<_>>(), ["nvme0n1", "0"]);
+}
+
 #[test]
 fn a_boot_that_is_ended_leaves_nothing() {
     let Some(_turn) = needs(Tier::Test).pcpus(2).alone_with(SharedThing::Leftovers).turn() else {
