@@ -33,6 +33,10 @@ pub struct CommandLineRequest {
     /// cpu-pm=on`).
     #[serde(default)]
     pub cpu_pm: bool,
+    /// Whether it waited for the state of another QEMU's guest (`-incoming`): a
+    /// migration, or a saved VM.
+    #[serde(default)]
+    pub incoming: bool,
     /// Memory backends by their id, in order.
     pub backends: Vec<MemoryBackend>,
     /// Guest nodes.
@@ -114,6 +118,7 @@ pub fn parse(args: &[String]) -> CommandLineRequest {
     for option in &line.options {
         let of = |implied: &str| option.properties(implied);
         match option.name.value.as_str() {
+            "incoming" => asked.incoming = true,
             "name" => {
                 let properties = of("guest");
                 asked.name = properties.get("guest").map(str::to_owned);

@@ -35,6 +35,9 @@ pub struct LoggedStart {
     pub kernel: Option<String>,
     /// Whether `cpu-pm=on` was asked for.
     pub cpu_pm: bool,
+    /// Whether it was to take over a guest: from another host, or from a file.
+    #[serde(default)]
+    pub incoming: bool,
     /// Whether QEMU ended before the VM ran.
     pub failed: bool,
     /// What QEMU and libvirt said, a line each.
@@ -85,7 +88,8 @@ pub fn starts(log: &str) -> Vec<LoggedStart> {
             let words = line.trim_end_matches('\\').split_ascii_whitespace();
             argv.extend(words.map(|word| word.trim_matches('\'').to_owned()));
             if !in_argv {
-                start.cpu_pm = argv::parse(&argv).cpu_pm;
+                let asked = argv::parse(&argv);
+                (start.cpu_pm, start.incoming) = (asked.cpu_pm, asked.incoming);
             }
             continue;
         }
@@ -201,6 +205,13 @@ mod tests {
         let said =
             "qemu-kvm: no memory\n2021-08-31 02:39:54.2+0000: shutting down, reason=failed\n";
         assert_eq!(check(said), (None, None, true));
+    }
+
+    #[test]
+    fn a_guest_that_comes_from_elsewhere_is_told() {
+        let log = OLD.replace("-msg timestamp=on", "-incoming defer \\\n-msg timestamp=on");
+        let found: Vec<bool> = [OLD, &log].iter().map(|log| starts(log)[0].incoming).collect();
+        assert_eq!(found, [false, true]);
     }
 
     #[test]

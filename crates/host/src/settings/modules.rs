@@ -182,8 +182,10 @@ pub(super) fn write(tree: &SettingsTree, module: &str, wanted: &str) -> io::Resu
     }
     if tree.has(&folder(module)) {
         if wanted == ABSENT {
-            // With what it brought along, where nobody else needs that.
-            return run(MODPROBE, &["-r", module]);
+            // With what it brought along, where nobody else needs that: where somebody
+            // does, busybox' calls it a failure.
+            let removed = run(MODPROBE, &["-r", module]);
+            return if tree.has(&folder(module)) { removed } else { Ok(()) };
         }
         run(RMMOD, &[module])?;
     }

@@ -29,9 +29,9 @@ use super::value;
 /// The driver.
 const DRIVER: &str = "vfio-pci";
 
-/// What QEMU needs of the kernel, in the order of loading: mappings for IOMMUs, and the
-/// driver.
-pub(super) const MODULES: [&str; 2] = ["vfio_iommu_type1", "vfio_pci"];
+/// What QEMU needs of the kernel, in the order of loading: the driver, and mappings for
+/// IOMMUs. The driver goes last, with all that both need.
+pub(super) const MODULES: [&str; 2] = ["vfio_pci", "vfio_iommu_type1"];
 
 /// Drivers in a device's group that do no harm: they do no DMA of their own.
 const HARMLESS: [&str; 3] = [DRIVER, "pci-stub", "pcieport"];

@@ -62,6 +62,11 @@ pub(super) fn rows_of(path: &Path) -> anyhow::Result<Vec<HostFactRow>> {
     Ok(libvirt_log::starts(&text).iter().filter_map(|start| row_of_start(&vm, start)).collect())
 }
 
+/// A VM, and that its guest began elsewhere: what was in force there is another's row.
+fn named(vm: &str, incoming: bool) -> String {
+    if incoming { format!("{vm}, migrated") } else { vm.to_owned() }
+}
+
 fn row_of_vm(vm: &RunningVm, audit: &Audit) -> Option<HostFactRow> {
     let halts = vm.halts.filter(|halts| halts.halt_exits > 0);
     let (state, evidence) = match (&vm.cpu_pm, halts) {
@@ -73,7 +78,7 @@ fn row_of_vm(vm: &RunningVm, audit: &Audit) -> Option<HostFactRow> {
     let unknown = || UNKNOWN.to_owned();
     Some(HostFactRow {
         fact: CPU_PM.to_owned(),
-        variant: vm.label(),
+        variant: named(&vm.label(), vm.asked.incoming),
         kernel: audit.kernel.clone().unwrap_or_else(unknown),
         qemu: match start {
             Some(start) => start.qemu.clone(),
@@ -96,13 +101,14 @@ fn row_of_start(vm: &str, start: &LoggedStart) -> Option<HostFactRow> {
         (CpuPmState::RefusedByKvm.to_string(), quoted(line))
     } else if start.failed {
         let last = start.said.last().map(quoted).unwrap_or_default();
-        ("not known: the VM did not start".to_owned(), last)
+        let what = if start.incoming { "take the guest over" } else { "start" };
+        (format!("not known: the VM did not {what}"), last)
     } else {
         (CpuPmState::NotProven.to_string(), STARTED.to_owned())
     };
     Some(HostFactRow {
         fact: CPU_PM.to_owned(),
-        variant: vm.to_owned(),
+        variant: named(vm, start.incoming),
         kernel: start.kernel.clone().unwrap_or_else(|| UNKNOWN.to_owned()),
         qemu: start.qemu.clone(),
         libvirt: Some(start.libvirt.clone()),

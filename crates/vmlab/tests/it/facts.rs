@@ -84,6 +84,12 @@ fn audited(name: &str, halt_exits: u64, cpu_pm: Option<(&str, &str)>) -> Value {
     })
 }
 
+/// A VM whose guest began elsewhere.
+fn came(mut vm: Value) -> Value {
+    vm["asked"]["incoming"] = true.into();
+    vm
+}
+
 /// libvirt's words for a VM with cpu-pm, and what came of it.
 fn log(libvirt: &str, said: &str) -> String {
     format!(
@@ -105,6 +111,7 @@ fn what_libvirt_s_vms_are_stands_beside_trials() {
             audited("on", 0, Some(("in_force", none))),
             audited("off", 1526, None),
             audited("kept", 0, None),
+            came(audited("now", 70, None)),
         ],
     });
     let write = |name: &str, text: &str| fs::write(machine.path(name), text).unwrap();
@@ -117,7 +124,24 @@ fn what_libvirt_s_vms_are_stands_beside_trials() {
     let refused = "qemu-kvm: kvm: guest stopping CPU not supported: Invalid argument";
     write("kernel.log", &log("4.5.0", &format!("2021-08-31T02:39:54.168673Z {refused}\n")));
     write("broken.log", &log("4.5.0", &format!("qemu-kvm: no memory\n{failed}")));
-    let files = ["audit.json", "on.log", "alone.log", "old.log", "kernel.log", "broken.log"];
+    // Guests that came from elsewhere: taken over without cpu-pm, and refused.
+    let incoming =
+        |log: String| log.replace("-msg timestamp", "-incoming defer \\\n-msg timestamp");
+    let old = incoming(log("9.0.0", &format!("qemu-kvm: -overcommit: invalid option\n{failed}")));
+    let section = "qemu-kvm: Unknown savevm section or instance 'kvm-tpr-opt' 0";
+    let other = incoming(log("9.0.0", &format!("{section}\n{failed}")));
+    write("moved.log", &format!("{}\n{old}", log("9.0.0", "")));
+    write("moved-back.log", &other);
+    let files = [
+        "audit.json",
+        "on.log",
+        "alone.log",
+        "old.log",
+        "kernel.log",
+        "broken.log",
+        "moved.log",
+        "moved-back.log",
+    ];
     let said = machine.say(["facts", "--json"].iter().chain(&files));
     let rows: Value = serde_json::from_str(&said.has_code(0).stdout).unwrap();
     let text = |row: &Value, name: &str| row[name].as_str().unwrap_or("-").to_owned();
@@ -133,6 +157,10 @@ fn what_libvirt_s_vms_are_stands_beside_trials() {
             "alone | 9.0.0 | accepted, not proven",
             "broken | 4.5.0 | not known: the VM did not start",
             "kernel | 4.5.0 | refused by KVM",
+            "moved | 9.0.0 | accepted, not proven",
+            "moved, migrated | 9.0.0 | refused by QEMU",
+            "moved-back, migrated | 9.0.0 | not known: the VM did not take the guest over",
+            "now, migrated | 9.0.0 | not asked for",
             "off | 9.0.0 | not asked for",
             "old | 4.5.0 | refused by QEMU",
             "on | 9.0.0 | in force",
