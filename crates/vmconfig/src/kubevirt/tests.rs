@@ -35,6 +35,28 @@ proptest! {
 }
 
 #[test]
+fn devices_of_the_host_are_resources() {
+    let text = "kind: VirtualMachineInstance\nspec:\n  domain:\n    devices:\n      hostDevices:\n\
+                \x20     - {name: a, deviceName: vendor.com/nvme}\n\
+                \x20     - {name: b, deviceName: vendor.com/nvme, tag: t}\n\
+                \x20     - {name: c}\n";
+    let parsed = parse(text).unwrap().remove(0);
+    let nvme = HostDevice::Resource("vendor.com/nvme".to_owned());
+    assert_eq!(parsed.settings.host_devices, [nvme.clone(), nvme]);
+    let kept: Vec<&str> = parsed.kept.iter().map(|kept| kept.path.as_str()).collect();
+    assert_eq!(
+        kept,
+        ["spec.domain.devices.hostDevices.1.tag", "spec.domain.devices.hostDevices.2"]
+    );
+    let mut settings = parsed.settings.clone();
+    settings.host_devices.push(HostDevice::Pci("0000:3b:00.0".parse().unwrap()));
+    let emitted = emit(&VmSpec::new(settings).unwrap(), Kind::Instance);
+    assert_eq!(emitted.text.matches("deviceName: ").count(), 2, "{}", emitted.text);
+    let lost = emitted.losses.iter().find(|loss| loss.what == "host devices at 0000:3b:00.0");
+    assert!(lost.is_some_and(|loss| loss.why.contains("permittedHostDevices")), "{emitted:?}");
+}
+
+#[test]
 fn what_names_no_network_has_the_pods() {
     let nics = |devices: &str| {
         let text = format!(

@@ -54,6 +54,38 @@ fn launched(channels: &Channels) -> Launched<'_> {
 }
 
 #[test]
+fn devices_of_the_host_are_read_as_libvirt_reads_numbers() {
+    let check = |device: &str, expected: Option<&str>, kept: &[&str]| {
+        let text = format!(
+            "<domain type='kvm'><name>a</name><memory>1048576</memory><vcpu>1</vcpu>\
+             <os><type>hvm</type></os><devices>{device}</devices></domain>"
+        );
+        let parsed = parse(&text).unwrap();
+        let found: Vec<String> =
+            parsed.settings.host_devices.iter().map(|one| one.pci().unwrap().to_string()).collect();
+        assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{device}");
+        let paths: Vec<&str> = parsed.kept.iter().map(|one| one.path.as_str()).collect();
+        for path in kept {
+            assert!(paths.iter().any(|found| found.ends_with(path)), "{device}: {paths:?}");
+        }
+    };
+    let pci = |managed: &str, inner: &str| {
+        format!("<hostdev mode='subsystem' type='pci'{managed}>{inner}</hostdev>")
+    };
+    let hex = "<source><address domain='0x0000' bus='0x3b' slot='0x1f' function='0x7'/></source>";
+    let decimal = "<source><address bus='59' slot='31' function='7'/></source>";
+    check(&pci(" managed='yes'", hex), Some("0000:3b:1f.7"), &[]);
+    check(&pci("", &format!("<driver name='vfio'/>{decimal}")), Some("0000:3b:1f.7"), &[]);
+    check(&pci(" managed='no'", hex), Some("0000:3b:1f.7"), &["hostdev/@managed"]);
+    check(&pci("", &format!("{hex}<rom bar='off'/>")), Some("0000:3b:1f.7"), &["hostdev/rom"]);
+    let beyond = "<source><address bus='0x3b' slot='0x20' function='0'/></source>";
+    check(&pci("", beyond), None, &["devices/hostdev"]);
+    let usb = "<hostdev mode='subsystem' type='usb'><source><address bus='1' device='2'/></source>\
+               </hostdev>";
+    check(usb, None, &["devices/hostdev"]);
+}
+
+#[test]
 fn a_launched_domain_is_the_same_vm_and_names_its_owner() {
     let spec = crate::VmSpec::new(VmSettings::new(
         "web",

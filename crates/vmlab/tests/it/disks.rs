@@ -108,6 +108,28 @@ fn what_a_disk_cannot_be_is_said_before_anything_runs() {
         ("backing.devices = { paths = [\"/dev/null\"], overwrite = true }", "1", "no block device"),
         ("bus = \"vhost-user-blk\"", "1", "memory.shared = true"),
         ("bus = \"vhost-scsi\"\ncache = \"none\"", "1", "the host's page cache"),
+        ("bus = \"vfio\"", "1", "write backing.devices"),
+        (
+            "bus = \"vfio\"\niothread = 1\n\
+             backing.devices = { paths = [\"/dev/null\"], overwrite = true }",
+            "1",
+            "leave out iothread",
+        ),
+        (
+            "bus = \"vfio\"\nbacking.devices = { paths = [\"/dev/null\"], overwrite = true }",
+            "0",
+            "wants a file system",
+        ),
+        (
+            "bus = \"vfio\"\nbacking.devices = { paths = [\"/dev/null\"], overwrite = true }",
+            "1",
+            "This host has no disk /dev/null",
+        ),
+        (
+            "bus = \"vfio\"\nbacking.devices = { paths = [\"ffff:ff:1f.7\"], overwrite = true }",
+            "1",
+            "no disk that a driver of the host shows",
+        ),
         ("iothread = \"all\"", "1", "a number from 1, or \"each\""),
     ] {
         let text = format!("[disk]\n{disk}\n\n{}", fio.replace("DISKS", disks));
