@@ -3,7 +3,7 @@
 //!
 //! Source: Linux `drivers/nvme/host/sysfs.c` and `drivers/block/virtio_blk.c` (serial).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use vmconfig::PciAddress;
 
@@ -15,6 +15,8 @@ use crate::settings::vfio;
 pub struct PciDisk {
     /// The device.
     pub address: PciAddress,
+    /// Its block device, as long as a driver of the host's has it: `/dev/nvme0n1`.
+    pub path: PathBuf,
     /// Its serial number, of letters, digits, `-` and `_` alone.
     pub serial: String,
 }
@@ -74,7 +76,7 @@ impl PciDisk {
             (!serial.is_empty()).then_some(serial)
         });
         let serial = serial.ok_or_else(|| PciDiskError::NoSerial(disk.clone()))?;
-        Ok(Self { address, serial })
+        Ok(Self { address, path: Path::new("/dev").join(disk), serial })
     }
 }
 

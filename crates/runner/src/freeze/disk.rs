@@ -11,7 +11,8 @@ use workload::GuestFacts;
 use super::Freezer;
 use crate::local::STORAGE_DAEMON;
 use crate::study::{
-    DiskBacking, DiskWish, RunsOn, StudyBus, StudyDisk, StudyProblem, StudyVariant, is_free,
+    DiskBacking, DiskWish, RunsOn, StudyBus, StudyDisk, StudyProblem, StudyVariant, block_device,
+    is_free,
 };
 
 impl Freezer<'_> {
@@ -139,7 +140,8 @@ fn obstacle_of(disk: &StudyDisk) -> Option<String> {
         // Whether it is free is asked where the host's settings are.
         DiskBacking::Devices(_) if disk.bus() == StudyBus::Vfio => None,
         DiskBacking::Devices(devices) => {
-            devices.paths.iter().find_map(|path: &PathBuf| is_free(path).err())
+            let is_free = |path: &PathBuf| block_device(path).and_then(|path| is_free(&path));
+            devices.paths.iter().find_map(|path| is_free(path).err())
         }
     };
     backing.or_else(|| match disk.bus() {

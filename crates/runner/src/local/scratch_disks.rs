@@ -10,7 +10,7 @@ use vmconfig::{DiskSource, VmSpec};
 use super::role_guest::SeenDisks;
 use super::storage_daemon::StorageDaemon;
 use super::{LocalLab, load_failure};
-use crate::study::{DiskBacking, DiskWish, StudyBus, StudyDisk, is_free};
+use crate::study::{DiskBacking, DiskWish, StudyBus, StudyDisk, block_device, is_free};
 
 /// The disks of one VM. Whoever serves them ends before what they lie in.
 #[derive(Debug)]
@@ -163,6 +163,7 @@ fn medium(
                 devices.paths.into_iter().nth(number as usize - 1).filter(|_| devices.overwrite);
             let path =
                 path.ok_or_else(|| refused("[disk]: backing.devices may not be used".into()))?;
+            let path = block_device(&path).map_err(refused)?;
             is_free(&path).map_err(refused)?;
             Ok(Medium::Device(path))
         }

@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use host::pci_disk::PciDisk;
+use host::settings::SettingsTree;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use vmconfig::{
-    CacheMode, Disk, DiskBus, DiskIo, DiskSource, InvalidVm, QueueIothread, VmSettings, VmSpec,
+    CacheMode, Disk, DiskBus, DiskIo, DiskSource, InvalidVm, PciAddress, QueueIothread, VmSettings,
+    VmSpec,
 };
 use workload::{CatalogueEntry, GuestFacts, Params};
 
@@ -294,6 +297,16 @@ impl StudyDisk {
 /// The serial number of disk `number`, from 1.
 pub(crate) fn serial(number: u32) -> String {
     if number == 1 { SERIAL.to_owned() } else { format!("{SERIAL}-{number}") }
+}
+
+/// The block device that a study names: by its path, or by the PCI address of a disk, which
+/// stays the same whatever the kernel calls the disk.
+pub(crate) fn block_device(named: &Path) -> Result<PathBuf, String> {
+    if named.to_string_lossy().parse::<PciAddress>().is_err() {
+        return Ok(named.to_owned());
+    }
+    let found = PciDisk::find(&SettingsTree::live(), named);
+    found.map(|disk| disk.path).map_err(|error| error.to_string())
 }
 
 /// Whether `path` is a block device of which nothing is in use.

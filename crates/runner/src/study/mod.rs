@@ -29,7 +29,7 @@ use vmconfig::{Arch, VmPatch};
 use workload::{CatalogueEntry, ParamError, ParamValue, Params, UnderTest};
 
 pub use disk::{DiskBacking, DiskDevices, Each, StudyBus, StudyDisk, StudyIothread};
-pub(crate) use disk::{DiskWish, is_free, serial};
+pub(crate) use disk::{DiskWish, block_device, is_free, serial};
 pub use file::StudyFile;
 pub use measured::{
     KubevirtNode, MAX_MEASURED_VMS, MeasuredPlacement, MeasuredVms, is_sum_over_vms,
