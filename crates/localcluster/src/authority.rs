@@ -16,7 +16,7 @@ use rcgen::{
 use serde_json::json;
 
 use crate::node::{NODE_ADDRESS, NODE_NAME, SERVICE_ADDRESS};
-use crate::store::write_private;
+use crate::store::{MadeNode, write_private};
 use host::state_dir::FileError;
 
 /// The authority's certificate.
@@ -46,7 +46,7 @@ pub(crate) const ROLES: [Role; 7] = [
     Role { name: "admin", common_name: "vmlab", organization: MASTERS },
     Role { name: "scheduler", common_name: "system:kube-scheduler", organization: None },
     Role { name: "controllers", common_name: "system:kube-controller-manager", organization: None },
-    Role { name: "kubelet", common_name: NODE_USER, organization: Some("system:nodes") },
+    Role { name: "kubelet", common_name: NODE_USER, organization: NODES },
     Role { name: "kubelet-client", common_name: "apiserver-kubelet-client", organization: MASTERS },
     Role { name: "front-proxy", common_name: FRONT_PROXY, organization: None },
 ];
@@ -54,20 +54,29 @@ pub(crate) const ROLES: [Role; 7] = [
 /// Whom extensions of the API believe what they say of users.
 pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
 
+/// Before the name of its node, the name of a kubelet.
+const USER_OF_NODE: &str = "system:node:";
 const NODE_USER: &str = "system:node:vmlab";
-const _: () = assert!(NODE_USER.len() == "system:node:".len() + NODE_NAME.len());
+const _: () = assert!(NODE_USER.len() == USER_OF_NODE.len() + NODE_NAME.len());
+const NODES: Option<&str> = Some("system:nodes");
+
+/// The names of the files of a further node's kubelet.
+pub(crate) fn role_of_node(node: &str) -> String {
+    format!("node-{node}")
+}
 
 /// Where servers are reached.
 fn server_names() -> Vec<String> {
     ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", NODE_NAME]
         .into_iter()
-        .chain(["127.0.0.1", NODE_ADDRESS, SERVICE_ADDRESS])
+        .chain(["127.0.0.1", NODE_ADDRESS])
         .map(str::to_owned)
+        .chain([SERVICE_ADDRESS.to_string()])
         .collect()
 }
 
-/// Makes all keys and certificates in `folder`.
-pub(crate) fn make(folder: &Path) -> Result<(), FileError> {
+/// Makes all keys and certificates in `folder`, also those of further nodes.
+pub(crate) fn make(folder: &Path, nodes: &[MadeNode]) -> Result<(), FileError> {
     let failed = |error: rcgen::Error| FileError {
         doing: "make certificates in",
         path: folder.to_owned(),
@@ -89,11 +98,11 @@ pub(crate) fn make(folder: &Path) -> Result<(), FileError> {
     write(CA, params.self_signed(&key).map_err(failed)?.pem())?;
     write(CA_KEY, key.serialize_pem())?;
     let authority = Issuer::new(params, key);
-    for role in &ROLES {
+    let sign = |name: &str, common_name: &str, organization: Option<&str>, names: Vec<String>| {
         let key = KeyPair::generate().map_err(failed)?;
-        let mut params = CertificateParams::new(server_names()).map_err(failed)?;
-        params.distinguished_name.push(DnType::CommonName, role.common_name);
-        if let Some(organization) = role.organization {
+        let mut params = CertificateParams::new(names).map_err(failed)?;
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        if let Some(organization) = organization {
             params.distinguished_name.push(DnType::OrganizationName, organization);
         }
         params.key_usages =
@@ -101,8 +110,16 @@ pub(crate) fn make(folder: &Path) -> Result<(), FileError> {
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let signed = params.signed_by(&key, &authority).map_err(failed)?;
-        write(&format!("{}.crt", role.name), signed.pem())?;
-        write(&format!("{}.key", role.name), key.serialize_pem())?;
+        write(&format!("{name}.crt"), signed.pem())?;
+        write(&format!("{name}.key"), key.serialize_pem())
+    };
+    for role in &ROLES {
+        sign(role.name, role.common_name, role.organization, server_names())?;
+    }
+    for MadeNode { name, address, .. } in nodes {
+        let user = format!("{USER_OF_NODE}{name}");
+        let names = vec![name.clone(), address.to_string()];
+        sign(&role_of_node(name), &user, NODES, names)?;
     }
     let accounts = KeyPair::generate().map_err(failed)?;
     write(ACCOUNT_KEY, accounts.serialize_pem())?;
@@ -143,15 +160,15 @@ mod tests {
     #[test]
     fn everybody_gets_a_key_of_their_own() {
         let folder = tempfile::tempdir().unwrap();
-        make(folder.path()).unwrap();
+        let node = MadeNode::at(0, "two", "lab").unwrap();
+        make(folder.path(), &[node]).unwrap();
         let mut seen = std::collections::BTreeSet::new();
-        for role in &ROLES {
+        for name in ROLES.iter().map(|role| role.name).chain(["node-two"]) {
             for ending in ["crt", "key"] {
-                let text =
-                    fs::read_to_string(folder.path().join(format!("{}.{ending}", role.name)));
+                let text = fs::read_to_string(folder.path().join(format!("{name}.{ending}")));
                 let text = text.unwrap();
                 assert!(text.starts_with("-----BEGIN "), "{text}");
-                assert!(seen.insert(text), "{}.{ending} is another's", role.name);
+                assert!(seen.insert(text), "{name}.{ending} is another's");
             }
         }
         let config = kubeconfig(folder.path(), "lab", "https://127.0.0.1:1", "admin").unwrap();

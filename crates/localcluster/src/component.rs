@@ -22,6 +22,16 @@ pub(crate) const API_PORT: u16 = 6443;
 pub(crate) const API_SERVER: &str = "https://127.0.0.1:6443";
 /// The kubelet's further settings: a folder of files that it reads after its own.
 pub(crate) const KUBELET_MORE: &str = "kubelet.d";
+/// The user's, in that folder.
+pub(crate) const KUBELET_OF_USER: &str = "50-more.conf";
+/// The files of kubelet and containerd in their folder.
+pub(crate) const KUBELET_YAML: &str = "kubelet.yaml";
+pub(crate) const KUBELET_KUBECONFIG: &str = "kubelet.kubeconfig";
+pub(crate) const CONTAINERD_TOML: &str = "containerd.toml";
+/// The pods' network, in its folder.
+pub(crate) const NETWORK: &str = "10-vmlab.conflist";
+/// What a kubelet listens on.
+pub(crate) const KUBELET_PORT: u16 = 10250;
 /// Lets a process make another one's end in want of memory less likely.
 const CAP_SYS_RESOURCE: u32 = 24;
 
@@ -130,25 +140,34 @@ pub(crate) fn controllers(folder: &Path, made: &Made) -> Component {
 pub(crate) fn containerd(folder: &Path, made: &Made) -> Result<Component, FileError> {
     let networks = folder.join("cni");
     fs::create_dir_all(&networks).map_err(FileError::of("make", &networks))?;
-    write(&networks.join("10-vmlab.conflist"), &network())?;
+    write(&networks.join(NETWORK), &network(PODS))?;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    write(&folder.join("containerd.toml"), &containerd_toml(folder, made, &status))?;
+    let settings = ContainerdSettings {
+        root: Path::new("/var/lib/containerd"),
+        socket: &folder.join(CONTAINERD),
+        snapshotter: &made.snapshotter,
+        restrict_oom: !has_capability(&status, CAP_SYS_RESOURCE),
+        networks: &networks,
+        plugins: &made.cni,
+    };
+    write(&folder.join(CONTAINERD_TOML), &settings.text())?;
     Ok(Component {
         name: "containerd",
         program: PathBuf::from("containerd"),
-        args: words(folder, "--config @/containerd.toml"),
+        args: words(folder, &format!("--config @/{CONTAINERD_TOML}")),
         probe: Probe::Socket(folder.join(CONTAINERD)),
     })
 }
 
-fn network() -> String {
+/// The pods' network on a node, by the addresses that they have there.
+pub(crate) fn network(pods: &str) -> String {
     let list = json!({
         "cniVersion": "1.0.0", "name": "vmlab",
         "plugins": [
             {
                 "type": "bridge", "bridge": "pods0", "isGateway": true, "hairpinMode": true,
                 "ipam": {
-                    "type": "host-local", "ranges": [[{ "subnet": PODS }]],
+                    "type": "host-local", "ranges": [[{ "subnet": pods }]],
                     "routes": [{ "dst": "0.0.0.0/0" }],
                 },
             },
@@ -158,28 +177,45 @@ fn network() -> String {
     format!("{list:#}\n")
 }
 
-/// containerd's settings, by what `/proc/self/status` tells of this process.
-fn containerd_toml(folder: &Path, made: &Made, status: &str) -> String {
-    let (folder, cni, snapshotter) = (folder.display(), made.cni.display(), &made.snapshotter);
-    let restrict = !has_capability(status, CAP_SYS_RESOURCE);
-    format!(
-        r#"version = 2
-root = "/var/lib/containerd"
+/// What containerd is told.
+pub(crate) struct ContainerdSettings<'a> {
+    /// Where images and containers lie.
+    pub(crate) root: &'a Path,
+    /// Where it listens.
+    pub(crate) socket: &'a Path,
+    pub(crate) snapshotter: &'a str,
+    /// Whether it may not make others' end in want of memory less likely.
+    pub(crate) restrict_oom: bool,
+    /// The folder of the pods' networks, and of the plugins that make them.
+    pub(crate) networks: &'a Path,
+    pub(crate) plugins: &'a Path,
+}
+
+impl ContainerdSettings<'_> {
+    /// Its file.
+    pub(crate) fn text(&self) -> String {
+        let Self { snapshotter, restrict_oom, .. } = self;
+        let (root, socket) = (self.root.display(), self.socket.display());
+        let (networks, plugins) = (self.networks.display(), self.plugins.display());
+        format!(
+            r#"version = 2
+root = "{root}"
 state = "/run/containerd"
 [grpc]
-address = "{folder}/{CONTAINERD}"
+address = "{socket}"
 [plugins."io.containerd.internal.v1.opt"]
-path = "/var/lib/containerd/opt"
+path = "{root}/opt"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "{PAUSE_IMAGE}"
-restrict_oom_score_adj = {restrict}
+restrict_oom_score_adj = {restrict_oom}
 [plugins."io.containerd.grpc.v1.cri".containerd]
 snapshotter = "{snapshotter}"
 [plugins."io.containerd.grpc.v1.cri".cni]
-conf_dir = "{folder}/cni"
-bin_dir = "{cni}"
+conf_dir = "{networks}"
+bin_dir = "{plugins}"
 "#
-    )
+        )
+    }
 }
 
 /// Whether a process with this `/proc/self/status` has a capability in effect.
@@ -191,50 +227,81 @@ fn has_capability(status: &str, bit: u32) -> bool {
 
 /// The kubelet.
 pub(crate) fn kubelet(folder: &Path, made: &Made) -> Result<Component, FileError> {
-    write(&folder.join("kubelet.yaml"), &kubelet_settings(folder, made))?;
+    let settings = KubeletSettings {
+        authority: &folder.join(CA),
+        certificate: &folder.join("kubelet.crt"),
+        key: &folder.join("kubelet.key"),
+        containerd: &folder.join(CONTAINERD),
+        cgroup: &made.cgroup,
+        // At the addresses of further nodes the keeper listens.
+        address: NODE_ADDRESS,
+    };
+    write(&folder.join(KUBELET_YAML), &settings.text())?;
     let more = folder.join(KUBELET_MORE);
     fs::create_dir_all(&more).map_err(FileError::of("make", &more))?;
-    let text = format!(
-        "--config @/kubelet.yaml --config-dir @/{KUBELET_MORE} --kubeconfig @/kubelet.kubeconfig \
-         --node-ip {NODE_ADDRESS} --hostname-override {NODE_NAME}"
-    );
     Ok(Component {
         name: "kubelet",
         program: made.programs.join("kubelet"),
-        args: words(folder, &text),
+        args: kubelet_args(folder, NODE_NAME, NODE_ADDRESS),
         probe: Probe::url("http://127.0.0.1:10248", "/healthz"),
     })
 }
 
-/// The kubelet's settings. JSON is YAML.
-fn kubelet_settings(folder: &Path, made: &Made) -> String {
-    let at = |name: &str| folder.join(name).display().to_string();
-    let settings = json!({
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
-        "authentication": {
-            "anonymous": { "enabled": false },
-            "webhook": { "enabled": true },
-            "x509": { "clientCAFile": at(CA) },
-        },
-        "authorization": { "mode": "Webhook" },
-        "tlsCertFile": at("kubelet.crt"),
-        "tlsPrivateKeyFile": at("kubelet.key"),
-        "containerRuntimeEndpoint": format!("unix://{}", at(CONTAINERD)),
-        "cgroupDriver": "cgroupfs",
-        "cgroupRoot": format!("/{}", made.cgroup),
-        "failSwapOn": false,
-        "failCgroupV1": false,
-        "volumePluginDir": "/var/lib/kubelet/volume-plugins",
-        // The disk is the whole machine's: how full others keep it is no reason to throw
-        // pods out, or images that can't be fetched again.
-        "imageGCHighThresholdPercent": 100,
-        "evictionHard": {
-            "memory.available": "100Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%",
-            "imagefs.available": "1%", "imagefs.inodesFree": "1%",
-        },
-    });
-    format!("{settings:#}\n")
+/// A kubelet's command line, whose files are in the folder.
+pub(crate) fn kubelet_args(folder: &Path, node: &str, address: &str) -> Vec<String> {
+    let text = format!(
+        "--config @/{KUBELET_YAML} --config-dir @/{KUBELET_MORE} \
+         --kubeconfig @/{KUBELET_KUBECONFIG} --node-ip {address} --hostname-override {node}"
+    );
+    words(folder, &text)
+}
+
+/// What a kubelet is told.
+pub(crate) struct KubeletSettings<'a> {
+    pub(crate) authority: &'a Path,
+    pub(crate) certificate: &'a Path,
+    pub(crate) key: &'a Path,
+    /// containerd's socket.
+    pub(crate) containerd: &'a Path,
+    /// The cgroup below which its pods are; all if empty.
+    pub(crate) cgroup: &'a str,
+    /// Where it listens.
+    pub(crate) address: &'a str,
+}
+
+impl KubeletSettings<'_> {
+    /// Its file. JSON is YAML.
+    pub(crate) fn text(&self) -> String {
+        let shown = |path: &Path| path.display().to_string();
+        let settings = json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "authentication": {
+                "anonymous": { "enabled": false },
+                "webhook": { "enabled": true },
+                "x509": { "clientCAFile": shown(self.authority) },
+            },
+            "authorization": { "mode": "Webhook" },
+            "address": self.address,
+            "tlsCertFile": shown(self.certificate),
+            "tlsPrivateKeyFile": shown(self.key),
+            "containerRuntimeEndpoint": format!("unix://{}", self.containerd.display()),
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": format!("/{}", self.cgroup),
+            "failSwapOn": false,
+            "failCgroupV1": false,
+            "volumePluginDir": "/var/lib/kubelet/volume-plugins",
+            // The disk is the whole machine's: how full others keep it is no reason to throw
+            // pods out, or images that can't be fetched again.
+            "imageGCHighThresholdPercent": 100,
+            "evictionHard": {
+                "memory.available": "100Mi", "nodefs.available": "1%",
+                "nodefs.inodesFree": "1%", "imagefs.available": "1%",
+                "imagefs.inodesFree": "1%",
+            },
+        });
+        format!("{settings:#}\n")
+    }
 }
 
 fn write(path: &Path, text: &str) -> Result<(), FileError> {

@@ -34,6 +34,12 @@ pub enum DownError {
         #[source]
         source: io::Error,
     },
+    /// A further node's replica can't be ended.
+    #[error(transparent)]
+    Replica(#[from] replica::DownError),
+    /// The replicas can't be read.
+    #[error(transparent)]
+    Find(replica::FindError),
     /// Its folder can't be removed.
     #[error(transparent)]
     Remove(#[from] FileError),
@@ -53,6 +59,24 @@ pub enum LoadError {
     /// The archive can't be read.
     #[error(transparent)]
     Read(#[from] FileError),
+    /// The cluster has no such node.
+    #[error("The cluster has no node {node:?}; there are {there}")]
+    NoNode {
+        /// The name asked for.
+        node: String,
+        /// Those that there are.
+        there: String,
+    },
+    /// It can't be brought to a further node.
+    #[error("Cannot bring {path} to the node {node}: {said}")]
+    Node {
+        /// The archive.
+        path: PathBuf,
+        /// The node.
+        node: String,
+        /// Why.
+        said: String,
+    },
     /// containerd does not take it.
     #[error("containerd does not take {path}: {said}")]
     Refused {
@@ -82,6 +106,29 @@ pub enum UpError {
         name: String,
         /// Its state.
         state: ClusterState,
+    },
+    /// It can't be a node's name.
+    #[error(
+        "{0:?} can't be a node's name: it has at most 19 small letters, digits and '-', begins \
+         and ends with a letter or digit, and is not \"vmlab\", which is this machine"
+    )]
+    NodeName(String),
+    /// Two nodes have one name.
+    #[error("Two nodes would be {0:?}: name them, as in --node {0}-1=HOST --node {0}-2=HOST")]
+    NodeTwice(String),
+    /// Too many nodes.
+    #[error("A cluster has at most {most} nodes beside this machine")]
+    Nodes {
+        /// The most.
+        most: usize,
+    },
+    /// A further node is not there.
+    #[error("The node {node} did not come up: {said}")]
+    Node {
+        /// Its name.
+        node: String,
+        /// Why.
+        said: String,
     },
     /// What stands in the place of the name can't be read.
     #[error(

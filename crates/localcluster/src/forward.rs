@@ -1,24 +1,108 @@
-//! A way through a socket that was made in another network namespace: who connects there
-//! reaches a server here.
+//! Ways from one place to another: through a socket that was made in another network
+//! namespace, or through one that is a file, which all namespaces see.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::thread;
 
-/// Connects everybody who comes to `listener` with `server`, until the process ends.
-pub(crate) fn forward(listener: TcpListener, server: SocketAddr) {
+/// Where somebody comes in.
+pub(crate) enum Entrance {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// Where a server listens.
+#[derive(Clone)]
+pub(crate) enum Server {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// A connection of either kind.
+enum Connection {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Entrance {
+    fn accept(&self) -> io::Result<Connection> {
+        Ok(match self {
+            Self::Tcp(listener) => Connection::of_tcp(listener.accept()?.0)?,
+            Self::Unix(listener) => Connection::Unix(listener.accept()?.0),
+        })
+    }
+}
+
+impl Server {
+    fn connect(&self) -> io::Result<Connection> {
+        Ok(match self {
+            Self::Tcp(address) => Connection::of_tcp(TcpStream::connect(address)?)?,
+            Self::Unix(path) => Connection::Unix(UnixStream::connect(path)?),
+        })
+    }
+}
+
+impl Connection {
+    fn of_tcp(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        Ok(Self::Tcp(stream))
+    }
+
+    fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Tcp(stream) => Self::Tcp(stream.try_clone()?),
+            Self::Unix(stream) => Self::Unix(stream.try_clone()?),
+        })
+    }
+
+    fn shutdown(&self, how: Shutdown) {
+        // Its other end may have done it.
+        let _ = match self {
+            Self::Tcp(stream) => stream.shutdown(how),
+            Self::Unix(stream) => stream.shutdown(how),
+        };
+    }
+}
+
+impl Read for &Connection {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Connection::Tcp(stream) => (&mut &*stream).read(buffer),
+            Connection::Unix(stream) => (&mut &*stream).read(buffer),
+        }
+    }
+}
+
+impl Write for &Connection {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Connection::Tcp(stream) => (&mut &*stream).write(bytes),
+            Connection::Unix(stream) => (&mut &*stream).write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Connects everybody who comes to `entrance` with `server`, until the process ends.
+pub(crate) fn forward(entrance: Entrance, server: Server) {
     thread::spawn(move || {
-        for client in listener.incoming().flatten() {
+        loop {
+            // Who is gone before it was let in is no reason to let nobody in.
+            let Ok(client) = entrance.accept() else { continue };
+            let server = server.clone();
             // A server that does not answer closes the connection.
-            thread::spawn(move || drop(join(&client, server)));
+            thread::spawn(move || drop(join(&client, &server)));
         }
     });
 }
 
-fn join(client: &TcpStream, server: SocketAddr) -> io::Result<()> {
-    let server = TcpStream::connect(server)?;
-    server.set_nodelay(true)?;
-    client.set_nodelay(true)?;
+fn join(client: &Connection, server: &Server) -> io::Result<()> {
+    let server = server.connect()?;
     let (from_client, to_server) = (client.try_clone()?, server.try_clone()?);
     let back = thread::spawn(move || pass(&from_client, &to_server));
     pass(&server, client);
@@ -27,18 +111,16 @@ fn join(client: &TcpStream, server: SocketAddr) -> io::Result<()> {
 }
 
 /// Passes on what comes until its end, and that end.
-fn pass(mut from: &TcpStream, mut to: &TcpStream) {
+fn pass(mut from: &Connection, mut to: &Connection) {
     // Either end may break off: both directions end then.
     if io::copy(&mut from, &mut to).is_err() {
-        let _ = from.shutdown(Shutdown::Both);
+        from.shutdown(Shutdown::Both);
     }
-    let _ = to.shutdown(Shutdown::Write);
+    to.shutdown(Shutdown::Write);
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
-
     use super::*;
 
     #[test]
@@ -46,7 +128,12 @@ mod tests {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let entrance = listener.local_addr().unwrap();
-        forward(listener, server.local_addr().unwrap());
+        // Through a file between the two.
+        let folder = tempfile::tempdir().unwrap();
+        let middle = folder.path().join("sock");
+        let second = UnixListener::bind(&middle).unwrap();
+        forward(Entrance::Tcp(listener), Server::Unix(middle));
+        forward(Entrance::Unix(second), Server::Tcp(server.local_addr().unwrap()));
         let mut client = TcpStream::connect(entrance).unwrap();
         client.write_all(b"asked").unwrap();
         client.shutdown(Shutdown::Write).unwrap();

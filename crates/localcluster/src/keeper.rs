@@ -25,13 +25,14 @@ use signal_hook::consts::{SIGCHLD, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::authority::{self, ROLES};
-use crate::component::{self, API_PORT, API_SERVER, Component, PAUSE_IMAGE};
+use crate::component::{self, API_PORT, API_SERVER, Component, KUBELET_PORT, PAUSE_IMAGE};
+use crate::forward::{Entrance, Server, forward};
 use crate::kubevirt::{self, ARCHIVES, KubeVirtRequest};
-use crate::node::{self, NODE_NAME, SERVICE_ADDRESS};
+use crate::node::{self, NODE_NAME, SERVICE_ADDRESS, SERVICE_PORT};
 use crate::probe::{Probe, Prober};
 use crate::status::{ComponentState, ComponentStatus, KeeperReport};
-use crate::store::{KEEPER, LocalCluster, write_private};
-use crate::{cgroup, forward, image, store};
+use crate::store::{API_SOCKET, KEEPER, LocalCluster, Made, PAUSE, write_private};
+use crate::{cgroup, image, store};
 
 /// What whoever starts the cluster says when it is to stay.
 pub(crate) const KEEP: u8 = b'k';
@@ -88,7 +89,7 @@ pub fn keep(folder: &Path) -> Result<(), String> {
         let line = serde_json::to_string(word).map_err(io::Error::from)? + "\n";
         (&starter).write_all(line.as_bytes())
     };
-    let kept = wait_until_kept(&starter).map_err(|error| error.to_string())?;
+    wait_until_kept(&starter).map_err(|error| error.to_string())?;
     let mut start = ClusterStart { folder, running: Vec::new(), say: &say };
     let prober = match start.run(entrance) {
         Ok(prober) => prober,
@@ -107,7 +108,6 @@ pub fn keep(folder: &Path) -> Result<(), String> {
     *children.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Arc::clone(&ended));
     reap(&ended);
     say(&KeeperWord::Ready).map_err(|error| error.to_string())?;
-    kept.join().map_err(|_| "The thread that waits for the start's end panicked".to_owned())?;
     let made = LocalCluster::read(folder).map(|cluster| cluster.made);
     let has_kubevirt = made.as_ref().is_some_and(|made| made.kubevirt.is_some());
     let versions = made.map(|made| made.versions).unwrap_or_default();
@@ -151,14 +151,15 @@ fn reap(ended: &Ended) {
 }
 
 /// Ends all when the connection ends before the word that the cluster is to stay.
-fn wait_until_kept(starter: &UnixStream) -> io::Result<thread::JoinHandle<()>> {
+fn wait_until_kept(starter: &UnixStream) -> io::Result<()> {
     let mut starter = starter.try_clone()?;
-    Ok(thread::spawn(move || {
+    thread::spawn(move || {
         let mut word = [0];
         if starter.read_exact(&mut word).is_err() || word != [KEEP] {
             std::process::exit(1);
         }
-    }))
+    });
+    Ok(())
 }
 
 fn report(
@@ -202,8 +203,8 @@ impl ClusterStart<'_> {
         self.step("making its surroundings")?;
         cgroup::enter(&made.cgroup).map_err(with_cause)?;
         node::make_mounts(folder)?;
-        node::make_interfaces()?;
-        self.certify(&cluster.name)?;
+        node::make_interfaces(&made.nodes)?;
+        self.certify(&cluster)?;
         fs::create_dir_all(folder.join(LOGS)).map_err(|error| error.to_string())?;
         let prober = Prober::new(&folder.join("admin.kubeconfig"))?;
 
@@ -216,10 +217,7 @@ impl ClusterStart<'_> {
         // What the others may do is said by the API server's own roles, which it makes
         // before it is ready.
         self.wait_for("kube-apiserver", |_, probe| prober.ask(probe))?;
-        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, API_PORT));
-        forward::forward(entrance, server);
-        let service = TcpListener::bind((SERVICE_ADDRESS, 443));
-        forward::forward(service.map_err(|error| format!("{SERVICE_ADDRESS}: {error}"))?, server);
+        self.open_ways(entrance, made)?;
 
         self.step("starting the node")?;
         self.start(component::scheduler(folder, made))?;
@@ -283,11 +281,32 @@ impl ClusterStart<'_> {
         (self.say)(&KeeperWord::Step(what.to_owned())).map_err(|error| error.to_string())
     }
 
+    /// Leads to the API server who comes from the host, from pods, and from further nodes,
+    /// and to their kubelets who comes to their addresses here.
+    fn open_ways(&self, entrance: TcpListener, made: &Made) -> Result<(), String> {
+        let listen = |at: SocketAddr| {
+            let listener = TcpListener::bind(at).map_err(|error| format!("{at}: {error}"))?;
+            Ok::<_, String>(Entrance::Tcp(listener))
+        };
+        let server = Server::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, API_PORT)));
+        forward(Entrance::Tcp(entrance), server.clone());
+        forward(listen(SocketAddr::from((SERVICE_ADDRESS, SERVICE_PORT)))?, server.clone());
+        let socket = self.folder.join(API_SOCKET);
+        let of_nodes = UnixListener::bind(&socket);
+        let of_nodes = of_nodes.map_err(|error| format!("{}: {error}", socket.display()))?;
+        forward(Entrance::Unix(of_nodes), server);
+        for node in &made.nodes {
+            let kubelet = listen(SocketAddr::from((node.address, KUBELET_PORT)))?;
+            forward(kubelet, Server::Unix(node.socket(self.folder)));
+        }
+        Ok(())
+    }
+
     /// Makes keys, certificates and kubeconfigs of those in the namespace.
-    fn certify(&self, name: &str) -> Result<(), String> {
-        authority::make(self.folder).map_err(with_cause)?;
+    fn certify(&self, cluster: &LocalCluster) -> Result<(), String> {
+        authority::make(self.folder, &cluster.made.nodes).map_err(with_cause)?;
         for role in &ROLES {
-            let config = authority::kubeconfig(self.folder, name, API_SERVER, role.name);
+            let config = authority::kubeconfig(self.folder, &cluster.name, API_SERVER, role.name);
             let path = self.folder.join(format!("{}.kubeconfig", role.name));
             write_private(&path, config.map_err(with_cause)?.as_bytes())
                 .map_err(|error| format!("{}: {error}", path.display()))?;
@@ -344,7 +363,7 @@ impl ClusterStart<'_> {
         let failed = |error: io::Error| format!("{}: {error}", program.display());
         let bytes = fs::read(&program).map_err(failed)?;
         let archive = image::archive(PAUSE_IMAGE, "/pause", &bytes).map_err(failed)?;
-        let path = self.folder.join("pause.tar");
+        let path = self.folder.join(PAUSE);
         fs::write(&path, archive).map_err(failed)?;
         store::load(self.folder, &cluster.made.snapshotter, &path).map_err(|e| e.to_string())?;
         Ok(())

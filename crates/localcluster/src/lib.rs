@@ -1,11 +1,15 @@
-//! A Kubernetes cluster of one node on this machine, of the real programs: etcd, the API
-//! server, the controllers, the scheduler, containerd and a kubelet.
+//! A Kubernetes cluster on this machine, of the real programs: etcd, the API server, the
+//! controllers, the scheduler, containerd and a kubelet. Its first node is this machine,
+//! further ones are emulated hosts ([`NodeRequest`]).
 //!
 //! All of it lives in namespaces of its own (processes, mounts, network), whose first
 //! process is a keeper ([`keep`]). With the keeper the kernel ends all else in there, and
 //! with the last process its mounts and interfaces are gone. What is outside is a folder
 //! and the cgroups, both noted in the folder's `cluster.json` ([`Made`]), so that they can
 //! be removed whoever was killed.
+//!
+//! Further nodes are replicas, which outlive the command as the keeper does; each is
+//! connected with the keeper by an ssh, and both are noted in `cluster.json`.
 //!
 //! The keeper has a socket of the host's loopback, through which the API server is
 //! reached, and one in the folder, which tells how all are ([`ClusterStatus`]).
@@ -21,6 +25,7 @@ mod kubevirt;
 mod node;
 mod probe;
 mod programs;
+mod replica_node;
 mod state;
 mod status;
 mod store;
@@ -30,7 +35,8 @@ pub use error::{DownError, FindError, LoadError, UpError};
 pub use keeper::keep;
 pub use kubevirt::{KubeVirtRequest, KubeVirtStatus};
 pub use programs::KubePrograms;
+pub use replica_node::NodeRequest;
 pub use state::ClusterState;
 pub use status::{ClusterStatus, ComponentState, ComponentStatus, NodeStatus};
-pub use store::{LocalCluster, Made, find, folder, list};
+pub use store::{LocalCluster, Made, MadeNode, find, folder, list};
 pub use up::{UpRequest, up};

@@ -1,21 +1,38 @@
 //! What the programs find around them in the namespaces: mounts, interfaces, settings.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use host::state_dir::FileError;
 
+use crate::store::MadeNode;
+
 /// The node's name.
 pub(crate) const NODE_NAME: &str = "vmlab";
 /// Its address, which may not be that of the loopback (RFC 5737: for documentation).
 pub(crate) const NODE_ADDRESS: &str = "192.0.2.1";
+/// The first of the addresses of further nodes, which follow each other: the keeper has
+/// them, too.
+const FIRST_FURTHER: [u8; 4] = [192, 0, 2, 2];
+/// So many further nodes can have an address.
+pub(crate) const MOST_FURTHER: usize = 200;
 /// Where pods look for the API server: the first of the services' addresses.
-pub(crate) const SERVICE_ADDRESS: &str = "10.96.0.1";
+pub(crate) const SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+/// Its port there.
+pub(crate) const SERVICE_PORT: u16 = 443;
 /// The services' addresses.
 pub(crate) const SERVICES: &str = "10.96.0.0/24";
 /// The pods' addresses.
 pub(crate) const PODS: &str = "10.244.0.0/24";
+
+/// The address of a further node, counted from 0, and those of its pods.
+pub(crate) fn addresses(at: usize) -> Option<(Ipv4Addr, String)> {
+    let step = u8::try_from(at).ok().filter(|_| at < MOST_FURTHER)?;
+    let [a, b, c, first] = FIRST_FURTHER;
+    Some((Ipv4Addr::new(a, b, c, first + step), format!("10.244.{}.0/24", step + 1)))
+}
 
 /// What is the cluster's own below the folder, and where it is seen. In `/run` there are
 /// files with fixed names of containerd, its shims, and plugins.
@@ -78,8 +95,9 @@ pub(crate) fn make_mounts(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the interfaces of the namespace.
-pub(crate) fn make_interfaces() -> Result<(), String> {
+/// Makes the interfaces of the namespace. It has the addresses of further nodes, too: who
+/// comes there is led to them.
+pub(crate) fn make_interfaces(nodes: &[MadeNode]) -> Result<(), String> {
     run("ip", &["link", "set", "lo", "up"])?;
     run("ip", &["address", "add", &format!("{SERVICE_ADDRESS}/32"), "dev", "lo"])?;
     // Not every kernel has dummies; one end of a pair does as well.
@@ -88,5 +106,8 @@ pub(crate) fn make_interfaces() -> Result<(), String> {
         run("ip", &["link", "set", "node1", "up"])?;
     }
     run("ip", &["address", "add", &format!("{NODE_ADDRESS}/24"), "dev", "node0"])?;
+    for node in nodes {
+        run("ip", &["address", "add", &format!("{}/32", node.address), "dev", "lo"])?;
+    }
     run("ip", &["link", "set", "node0", "up"])
 }

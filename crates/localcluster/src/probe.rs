@@ -177,6 +177,7 @@ fn node_list(nodes: &Value, pods: &Value) -> Vec<NodeStatus> {
             runtime: text(&info["containerRuntimeVersion"]),
             running_pods: pods.iter().filter(|pod| pod["spec"]["nodeName"] == name).count(),
             name,
+            replica: None,
         }
     };
     items(nodes).iter().map(status).collect()

@@ -58,6 +58,9 @@ pub struct NodeStatus {
     pub runtime: String,
     /// Pods that run there.
     pub running_pods: usize,
+    /// The replica that it is; absent: it is this machine.
+    #[serde(default)]
+    pub replica: Option<String>,
 }
 
 /// What the keeper is asked for: all that changes.

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read as _, Write as _};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -16,11 +17,14 @@ use std::time::Duration;
 
 use host::owner::{self, Owner};
 use host::state_dir::{FileError, KeptKind, kept, one_of, user_state_dir};
+use replica::ReplicaState;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup;
 use crate::error::{DownError, FindError, LoadError};
 use crate::kubevirt::KubeVirtRequest;
+use crate::node::{self, NODE_NAME};
+use crate::replica_node;
 use crate::state::ClusterState;
 use crate::status::{ClusterStatus, KeeperReport};
 
@@ -31,6 +35,10 @@ pub(crate) const KUBECONFIG: &str = "kubeconfig";
 pub(crate) const KEEPER: &str = "keeper.sock";
 /// containerd's.
 pub(crate) const CONTAINERD: &str = "containerd.sock";
+/// Where the keeper leads further nodes to the API server.
+pub(crate) const API_SOCKET: &str = "api.sock";
+/// The image of a pod's sandbox.
+pub(crate) const PAUSE: &str = "pause.tar";
 /// The namespace of containerd that kubelets use.
 pub(crate) const IMAGES: &str = "k8s.io";
 
@@ -61,6 +69,9 @@ pub struct Made {
     /// KubeVirt, if it is in it.
     #[serde(default)]
     pub kubevirt: Option<KubeVirtRequest>,
+    /// Its further nodes, in the order in which they are started.
+    #[serde(default)]
+    pub nodes: Vec<MadeNode>,
     /// When it was made, seconds since the Unix epoch.
     pub made_unix_s: u64,
     /// The vmlab that starts it.
@@ -77,7 +88,53 @@ pub struct Made {
 
 impl Made {
     /// The version that is written.
-    pub(crate) const FORMAT: u32 = 1;
+    ///
+    /// 2: it may have further nodes.
+    pub(crate) const FORMAT: u32 = 2;
+}
+
+/// A further node: an emulated host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MadeNode {
+    /// Its name.
+    pub name: String,
+    /// Its place among them, from 0.
+    pub at: usize,
+    /// Its address, which the keeper has, too.
+    pub address: Ipv4Addr,
+    /// The addresses of its pods.
+    pub pods: String,
+    /// The replica that it is.
+    pub replica: String,
+    /// The ssh that connects it with the keeper, once it runs.
+    pub connection: Option<Owner>,
+}
+
+impl MadeNode {
+    /// The node of that place and name in the cluster; `None` if there is no address left.
+    pub(crate) fn at(at: usize, name: &str, cluster: &str) -> Option<Self> {
+        let (address, pods) = node::addresses(at)?;
+        let replica = format!("{cluster}-{name}");
+        Some(Self { name: name.to_owned(), at, address, pods, replica, connection: None })
+    }
+
+    /// The file through which its kubelet is reached. Of a socket's path each byte counts.
+    pub(crate) fn socket(&self, folder: &Path) -> PathBuf {
+        folder.join(format!("node-{}.sock", self.at))
+    }
+
+    /// Why it can't be reached, if so.
+    fn is_lost(&self) -> Option<String> {
+        let state = replica::find(Some(&self.replica)).map(|found| found.state());
+        match (state, &self.connection) {
+            (Ok(ReplicaState::Up), Some(connection)) if connection.is_alive() => None,
+            (Ok(ReplicaState::Up), _) => {
+                Some(format!("the ssh that led to {} is gone", self.replica))
+            }
+            (Ok(state), _) => Some(format!("the replica {} is {}", self.replica, state.word())),
+            (Err(error), _) => Some(error.to_string()),
+        }
+    }
 }
 
 /// A cluster that was made.
@@ -168,6 +225,18 @@ impl LocalCluster {
             },
             _ => (KeeperReport::default(), None),
         };
+        let mut nodes = report.nodes;
+        for node in &mut nodes {
+            let Some(further) = self.made.nodes.iter().find(|one| one.name == node.name) else {
+                continue;
+            };
+            node.replica = Some(further.replica.clone());
+            // The API server believes a kubelet for a while that it hears no more of.
+            if let Some(why) = further.is_lost() {
+                node.ready = false;
+                node.reason = Some(why);
+            }
+        }
         let shown = |path: PathBuf| path.display().to_string();
         let up = state == ClusterState::Up;
         ClusterStatus {
@@ -180,13 +249,13 @@ impl LocalCluster {
             cgroup: self.made.cgroup.clone(),
             ready_s: self.made.ready_s,
             components: report.components,
-            nodes: report.nodes,
+            nodes,
             kubevirt: report.kubevirt,
             unanswered,
         }
     }
 
-    fn ask_keeper(&self) -> io::Result<KeeperReport> {
+    pub(crate) fn ask_keeper(&self) -> io::Result<KeeperReport> {
         let stream = UnixStream::connect(self.folder.join(KEEPER))?;
         stream.set_read_timeout(Some(ANSWER_LIMIT))?;
         let mut text = Vec::new();
@@ -194,23 +263,58 @@ impl LocalCluster {
         serde_json::from_slice(&text).map_err(io::Error::from)
     }
 
-    /// Gives the node the images of an archive (OCI's or docker's); what was loaded, in
-    /// ctr's words.
+    /// Gives its nodes, or the one that is named, the images of an archive (OCI's or
+    /// docker's); what was loaded, in ctr's words.
     ///
     /// # Errors
     /// [`LoadError`].
-    pub fn load(&self, archive: &Path) -> Result<Vec<String>, LoadError> {
-        match self.state() {
-            ClusterState::Up => load(&self.folder, &self.made.snapshotter, archive),
-            state => Err(LoadError::NotUp { name: self.name.clone(), state }),
+    pub fn load(
+        &self,
+        archive: &Path,
+        node: Option<&str>,
+        is_cancelled: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Vec<String>, LoadError> {
+        let state = self.state();
+        if state != ClusterState::Up {
+            return Err(LoadError::NotUp { name: self.name.clone(), state });
         }
+        let wants = |name: &str| node.is_none_or(|node| node == name);
+        let further: Vec<&MadeNode> =
+            self.made.nodes.iter().filter(|further| wants(&further.name)).collect();
+        if !wants(NODE_NAME) && further.is_empty() {
+            let names = self.made.nodes.iter().map(|further| further.name.as_str());
+            let there: Vec<&str> = [NODE_NAME].into_iter().chain(names).collect();
+            let node = node.unwrap_or_default().to_owned();
+            return Err(LoadError::NoNode { node, there: there.join(", ") });
+        }
+        let mut said = Vec::new();
+        if wants(NODE_NAME) {
+            said.extend(load(&self.folder, &self.made.snapshotter, archive)?);
+        }
+        for node in further {
+            let loaded = replica_node::load(node, archive, is_cancelled)?;
+            said.extend(loaded.into_iter().map(|line| format!("{}: {line}", node.name)));
+        }
+        Ok(said)
     }
 
-    /// Ends it and removes all that is left of it: processes, cgroups, its folder.
+    /// Ends it and removes all that is left of it: its further nodes, processes, cgroups, its
+    /// folder.
     ///
     /// # Errors
     /// [`DownError`].
     pub fn down(&self) -> Result<(), DownError> {
+        for node in &self.made.nodes {
+            if let Some(connection) = &node.connection {
+                owner::end_kept(connection, END_LIMIT)?;
+            }
+            match replica::find(Some(&node.replica)) {
+                Ok(replica) => replica.down()?,
+                // Somebody has ended it before, or it was never begun.
+                Err(replica::FindError::NotOne(_)) => {}
+                Err(error) => return Err(DownError::Find(error)),
+            }
+        }
         // The kernel ends everybody in the namespaces before the keeper is gone.
         for process in [&self.made.keeper, &self.made.holder].into_iter().flatten() {
             owner::end_kept(process, END_LIMIT)?;
@@ -229,6 +333,11 @@ impl LocalCluster {
         let cluster = Self { name: name.to_owned(), folder, made };
         cluster.save()?;
         Ok(cluster)
+    }
+
+    /// Writes `cluster.json`, whose folder an error names.
+    pub(crate) fn note(&self) -> Result<(), FileError> {
+        self.save().map_err(FileError::of("write", &self.folder))
     }
 
     /// Writes `cluster.json`.
@@ -286,6 +395,7 @@ mod tests {
             snapshotter: "native".to_owned(),
             cgroup: "vmlab-none".to_owned(),
             kubevirt: None,
+            nodes: Vec::new(),
             made_unix_s: 1,
             starter: Owner { boot_id: "of an earlier boot".to_owned(), ..me },
             holder: None,
@@ -313,7 +423,7 @@ mod tests {
         assert!(!cluster.status().is_well());
         cluster.made.keeper.as_mut().unwrap().starttime_ticks += 1;
         assert_eq!(cluster.state(), ClusterState::Dead, "another process of that number");
-        let error = cluster.load(Path::new("/none")).unwrap_err();
+        let error = cluster.load(Path::new("/none"), None, &|| false).unwrap_err();
         assert!(error.to_string().contains("is dead"), "{error}");
     }
 

@@ -1,5 +1,6 @@
 //! Starting a cluster, from outside its namespaces.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
@@ -14,14 +15,17 @@ use host::owner::{self, OWNER_VARIABLE, Owner, RUN_VARIABLE};
 use ring::digest::{SHA256, digest};
 
 use crate::authority;
-use crate::component::KUBELET_MORE;
+use crate::component::{KUBELET_MORE, KUBELET_OF_USER};
 use crate::error::UpError;
 use crate::keeper::{KEEP, KeeperWord};
 use crate::kubevirt::{self, ARCHIVES, KubeVirtRequest, OPERATOR};
-use crate::node::HIDDEN;
+use crate::node::{HIDDEN, MOST_FURTHER, NODE_NAME};
 use crate::programs::KubePrograms;
+use crate::replica_node::{self, NodeRequest};
 use crate::state::ClusterState;
-use crate::store::{END_LIMIT, KUBECONFIG, LocalCluster, MADE, Made, find, folder, write_private};
+use crate::store::{
+    END_LIMIT, KUBECONFIG, LocalCluster, MADE, Made, MadeNode, find, folder, write_private,
+};
 use host::state_dir::FileError;
 
 /// The longest path of a cluster's folder: Unix sockets in it have at most 107 bytes.
@@ -44,6 +48,8 @@ pub struct UpRequest<'a> {
     pub kubelet: Option<&'a Path>,
     /// KubeVirt, if it is to be in it.
     pub kubevirt: Option<KubeVirtRequest>,
+    /// Further nodes, in the order in which they are started.
+    pub nodes: &'a [NodeRequest<'a>],
     /// The vmlab that keeps it, and the words by which that one runs [`crate::keep`] with
     /// the folder that comes last.
     pub keeper: (&'a Path, &'a [&'a str]),
@@ -56,10 +62,11 @@ pub struct UpRequest<'a> {
 /// [`UpError`] says what to do next.
 pub fn up(
     wanted: &UpRequest<'_>,
-    is_cancelled: &dyn Fn() -> bool,
+    is_cancelled: &(dyn Fn() -> bool + Sync),
     say: &mut dyn FnMut(&str),
 ) -> Result<LocalCluster, UpError> {
     check_name(wanted.name)?;
+    check_nodes(wanted.nodes)?;
     if !rustix::process::geteuid().is_root() {
         return Err(UpError::NotRoot);
     }
@@ -76,8 +83,11 @@ pub fn up(
     let mut cluster = create(wanted)?;
     let result =
         start(&mut cluster, wanted, more.as_deref(), is_cancelled, say).and_then(|mut to| {
+            for (at, node) in wanted.nodes.iter().enumerate() {
+                replica_node::join(&mut cluster, at, node, is_cancelled, say)?;
+            }
             cluster.made.ready_s = Some(began.elapsed().as_secs_f64());
-            note(&cluster)?;
+            cluster.note()?;
             to.write_all(&[KEEP]).map_err(|error| UpError::Keeper { said: error.to_string() })
         });
     match result {
@@ -92,12 +102,33 @@ pub fn up(
 
 /// A name is part of those of objects and cgroups.
 fn check_name(name: &str) -> Result<(), UpError> {
+    if is_name(name, 20) { Ok(()) } else { Err(UpError::Name(name.to_owned())) }
+}
+
+/// A name that an object can have, of at most so many bytes.
+fn is_name(name: &str, most: usize) -> bool {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let good = name.len() <= 20
+    name.len() <= most
         && name.starts_with(plain)
         && name.ends_with(plain)
-        && name.chars().all(|c| plain(c) || c == '-');
-    if good { Ok(()) } else { Err(UpError::Name(name.to_owned())) }
+        && name.chars().all(|c| plain(c) || c == '-')
+}
+
+/// A node's name is part of its replica's, behind the cluster's.
+fn check_nodes(nodes: &[NodeRequest<'_>]) -> Result<(), UpError> {
+    if nodes.len() > MOST_FURTHER {
+        return Err(UpError::Nodes { most: MOST_FURTHER });
+    }
+    let mut seen = BTreeSet::new();
+    for NodeRequest { name, .. } in nodes {
+        if !is_name(name, 19) || *name == NODE_NAME {
+            return Err(UpError::NodeName((*name).to_owned()));
+        }
+        if !seen.insert(*name) {
+            return Err(UpError::NodeTwice((*name).to_owned()));
+        }
+    }
+    Ok(())
 }
 
 /// Takes the name: a dead cluster of it makes room, a living one does not.
@@ -130,6 +161,12 @@ fn create(wanted: &UpRequest<'_>) -> Result<LocalCluster, UpError> {
         snapshotter: String::new(),
         cgroup: cgroup_name(wanted.name, &path),
         kubevirt: wanted.kubevirt.clone(),
+        nodes: wanted
+            .nodes
+            .iter()
+            .enumerate()
+            .filter_map(|(at, node)| MadeNode::at(at, node.name, wanted.name))
+            .collect(),
         made_unix_s: since.as_secs(),
         starter: Owner::current("cluster")?,
         holder: None,
@@ -164,10 +201,6 @@ fn snapshotter(folder: &Path) -> &'static str {
     if has_overlay && !is_overlay { "overlayfs" } else { "native" }
 }
 
-fn note(cluster: &LocalCluster) -> Result<(), UpError> {
-    Ok(cluster.save().map_err(FileError::of("write", &cluster.folder))?)
-}
-
 /// Starts the keeper and follows it until the node is ready; the connection with it.
 fn start(
     cluster: &mut LocalCluster,
@@ -180,13 +213,13 @@ fn start(
     if let Some(more) = more {
         let place = folder.join(KUBELET_MORE);
         fs::create_dir_all(&place).map_err(FileError::of("make", &place))?;
-        let path = place.join("50-more.conf");
+        let path = place.join(KUBELET_OF_USER);
         fs::write(&path, more).map_err(FileError::of("write", &path))?;
     }
     let failed = |error: io::Error| UpError::Keeper { said: error.to_string() };
     let entrance = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
     cluster.made.port = Some(entrance.local_addr().map_err(failed)?.port());
-    note(cluster)?;
+    cluster.note()?;
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     let log_path = folder.join(KEEPER_LOG);
     let log = File::create(&log_path).map_err(FileError::of("make", &log_path))?;
@@ -267,7 +300,7 @@ fn follow(
                 if cluster.made.keeper.is_none() {
                     cluster.made.holder = Some(Owner::of(holder.id(), "cluster")?);
                     cluster.made.keeper = Some(keeper_of(holder).map_err(failed)?);
-                    note(cluster)?;
+                    cluster.note()?;
                 }
                 say(&what);
             }
@@ -289,6 +322,24 @@ fn keeper_of(holder: &Child) -> io::Result<Owner> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_node_has_a_name_of_its_own() {
+        let bring_up = |_: &str| Err("not asked".to_owned());
+        let node = |name| NodeRequest { name, kubelet: None, bring_up: &bring_up };
+        assert!(check_nodes(&[]).is_ok());
+        assert!(check_nodes(&[node("a"), node("b")]).is_ok());
+        for (nodes, says) in [
+            (vec![node("vmlab")], "which is this machine"),
+            (vec![node("a_b")], "a node's name"),
+            (vec![node("12345678901234567890")], "a node's name"),
+            (vec![node("a"), node("b"), node("a")], "--node a-1=HOST"),
+            ((0..=MOST_FURTHER).map(|_| node("a")).collect(), "at most 200 nodes"),
+        ] {
+            let error = check_nodes(&nodes).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
 
     #[test]
     fn names_are_those_of_objects() {

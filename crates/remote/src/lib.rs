@@ -15,6 +15,7 @@ mod patience;
 mod process;
 mod quote;
 mod session;
+mod tunnel;
 mod words;
 
 pub use command::{RemoteCommand, RemoteOutput, RemoteProcess, RunError};
@@ -24,3 +25,4 @@ pub use frames::{Decoder, Frame, FrameError};
 pub use patience::{GaveUp, Patience};
 pub use quote::quote;
 pub use session::{OpenError, SshOptions, SshSession};
+pub use tunnel::{Tunnel, TunnelWay};

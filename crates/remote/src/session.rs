@@ -267,7 +267,7 @@ pub(crate) fn deaf_ssh() -> Command {
     command
 }
 
-fn target(destination: &Destination) -> String {
+pub(crate) fn target(destination: &Destination) -> String {
     match &destination.user {
         Some(user) => format!("{user}@{}", destination.host),
         None => destination.host.clone(),
@@ -297,6 +297,14 @@ fn master_options(destination: &Destination, socket: &Path, interactive: bool) -
     option("RemoteCommand=none".to_owned());
     option("PermitLocalCommand=no".to_owned());
     option("LogLevel=INFO".to_owned());
+    args.extend(way_options(destination));
+    args
+}
+
+/// The options that say where the machine is and how it and we are known.
+pub(crate) fn way_options(destination: &Destination) -> Vec<OsString> {
+    let mut args: Vec<OsString> = Vec::new();
+    let mut option = |text: String| args.extend(["-o".into(), text.into()]);
     if let Some(port) = destination.port {
         option(format!("Port={port}"));
     }

@@ -1,5 +1,7 @@
 //! `vmlab cluster up|status|load|down`: a Kubernetes cluster of this machine's own.
 
+mod nodes;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,6 +30,8 @@ Examples:
   export KUBECONFIG=$(vmlab cluster status --json | jq -r '.[0].kubeconfig')
   kubectl get nodes
   vmlab cluster up --kubevirt         with KubeVirt: it takes VMs, too
+  vmlab cluster up --node two-nodes --node big=xeon-4208 --kubelet big=static.yaml
+                                      two emulated hosts as further nodes
   vmlab cluster load image.tar        an image for its pods: none is fetched
   vmlab cluster status                is all of it well?
   vmlab cluster down lab
@@ -57,11 +61,14 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Give a cluster's node the images of an archive (OCI's or docker's).
+    /// Give a cluster's nodes the images of an archive (OCI's or docker's).
     #[command(after_help = EXAMPLES)]
     Load {
         /// The archive.
         file: PathBuf,
+        /// This node alone; all if not given.
+        #[arg(long)]
+        node: Option<String>,
         /// The cluster; the only one if not given.
         #[arg(long)]
         name: Option<String>,
@@ -89,10 +96,18 @@ struct UpArgs {
     /// The cluster's name.
     #[arg(long, default_value = "lab")]
     name: String,
-    /// More settings of the kubelet: a KubeletConfiguration (YAML or JSON), which is read
-    /// after vmlab's own.
-    #[arg(long, value_name = "FILE")]
-    kubelet: Option<PathBuf>,
+    /// An emulated host as a further node: a host that `vmlab replica up --like` knows, or
+    /// a file that describes one. Its name is the host's if none is given.
+    #[arg(long = "node", value_name = "[NAME=]HOST", conflicts_with = "kubevirt")]
+    nodes: Vec<String>,
+    /// Memory of further nodes, or of one: 4GiB, 3000MiB. As `vmlab replica up` if not
+    /// given.
+    #[arg(long, value_name = "[NODE=]SIZE", requires = "nodes")]
+    node_memory: Vec<String>,
+    /// More settings of the kubelets, or of one (this machine's node is vmlab): a
+    /// KubeletConfiguration (YAML or JSON), which is read after vmlab's own.
+    #[arg(long, value_name = "[NODE=]FILE")]
+    kubelet: Vec<String>,
     /// The folder with Kubernetes' programs; what scripts/get-kube built last if not
     /// given.
     #[arg(long, value_name = "DIR")]
@@ -123,8 +138,11 @@ pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
         Action::Up(args) => up(args),
         Action::Status { name, json } => status(name.as_deref(), *json),
-        Action::Load { file, name } => {
-            for line in localcluster::find(name.as_deref())?.load(file)? {
+        Action::Load { file, node, name } => {
+            let cancel = interrupt::cancel_on_signals()?;
+            let is_cancelled = || cancel.is_cancelled();
+            let cluster = localcluster::find(name.as_deref())?;
+            for line in cluster.load(file, node.as_deref(), &is_cancelled)? {
                 terminal::print(&(line + "\n"))?;
             }
             Ok(ExitCode::SUCCESS)
@@ -141,12 +159,20 @@ fn up(args: &UpArgs) -> anyhow::Result<ExitCode> {
     let cancel = interrupt::cancel_on_signals()?;
     let programs = KubePrograms::find(args.programs.as_deref(), &cache_dir().join("kube"))?;
     let vmlab = std::env::current_exe().context("Cannot find this vmlab")?;
+    let of_nodes = nodes::NodeOptions {
+        nodes: &args.nodes,
+        memory: &args.node_memory,
+        kubelet: &args.kubelet,
+    };
+    let planned = of_nodes.read(&args.name)?;
     let spinner = Spinner::start();
     let began = Instant::now();
+    let bring_up = planned.ways(&spinner, &cancel);
     let wanted = UpRequest {
         name: &args.name,
         programs: &programs,
-        kubelet: args.kubelet.as_deref(),
+        kubelet: planned.kubelet.as_deref(),
+        nodes: &planned.requests(&bring_up),
         kubevirt: args
             .kubevirt
             .map(|how| KubeVirtRequest { emulated: how == VmAcceleration::Emulated }),
@@ -156,14 +182,19 @@ fn up(args: &UpArgs) -> anyhow::Result<ExitCode> {
     let cluster = localcluster::up(&wanted, &is_cancelled, &mut |step| {
         spinner.say(&format!("{}: {step} ({:.0} s)", args.name, began.elapsed().as_secs_f64()));
     })?;
+    drop(bring_up);
     drop(spinner);
     if args.json {
         terminal::print(&(serde_json::to_string_pretty(&cluster.status())? + "\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let name = &cluster.name;
+    let nodes = match cluster.made.nodes.len() {
+        0 => "one node that takes pods".to_owned(),
+        further => format!("{} nodes that take pods", further + 1),
+    };
     terminal::print(&format!(
-        "{name} is up after {:.1} s: Kubernetes {}, one node that takes pods\n\
+        "{name} is up after {:.1} s: Kubernetes {}, {nodes}\n\
          Next: export KUBECONFIG={}\n      vmlab cluster down {name}\n",
         cluster.made.ready_s.unwrap_or_default(),
         programs.kubernetes(),
@@ -232,6 +263,9 @@ fn shown(status: &ClusterStatus) -> String {
                     node.runtime,
                     node.running_pods
                 );
+                if let Some(replica) = &node.replica {
+                    let _ = writeln!(text, "  an emulated host: vmlab replica shell {replica}");
+                }
                 if let Some(why) = &node.reason {
                     let _ = writeln!(text, "  {why}");
                 }

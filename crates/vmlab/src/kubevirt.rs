@@ -178,7 +178,7 @@ impl ReachedCluster {
             image
                 .write_archive(archive.as_file(), &built.folder)
                 .with_context(|| format!("Cannot write the image {reference}"))?;
-            local.load(archive.path())?;
+            local.load(archive.path(), None, &|| cancel.is_cancelled())?;
             cancel.check()?;
         }
         Ok(())

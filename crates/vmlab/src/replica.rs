@@ -8,7 +8,9 @@ pub(crate) use text::ReplicaFacts;
 pub(crate) use up::ReplicaPreview;
 
 pub(crate) use programs::static_vmlab;
-pub(crate) use up::bring_up;
+#[cfg(feature = "kubernetes")]
+pub(crate) use up::WantedReplica;
+pub(crate) use up::{bring_up, words_for};
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};

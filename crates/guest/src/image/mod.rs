@@ -60,7 +60,7 @@ pub use build::MIRROR_VARIABLE;
 pub use cpio::Archive;
 pub use own::{OwnImage, OwnImageError, check_own};
 pub use recipe::{
-    BUILTIN, BUILTINS, HOSTS, KernelFile, Recipe, RecipeArchive, RecipeError, RecipeFile,
+    BUILTIN, BUILTINS, HOSTS, KernelFile, NODE, Recipe, RecipeArchive, RecipeError, RecipeFile,
     kernel_path,
 };
 

@@ -27,10 +27,15 @@ const FULL: &str = "debian-12-full";
 const NEWER: &str = "debian-13";
 
 /// The images of emulated hosts: name, Debian's suite, what is in it.
-pub const HOSTS: [(&str, &str, &str); 2] = [
+pub const HOSTS: [(&str, &str, &str); 3] = [
     ("host-debian-12", "bookworm", "an emulated KVM host: Linux 6.1, QEMU 7.2, libvirt 9.0"),
     ("host-debian-13", "trixie", "an emulated KVM host: Linux 6.12, QEMU 10.0, libvirt 11.3"),
+    (NODE, "bookworm", "host-debian-12 as a node of a cluster: containerd 1.6, runc 1.1"),
 ];
+
+/// The image of an emulated host that is a node of a Kubernetes cluster: what the
+/// distribution has for that, but no kubelet.
+pub const NODE: &str = "node-debian-12";
 
 /// How an image is built: Debian's packages, and the few files of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -509,7 +514,7 @@ mod tests {
     fn recipes_differ_and_fit_their_architecture() {
         let all = Recipe::all();
         let hashes: std::collections::BTreeSet<_> = all.iter().map(Recipe::hash).collect();
-        assert_eq!(hashes.len(), 10);
+        assert_eq!(hashes.len(), 12);
         for recipe in &all {
             let text = format!("{recipe:?}");
             assert!(!text.contains("@LIBRARIES@"), "{text}");

@@ -1,7 +1,7 @@
 //! Which machine `--on` names, and its bringing up where it is a replica.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
@@ -185,15 +185,13 @@ impl OnTarget {
 /// Brings up a host that is like a known one, or as a file describes it.
 fn bring_up(host: &str, cancel: &Cancel) -> anyhow::Result<Replica> {
     let name = format!("run-{}", std::process::id());
-    let known = replica::KNOWN.iter().any(|known| known.name == host);
-    if !known && !Path::new(host).exists() {
+    let Some(words) = crate::replica::words_for(host) else {
         let names: Vec<_> = replica::KNOWN.iter().map(|known| known.name).collect();
         bail!(
             "{host:?} is no replica that runs (`vmlab replica list`), no file that describes a host, and none of {}",
             names.join(", ")
         );
-    }
-    let words = if known { vec!["--like", host] } else { vec![host] };
+    };
     crate::replica::bring_up(words.into_iter().chain(["--name", &name]), cancel)
 }
 

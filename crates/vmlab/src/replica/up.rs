@@ -91,7 +91,7 @@ pub(super) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
         return dry_run(args, &asked);
     }
     let began = Instant::now();
-    let up = asked.start(args, &cancel)?;
+    let up = asked.start(args, &Spinner::start(), &cancel)?;
     if args.json {
         terminal::print(&(serde_json::to_string_pretty(&text::object(&up))? + "\n"))?;
         return Ok(ExitCode::SUCCESS);
@@ -111,21 +111,63 @@ pub(super) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The words of `vmlab replica up` for the host that is known by this name, or that this
+/// file describes; `None` if it is neither.
+pub(crate) fn words_for(host: &str) -> Option<Vec<&str>> {
+    match (KNOWN.iter().any(|known| known.name == host), Path::new(host).exists()) {
+        (true, _) => Some(vec!["--like", host]),
+        (false, true) => Some(vec![host]),
+        (false, false) => None,
+    }
+}
+
+/// A host that `vmlab replica up WORDS` would bring up, looked up.
+pub(crate) struct WantedReplica {
+    args: UpArgs,
+    asked: UpRequest,
+}
+
+impl WantedReplica {
+    /// # Errors
+    /// Words that `up` does not take, a host that can't be emulated here.
+    pub(crate) fn of<'a>(words: impl IntoIterator<Item = &'a str>) -> anyhow::Result<Self> {
+        let words = std::iter::once("up").chain(words);
+        let matches = UpArgs::augment_args(Command::new("up")).try_get_matches_from(words)?;
+        let args = UpArgs::from_arg_matches(&matches)?;
+        let asked = UpRequest::of(&args)?;
+        Ok(Self { args, asked })
+    }
+
+    /// Its architecture.
+    #[cfg(feature = "kubernetes")]
+    pub(crate) fn arch(&self) -> Arch {
+        self.asked.arch
+    }
+
+    /// What is known of the emulator's faults; empty: nothing.
+    fn known_faults(&self) -> &str {
+        text::emulator(self.asked.arch, &self.asked.qemu).trim_end()
+    }
+
+    /// # Errors
+    /// What can't be built or started.
+    pub(crate) fn bring_up(&self, spinner: &Spinner, cancel: &Cancel) -> anyhow::Result<Replica> {
+        self.asked.start(&self.args, spinner, cancel)
+    }
+}
+
 /// Brings up the host that `vmlab replica up WORDS` would.
 pub(crate) fn bring_up<'a>(
     words: impl IntoIterator<Item = &'a str>,
     cancel: &Cancel,
 ) -> anyhow::Result<Replica> {
-    let words = std::iter::once("up").chain(words);
-    let matches = UpArgs::augment_args(Command::new("up")).try_get_matches_from(words)?;
-    let args = UpArgs::from_arg_matches(&matches)?;
-    let asked = UpRequest::of(&args)?;
+    let wanted = WantedReplica::of(words)?;
     // Before a study begins in it: a guest lost to the emulator is no finding.
-    let known = text::emulator(asked.arch, &asked.qemu).trim_end();
+    let known = wanted.known_faults();
     if !known.is_empty() {
         terminal::note(known);
     }
-    asked.start(&args, cancel)
+    wanted.bring_up(&Spinner::start(), cancel)
 }
 
 /// What was asked for, looked up.
@@ -150,13 +192,12 @@ impl UpRequest {
         Ok(Self { name, host, source, arch, qemu, recipe, guests })
     }
 
-    fn start(&self, args: &UpArgs, cancel: &Cancel) -> anyhow::Result<Replica> {
+    fn start(&self, args: &UpArgs, spinner: &Spinner, cancel: &Cancel) -> anyhow::Result<Replica> {
         let vmlab = programs::static_vmlab(self.arch)?;
         let probe = runner::probe::find(self.arch)?;
-        let spinner = Spinner::start();
         let began = Instant::now();
-        let host_image = built(&self.recipe, &spinner, cancel)?;
-        let guest_image = built(&self.guests, &spinner, cancel)?;
+        let host_image = built(&self.recipe, spinner, cancel)?;
+        let guest_image = built(&self.guests, spinner, cancel)?;
         let name = &self.name;
         let nvme_mib: Vec<u64> = args.nvme.iter().map(|size| size.in_mib()).collect();
         let wanted = ReplicaRequest {

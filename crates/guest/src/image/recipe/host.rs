@@ -6,7 +6,9 @@
 
 use vmconfig::Arch;
 
-use super::{NOT_FOR_GUESTS, NOT_WITHOUT_COMPILER, Recipe, debian_12, debian_arch, file, words};
+use super::{
+    NODE, NOT_FOR_GUESTS, NOT_WITHOUT_COMPILER, Recipe, debian_12, debian_arch, file, words,
+};
 
 /// What a host needs beside a guest's tools: QEMU and libvirt, and to be
 /// reached. Its `sh` is Debian's own: busybox' takes its applets before programs
@@ -15,6 +17,16 @@ const PACKAGES: &str = "qemu-system-@QEMU@ qemu-utils openssh-server openssh-sft
     numactl bash dash coreutils util-linux e2fsprogs procps libvirt-daemon \
     libvirt-daemon-driver-qemu libvirt-clients stress-ng rt-tests sysbench linux-perf iperf3 \
     sockperf fio dbench nginx-light apache2-utils redis-server redis-tools busybox-static";
+
+/// What makes containers on a node, and their networks.
+const PACKAGES_OF_NODES: &str = "containerd runc containernetworking-plugins";
+
+/// Interfaces of pods, and one that has the node's address.
+const MODULES_OF_NODES: &str = "veth dummy";
+
+/// Pods reach the API server at an address that is not the loopback's, through the
+/// connection of whoever started the node.
+const SSHD_OF_NODES: &str = "GatewayPorts clientspecified\n";
 
 /// Large, and of no use to QEMU or libvirt here. `modprobe` goes because that of
 /// kmod reads an index which only its own depmod writes; busybox' is linked.
@@ -61,6 +73,13 @@ pub(super) fn debian(name: &str, suite: &str, arch: Arch) -> Recipe {
         packages.push("base-files".to_owned());
         ("usr/bin/busybox", words("virtio_blk ext4 overlay"))
     };
+    let mut modules = words(modules(arch));
+    let mut sshd_config = include_str!("../files/host/sshd_config").to_owned();
+    if name == NODE {
+        packages.extend(words(PACKAGES_OF_NODES));
+        modules.extend(words(MODULES_OF_NODES));
+        sshd_config.push_str(SSHD_OF_NODES);
+    }
     let left_out = [NOT_FOR_GUESTS, NOT_WITHOUT_COMPILER, NOT_FOR_HOSTS].join(" ");
     let mut applets = guest.applets;
     applets.extend(words(MORE_APPLETS));
@@ -85,8 +104,8 @@ pub(super) fn debian(name: &str, suite: &str, arch: Arch) -> Recipe {
             file("etc/passwd", 0o644, include_str!("../files/host/passwd")),
             file("etc/group", 0o644, include_str!("../files/host/group")),
             file("etc/profile", 0o644, include_str!("../files/host/profile")),
-            file("etc/ssh/sshd_config", 0o644, include_str!("../files/host/sshd_config")),
-            file("etc/modules", 0o644, &(words(modules(arch)).join("\n") + "\n")),
+            file("etc/ssh/sshd_config", 0o644, &sshd_config),
+            file("etc/modules", 0o644, &(modules.join("\n") + "\n")),
             file("etc/hosts", 0o644, "127.0.0.1 localhost\n::1 localhost\n"),
             file("etc/nsswitch.conf", 0o644, "passwd: files\ngroup: files\nhosts: files dns\n"),
         ],
