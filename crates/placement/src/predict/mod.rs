@@ -73,6 +73,16 @@ pub enum Admission {
     },
 }
 
+impl Admission {
+    /// The pod's pCPUs; `None`: it is rejected.
+    pub fn cpuset(&self) -> Option<&PcpuSet> {
+        match self {
+            Self::Rejected(_) => None,
+            Self::NotPinned { cpuset, .. } | Self::Pinned { cpuset, .. } => Some(cpuset),
+        }
+    }
+}
+
 /// Predicts pCPUs and pins on a node where `taken` is given away already.
 ///
 /// `None` without `dedicatedCpuPlacement`: the guest then runs on the node's

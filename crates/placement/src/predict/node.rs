@@ -315,9 +315,7 @@ pub fn admit_in_order<'a>(
                 Prediction { version, pod_cpus, outcome }
             }
         };
-        if let Admission::Pinned { cpuset, .. } | Admission::NotPinned { cpuset, .. } =
-            &prediction.outcome
-        {
+        if let Some(cpuset) = prediction.outcome.cpuset() {
             taken = taken.union(cpuset);
         }
         Some(prediction)

@@ -49,6 +49,20 @@ pub(crate) struct NodeForecast {
     pub(super) free_pcpus: Option<u32>,
     /// VMs that run there.
     pub(super) vms: usize,
+    /// Other pods that have pCPUs for themselves, in the order in which they came.
+    pub(super) pods: Vec<PodForecast>,
+}
+
+/// A pod that has pCPUs for itself and runs no VM.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct PodForecast {
+    namespace: String,
+    name: String,
+    /// How many.
+    exclusive_pcpus: u32,
+    /// Which, where the node's topology is known: as if everything had come to its node in
+    /// order and nothing had left. Absent, too, where it would not be admitted so.
+    pcpus: Option<PcpuSet>,
 }
 
 /// A kubelet's settings that bear on pCPUs.
@@ -133,6 +147,7 @@ struct NodeState<'a> {
     taken: PcpuSet,
     vms: usize,
     exclusive_pcpus: u32,
+    pods: Vec<PodForecast>,
 }
 
 impl NodeState<'_> {
@@ -183,7 +198,8 @@ pub(super) fn forecast(view: &ClusterView) -> ClusterForecast {
                 None => (None, None),
             };
             let taken = PcpuSet::new();
-            NodeState { node, machine, policy, broken, taken, vms: 0, exclusive_pcpus: 0 }
+            let (vms, exclusive_pcpus, pods) = (0, 0, Vec::new());
+            NodeState { node, machine, policy, broken, taken, vms, exclusive_pcpus, pods }
         })
         .collect();
     let at: HashMap<&str, usize> =
@@ -209,7 +225,7 @@ pub(super) fn forecast(view: &ClusterView) -> ClusterForecast {
         version: 1,
         server: facts.server.clone(),
         kubevirt: view.kubevirt.to_string(),
-        nodes: nodes.iter().map(|state| node_forecast(state, facts.pods.is_some())).collect(),
+        nodes: nodes.into_iter().map(|state| node_forecast(state, facts.pods.is_some())).collect(),
         vms,
         unread: facts.unread.iter().map(ToString::to_string).collect(),
     }
@@ -273,9 +289,17 @@ fn lay_running(
             match one.who {
                 Err(pod) => {
                     state.exclusive_pcpus = state.exclusive_pcpus.saturating_add(pod.cpus);
-                    if let Some(prediction) = admitted.next().flatten() {
-                        take(&mut state.taken, &prediction);
+                    let prediction = admitted.next().flatten();
+                    if let Some(prediction) = &prediction {
+                        take(&mut state.taken, prediction);
                     }
+                    state.pods.push(PodForecast {
+                        namespace: pod.namespace.clone(),
+                        name: pod.name.clone(),
+                        exclusive_pcpus: pod.cpus,
+                        pcpus: prediction
+                            .and_then(|prediction| prediction.outcome.cpuset().cloned()),
+                    });
                 }
                 Ok(object) => {
                     state.vms += 1;
@@ -302,9 +326,7 @@ fn lay_running(
 }
 
 fn take(taken: &mut PcpuSet, prediction: &Prediction) {
-    if let Admission::Pinned { cpuset, .. } | Admission::NotPinned { cpuset, .. } =
-        &prediction.outcome
-    {
+    if let Some(cpuset) = prediction.outcome.cpuset() {
         *taken = taken.union(cpuset);
     }
 }
@@ -426,7 +448,7 @@ fn blank(object: &ClusterObject, state: VmState) -> VmForecast {
     }
 }
 
-fn node_forecast(state: &NodeState<'_>, pods_known: bool) -> NodeForecast {
+fn node_forecast(state: NodeState<'_>, pods_known: bool) -> NodeForecast {
     let node = state.node;
     let kubelet = node.kubelet.as_ref().map(|kubelet| KubeletForecast {
         source: match &kubelet.source {
@@ -454,5 +476,6 @@ fn node_forecast(state: &NodeState<'_>, pods_known: bool) -> NodeForecast {
         exclusive_pcpus: pods_known.then_some(state.exclusive_pcpus),
         free_pcpus: state.free_pcpus(pods_known),
         vms: state.vms,
+        pods: state.pods,
     }
 }

@@ -1,5 +1,6 @@
 //! What the tests share: the binary, made-up machines and studies.
 
+use rustix::process::Pid;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -60,6 +61,16 @@ pub(crate) fn vmlab<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Comma
 
 pub(crate) fn said(command: &mut Command) -> Said {
     Said::of(command.output().expect("vmlab can be started"))
+}
+
+/// A replica's QEMU is no child of vmlab: who it becomes a child of may take its time until
+/// the name of an ended process is free.
+#[track_caller]
+pub(crate) fn has_ended(qemu: Pid) {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", qemu.as_raw_nonzero()));
+    let stat = stat.unwrap_or_default();
+    let state = stat.rsplit_once(") ").map(|(_, rest)| &rest[..1]);
+    assert!(matches!(state, None | Some("Z" | "X")), "QEMU still runs: {stat}");
 }
 
 /// A folder with programs that play a QEMU of `version` and its qemu-img: what

@@ -53,31 +53,65 @@ impl User {
         settings
     }
 
+    /// Its folder, with whatever it wants to keep.
+    pub(crate) fn state(&self) -> &Path {
+        self.state.path()
+    }
+
     pub(crate) fn folder(&self) -> PathBuf {
         self.state.path().join("vmlab/clusters/lab")
     }
 
     /// What its `cluster.json` says.
-    fn made(&self) -> Option<Value> {
+    pub(crate) fn made(&self) -> Option<Value> {
         let text = fs::read_to_string(self.folder().join("cluster.json")).ok()?;
         serde_json::from_str(&text).ok()
     }
 
-    /// Asks the API server, with the certificates that are in the folder.
+    /// Asks the API server for something, or gives it something new.
     pub(crate) fn ask(&self, server: &str, path: &str, body: Option<&Value>) -> Value {
+        let method = if body.is_some() { "POST" } else { "GET" };
+        self.request(server, method, path, body)
+    }
+
+    pub(crate) fn request(
+        &self,
+        server: &str,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Value {
+        self.try_request(server, method, path, body).unwrap_or_else(|said| panic!("{said:#?}"))
+    }
+
+    /// A request with the certificates that are in the folder, which may be refused.
+    pub(crate) fn try_request(
+        &self,
+        server: &str,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Said> {
+        let kind = if method == "PATCH" { "merge-patch+json" } else { "json" };
         let mut curl = Command::new("curl");
-        curl.args(["-sS", "--fail-with-body", "-H", "Content-Type: application/json"]);
+        curl.args(["-sS", "--fail-with-body", "-X", method]);
+        curl.args(["-H", &format!("Content-Type: application/{kind}")]);
         for (option, file) in
             [("--cacert", "ca.crt"), ("--cert", "admin.crt"), ("--key", "admin.key")]
         {
             curl.arg(option).arg(self.folder().join(file));
         }
+        // Some are too large for a command line.
+        let sent = self.state.path().join("body.json");
         if let Some(body) = body {
-            curl.args(["-d", &body.to_string()]);
+            fs::write(&sent, body.to_string()).expect("a file");
+            curl.arg("--data-binary").arg(format!("@{}", sent.display()));
         }
         let told = Said::of(curl.arg(format!("{server}{path}")).output().expect("curl"));
-        told.has_code(0);
-        serde_json::from_str(&told.stdout).expect("JSON")
+        if told.code != Some(0) {
+            return Err(told);
+        }
+        Ok(serde_json::from_str(&told.stdout).expect("JSON"))
     }
 }
 
@@ -91,7 +125,7 @@ fn lines_with(path: &Path, texts: &[&str]) -> Vec<String> {
 
 /// What there is of a cluster outside its folder: processes by their command line, cgroup
 /// and mounts, and cgroups.
-fn left(folder: &Path, cgroup: &str) -> Vec<String> {
+pub(crate) fn left(folder: &Path, cgroup: &str) -> Vec<String> {
     let texts = [folder.to_str().expect("a path"), cgroup];
     let mut found = lines_with(Path::new("/proc/self/mountinfo"), &texts);
     for entry in fs::read_dir("/proc").expect("/proc").flatten() {
@@ -180,7 +214,7 @@ pub(crate) fn programs(words: &[&str]) -> Option<(Turn, String)> {
     Some((turn, built.stdout.trim().to_owned()))
 }
 
-fn start(user: &User, programs: &str, words: &[&str]) -> Child {
+pub(crate) fn start(user: &User, programs: &str, words: &[&str]) -> Child {
     let mut command = user.vmlab(&["cluster", "up", "--json", "--programs", programs]);
     command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("vmlab")
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use suite::{SharedThing, Tier, needs, until};
 use topology::Host;
 
-use crate::lab::{Machine, Said, VMLAB, said, vmlab};
+use crate::lab::{Machine, Said, VMLAB, has_ended, said, vmlab};
 use crate::running::{Running, Study, assert_complete, results};
 use crate::schemas;
 
@@ -42,16 +42,6 @@ impl Lab {
         let folder = listed[0]["folder"].as_str()?;
         let pid = std::fs::read_to_string(format!("{folder}/pid")).ok()?;
         Pid::from_raw(pid.trim().parse().ok()?)
-    }
-
-    /// QEMU is no child of vmlab: who it becomes a child of may take its time until
-    /// the name of an ended process is free.
-    #[track_caller]
-    fn has_ended(&self, qemu: Pid) {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", qemu.as_raw_nonzero()))
-            .unwrap_or_default();
-        let state = stat.rsplit_once(") ").map(|(_, rest)| &rest[..1]);
-        assert!(matches!(state, None | Some("Z" | "X")), "QEMU still runs: {stat}");
     }
 
     /// A study that runs in a replica.
@@ -321,7 +311,7 @@ fn a_boot_that_is_ended_leaves_nothing() {
     kill_process(pid, Signal::INT).unwrap();
     let ended = Said::of(up.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    lab.has_ended(qemu);
+    has_ended(qemu);
     lab.has_none();
 
     // The command that boots it is killed: nobody waits for it any more.
@@ -333,7 +323,7 @@ fn a_boot_that_is_ended_leaves_nothing() {
     assert_eq!(lab.json(&["list", "--json"])[0]["state"], "dead");
     let clean = said(Command::new(VMLAB).arg("clean").env("XDG_STATE_HOME", lab.state.path()));
     assert!(clean.stdout.contains("removed replica two-nodes"), "{clean:?}");
-    lab.has_ended(qemu);
+    has_ended(qemu);
     lab.has_none();
 }
 

@@ -1,0 +1,388 @@
+//! Clusters of several nodes, of which all but one are emulated hosts: what a real
+//! scheduler and real kubelets make of pods, against the forecast.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rustix::process::{Pid, Signal};
+use serde_json::{Value, json};
+use suite::until;
+use topology::{Host, PcpuSet};
+
+use crate::lab::{Said, has_ended};
+use crate::local_clusters::{User, left, programs, send, start, up};
+use crate::schemas;
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const VMS: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances";
+const HOST_NAME: &str = "kubernetes.io/hostname";
+
+/// A host of two sockets with two cores of two threads each, whose second threads are
+/// numbered behind all first ones.
+fn two_sockets_with_threads() -> Value {
+    let pcpus: Vec<Value> = (0..8)
+        .map(|id| {
+            let core = id % 4;
+            json!({
+                "id": id, "online": true, "socket": core / 2, "core": core, "thread": id / 4,
+                "node": core / 2,
+            })
+        })
+        .collect();
+    let node = |id: u32, pcpus: &str, distances: [u32; 2]| {
+        json!({
+            "id": id, "pcpus": pcpus, "memory_bytes": 8_u64 << 30,
+            "distances": { "0": distances[0], "1": distances[1] },
+        })
+    };
+    json!({
+        "format": "vmlab-host", "version": 1, "hostname": "wide", "arch": "x86_64",
+        "memory_bytes": 16_u64 << 30, "pcpus": pcpus,
+        "nodes": [node(0, "0-1,4-5", [10, 20]), node(1, "2-3,6-7", [20, 10])],
+    })
+}
+
+/// What a pod and the VM that the forecast is asked about have in common.
+struct Case {
+    name: &'static str,
+    cpus: u32,
+    /// Whether it tolerates the taint of the node `wide`.
+    tolerant: bool,
+    /// What its affinity requires of the node's host name: an operator, a name.
+    affinity: Option<(&'static str, &'static str)>,
+    expected: Expected,
+}
+
+/// What the scheduler and the kubelet do, which the forecast must say by itself.
+enum Expected {
+    /// It runs on this node.
+    Runs(&'static str),
+    /// The kubelet of this node rejects it, with this reason.
+    Rejected(&'static str),
+    /// The scheduler finds no node.
+    NoNode,
+}
+
+const CASES: [Case; 7] = [
+    // Three pCPUs are free, but no node of the host has them.
+    Case {
+        name: "a-three",
+        cpus: 3,
+        tolerant: false,
+        affinity: None,
+        expected: Expected::Rejected("TopologyAffinityError"),
+    },
+    Case {
+        name: "b-one",
+        cpus: 1,
+        tolerant: false,
+        affinity: None,
+        expected: Expected::Runs("small"),
+    },
+    Case {
+        name: "c-two",
+        cpus: 2,
+        tolerant: false,
+        affinity: None,
+        expected: Expected::Runs("small"),
+    },
+    // The taint keeps it from the node that has pCPUs left.
+    Case { name: "d-one", cpus: 4, tolerant: false, affinity: None, expected: Expected::NoNode },
+    Case {
+        name: "e-half-core",
+        cpus: 1,
+        tolerant: true,
+        affinity: Some(("In", "wide")),
+        expected: Expected::Rejected("SMTAlignmentError"),
+    },
+    Case {
+        name: "f-core",
+        cpus: 2,
+        tolerant: true,
+        affinity: Some(("NotIn", "small")),
+        expected: Expected::Runs("wide"),
+    },
+    Case {
+        name: "g-socket",
+        cpus: 4,
+        tolerant: true,
+        affinity: None,
+        expected: Expected::Runs("wide"),
+    },
+];
+
+impl Case {
+    /// The fields that a pod's spec and a VM's have in common.
+    fn place(&self) -> Value {
+        let mut selector = json!([
+            { "key": "kubevirt.io/schedulable", "operator": "Exists" },
+        ]);
+        if let Some((operator, host)) = self.affinity {
+            let more = json!({ "key": HOST_NAME, "operator": operator, "values": [host] });
+            selector.as_array_mut().expect("a list").push(more);
+        }
+        let required = json!({ "nodeSelectorTerms": [{ "matchExpressions": selector }] });
+        let mut place = json!({
+            "affinity": { "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": required,
+            }},
+        });
+        if self.tolerant {
+            let toleration = json!({ "key": "lab", "operator": "Equal", "value": "wide" });
+            place["tolerations"] = json!([toleration]);
+        }
+        place
+    }
+
+    /// A Guaranteed pod that does nothing.
+    fn pod(&self) -> Value {
+        let mut spec = self.place();
+        let amounts = json!({ "cpu": self.cpus, "memory": "128Mi" });
+        spec["terminationGracePeriodSeconds"] = json!(0);
+        spec["containers"] = json!([{
+            "name": "it", "image": "vmlab/pause:1", "imagePullPolicy": "Never",
+            "resources": { "requests": amounts, "limits": amounts },
+        }]);
+        json!({ "metadata": { "name": self.name }, "spec": spec })
+    }
+
+    /// A VM that asks for as many pCPUs; nobody starts it.
+    fn vm(&self) -> Value {
+        let mut spec = self.place();
+        spec["domain"] = json!({
+            "cpu": { "cores": self.cpus, "dedicatedCpuPlacement": true },
+            "memory": { "guest": "128Mi" }, "devices": {},
+        });
+        json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": { "name": self.name }, "spec": spec,
+        })
+    }
+}
+
+/// The settings of the two kubelets: files.
+fn kubelets(user: &User) -> [PathBuf; 2] {
+    let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+                cpuManagerPolicy: static\n";
+    let small = "reservedSystemCPUs: \"0\"\ntopologyManagerPolicy: single-numa-node\n";
+    // What is reserved of the memory of nodes is what is reserved of all: the threshold
+    // below which pods are evicted.
+    let wide = "reservedSystemCPUs: \"0,4\"\ntopologyManagerPolicy: restricted\n\
+                cpuManagerPolicyOptions: {full-pcpus-only: \"true\"}\n\
+                memoryManagerPolicy: Static\n\
+                reservedMemory: [{numaNode: 0, limits: {memory: 100Mi}}]\n\
+                registerWithTaints: [{key: lab, value: wide, effect: NoSchedule}]\n";
+    [("small", small), ("wide", wide)].map(|(name, text)| {
+        let path = user.state().join(format!("{name}.yaml"));
+        fs::write(&path, format!("{head}{text}")).expect("a file");
+        path
+    })
+}
+
+impl User {
+    /// A file of a node's host.
+    fn inside(&self, node: &str, path: &str) -> String {
+        let said = self.say(&["replica", "exec", &format!("lab-{node}"), "--", "cat", path]);
+        said.has_code(0).stdout.trim().to_owned()
+    }
+}
+
+/// Pods run where the forecast says that a VM would, on the pCPUs that it says.
+#[test]
+fn pods_run_where_the_forecast_says() {
+    let Some((_turn, programs)) = programs(&[]) else { return };
+    let user = User::new();
+    let [small, wide] = kubelets(&user).map(|path| path.display().to_string());
+    let host = user.state().join("wide.json");
+    fs::write(&host, two_sockets_with_threads().to_string()).expect("a file");
+    let host = host.display().to_string();
+    let (small, wide) = (format!("small={small}"), format!("wide={wide}"));
+    let nodes = ["--node", "small=two-nodes", "--node", &host];
+    let kubelets = ["--kubelet", &small, "--kubelet", &wide];
+    let Some(status) = up(&user, &programs, &[nodes, kubelets].concat()) else { return };
+    let server = status["server"].as_str().expect("an address").to_owned();
+    let cgroup = status["cgroup"].as_str().expect("a cgroup").to_owned();
+    let nodes = status["nodes"].as_array().expect("nodes");
+    let replicas: Vec<_> = nodes.iter().map(|node| node["replica"].as_str()).collect();
+    assert_eq!(replicas, [Some("lab-small"), None, Some("lab-wide")], "{status:#}");
+    user.say(&["cluster", "load", "/dev/null", "--node", "x"]).is_error(&["small, wide"]);
+    let archive = user.folder().join("pause.tar");
+    let archive = archive.to_str().expect("a path");
+    let loaded = user.say(&["cluster", "load", archive, "--node", "wide"]);
+    assert!(
+        loaded.has_code(0).stdout.contains("wide: unpacking docker.io/vmlab/pause:1"),
+        "{loaded:#?}"
+    );
+
+    // What KubeVirt would bring to be asked about VMs: its kinds, and labels of nodes.
+    let kinds = fs::read_to_string(format!("{programs}/crds.json")).expect("a file");
+    for kind in kinds.lines() {
+        let kind: Value = serde_json::from_str(kind).expect("JSON");
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        user.ask(&server, path, Some(&kind));
+    }
+    let label = json!({ "metadata": { "labels": {
+        "kubevirt.io/schedulable": "true", "kubevirt.io/cpumanager": "true",
+    }}});
+    let hosts = user.state().join("hosts");
+    fs::create_dir(&hosts).expect("a folder");
+    for node in ["small", "wide"] {
+        user.request(&server, "PATCH", &format!("/api/v1/nodes/{node}"), Some(&label));
+        let replica = format!("lab-{node}");
+        let told = user.say(&["replica", "exec", &replica, "--", "vmlab", "host", "--json"]);
+        fs::write(hosts.join(format!("{node}.json")), &told.has_code(0).stdout).expect("a file");
+    }
+    let kubeconfig = user.folder().join("kubeconfig").display().to_string();
+    let hosts = hosts.display().to_string();
+    let forecast = || {
+        let words = ["plan", "--cluster", "--kubeconfig", &kubeconfig, "--json", "--hosts", &hosts];
+        let told = user.say(&words);
+        let forecast = schemas::holds("cluster-forecast", &told.stdout);
+        assert_eq!(forecast["unread"], json!([]), "{forecast:#}");
+        forecast
+    };
+
+    let mut real = Vec::new();
+    for case in &CASES {
+        until("KubeVirt's kinds are served", || user.try_request(&server, "GET", VMS, None).ok());
+        user.ask(&server, VMS, Some(&case.vm()));
+        let told = forecast();
+        let vm = &told["vms"][0];
+        assert_eq!(vm["name"], case.name, "{told:#}");
+        user.request(&server, "DELETE", &format!("{VMS}/{}", case.name), None);
+
+        user.ask(&server, PODS, Some(&case.pod()));
+        let path = format!("{PODS}/{}", case.name);
+        let pod = until("the pod's fate", || {
+            let pod = user.ask(&server, &path, None);
+            let unschedulable = pod["status"]["conditions"][0]["reason"] == "Unschedulable";
+            let is_over = pod["status"]["phase"] == "Running" || pod["status"]["phase"] == "Failed";
+            (is_over || unschedulable).then_some(pod)
+        });
+        let (phase, node) = (&pod["status"]["phase"], &pod["spec"]["nodeName"]);
+        match case.expected {
+            Expected::Runs(expected) => {
+                assert_eq!((phase, node), (&json!("Running"), &json!(expected)), "{pod:#}");
+                assert_eq!((&vm["state"], &vm["node"]), (&json!("can-start"), node), "{vm:#}");
+                let own = own_pcpus(&user, &pod);
+                assert_eq!(vm["pcpus"], own.to_string(), "{vm:#}");
+                real.push((expected, case.name, own));
+            }
+            Expected::Rejected(reason) => {
+                assert_eq!(pod["status"]["reason"], reason, "{pod:#}");
+                assert_eq!(vm["state"], "can-not-start", "{vm:#}");
+                assert_ne!(vm["nodes_that_fit"], 0, "{vm:#}");
+            }
+            Expected::NoNode => {
+                assert_eq!((phase, node), (&json!("Pending"), &Value::Null), "{pod:#}");
+                assert_eq!(vm["state"], "can-not-start", "{vm:#}");
+            }
+        }
+        if !matches!(case.expected, Expected::Runs(_)) {
+            user.request(&server, "DELETE", &path, None);
+            until("the pod's end", || user.try_request(&server, "GET", &path, None).err());
+        }
+    }
+    // All that run, laid on their nodes anew.
+    let told = forecast();
+    let mut laid = Vec::new();
+    for node in told["nodes"].as_array().expect("nodes") {
+        for pod in node["pods"].as_array().expect("pods") {
+            let pcpus: PcpuSet = pod["pcpus"].as_str().expect("pCPUs").parse().expect("pCPUs");
+            let text = |value: &Value| value.as_str().expect("a name").to_owned();
+            laid.push((text(&node["name"]), text(&pod["name"]), pcpus));
+        }
+    }
+    let owned = |(node, name, pcpus): &(&str, &str, PcpuSet)| {
+        ((*node).to_owned(), (*name).to_owned(), pcpus.clone())
+    };
+    assert_eq!(laid, real.iter().map(owned).collect::<Vec<_>>(), "{told:#}");
+    memory_is_beside_the_pcpus(&user, &server, &real);
+
+    user.say(&["cluster", "down", "lab"]).has_code(0);
+    assert_eq!(user.say(&["replica", "list", "--json"]).stdout.trim(), "[]");
+    assert_eq!(left(&user.folder(), &cgroup), Vec::<String>::new());
+}
+
+/// The pCPUs that the kubelet of its node has given a pod, which are those on which its
+/// container may run.
+fn own_pcpus(user: &User, pod: &Value) -> PcpuSet {
+    let node = pod["spec"]["nodeName"].as_str().expect("a node");
+    let uid = pod["metadata"]["uid"].as_str().expect("an id");
+    let state = user.inside(node, "/var/lib/kubelet/cpu_manager_state");
+    let state: Value = serde_json::from_str(&state).expect("JSON");
+    let given = state["entries"][uid]["it"].as_str().expect("pCPUs").to_owned();
+    let container = pod["status"]["containerStatuses"][0]["containerID"].as_str();
+    let container = container.expect("an id").trim_start_matches("containerd://");
+    let path = format!("/sys/fs/cgroup/kubepods/pod{uid}/{container}/cpuset.cpus");
+    let (given, real): (PcpuSet, PcpuSet) =
+        (given.parse().expect("pCPUs"), user.inside(node, &path).parse().expect("pCPUs"));
+    assert_eq!(given, real, "{pod:#}");
+    given
+}
+
+/// The static memory manager binds pods to the nodes of their pCPUs while these have memory.
+fn memory_is_beside_the_pcpus(user: &User, server: &str, real: &[(&str, &str, PcpuSet)]) {
+    let host = user.say(&["replica", "exec", "lab-wide", "--", "vmlab", "host", "--json"]);
+    let host = Host::from_json(&host.has_code(0).stdout).expect("a host");
+    let state = user.inside("wide", "/var/lib/kubelet/memory_manager_state");
+    let state: Value = serde_json::from_str(&state).expect("JSON");
+    assert_eq!(state["policyName"], "Static", "{state:#}");
+    let on_wide: Vec<_> = real.iter().filter(|(node, ..)| *node == "wide").collect();
+    assert_eq!(on_wide.len(), 2);
+    for (_, name, pcpus) in on_wide {
+        let pod = user.ask(server, &format!("{PODS}/{name}"), None);
+        let uid = pod["metadata"]["uid"].as_str().expect("an id");
+        let nodes = host.nodes.iter();
+        let near = nodes.filter(|node| node.pcpus.iter().any(|id| pcpus.contains(id)));
+        let near: Vec<u32> = near.map(|node| node.id).collect();
+        assert_eq!(state["entries"][uid]["it"][0]["numaAffinity"], json!(near), "{state:#}");
+    }
+}
+
+/// However a start ends while a node's host boots, nothing of it stays.
+#[test]
+fn nothing_stays_of_a_node_that_is_not_up_yet() {
+    let Some((_turn, programs)) = programs(&[]) else { return };
+    if !rustix::process::geteuid().is_root() {
+        return suite::skip("a cluster needs root");
+    }
+    for signal in [Signal::INT, Signal::KILL] {
+        let user = User::new();
+        let starting = start(&user, &programs, &["--node", "two-nodes"]);
+        let pid = user.state().join("vmlab/replicas/lab-two-nodes/pid");
+        let qemu = until("the host's QEMU runs", || {
+            Pid::from_raw(fs::read_to_string(&pid).ok()?.trim().parse().ok()?)
+        });
+        let made = user.made().expect("a cluster");
+        let cgroup = made["cgroup"].as_str().expect("a cgroup").to_owned();
+        send(u64::from(starting.id()), signal);
+        let ended = starting.wait_with_output().expect("vmlab");
+        if signal == Signal::INT {
+            Said::of(ended).has_code(2);
+        } else {
+            user.say(&["clean"]).has_code(0);
+        }
+        has_ended(qemu);
+        assert!(!user.folder().exists());
+        assert_eq!(user.say(&["replica", "list", "--json"]).stdout.trim(), "[]");
+        assert_eq!(left(&user.folder(), &cgroup), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_node_that_can_not_be_is_said_before_anything_begins() {
+    let user = User::new();
+    // Where there are no programs of Kubernetes', those are what is missing first.
+    let Some((_turn, programs)) = programs(&[]) else { return };
+    let up = ["cluster", "up", "--programs", &programs];
+    let say = |words: &[&str]| user.say(&[&up[..], words].concat());
+    say(&["--node", "two-nods"]).is_error(&["two-nods", "none of xeon-4208"]);
+    say(&["--node", "altra"]).is_error(&["--node altra=altra", "aarch64"]);
+    say(&["--node", "two-nodes", "--node", "two-nodes"]).is_error(&["--node two-nodes-1=HOST"]);
+    say(&["--node", "vmlab=two-nodes"]).is_error(&["which is this machine"]);
+    say(&["--node", "a=two-nodes", "--kubelet", "b=x.yaml"]).is_error(&["there are a, vmlab"]);
+    let both = say(&["--node", "a=two-nodes", "--kubevirt"]);
+    assert!(both.has_code(2).stderr.contains("cannot be used with"), "{both:#?}");
+    assert!(!user.folder().exists());
+}
