@@ -110,7 +110,8 @@ pub enum UpError {
     /// It can't be a node's name.
     #[error(
         "{0:?} can't be a node's name: it has at most 19 small letters, digits and '-', begins \
-         and ends with a letter or digit, and is not \"vmlab\", which is this machine"
+         and ends with a letter or digit, and is not \"vmlab\", which is this machine: give it one, \
+         as in --node NAME=HOST"
     )]
     NodeName(String),
     /// Two nodes have one name.
