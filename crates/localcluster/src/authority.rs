@@ -15,8 +15,9 @@ use rcgen::{
 };
 use serde_json::json;
 
+use crate::made_node::MadeNode;
 use crate::node::{NODE_ADDRESS, NODE_NAME, SERVICE_ADDRESS};
-use crate::store::{MadeNode, write_private};
+use crate::store::write_private;
 use host::state_dir::FileError;
 
 /// The authority's certificate.

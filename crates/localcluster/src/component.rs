@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::authority::{ACCOUNT_KEY, ACCOUNT_PUBLIC, CA, CA_KEY, FRONT_PROXY};
+use crate::image::CONTAINERD;
 use crate::node::{NODE_ADDRESS, NODE_NAME, PODS, SERVICES};
 use crate::probe::Probe;
-use crate::store::{CONTAINERD, Made};
+use crate::store::Made;
 use host::state_dir::FileError;
 
 /// The image of a pod's sandbox, which is there from the beginning.

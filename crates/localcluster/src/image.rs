@@ -1,10 +1,16 @@
-//! An image of one program, as an OCI archive: nothing has to be fetched for it.
+//! Where images are in containerd, and one of a single program, as an OCI archive: nothing
+//! has to be fetched for it.
 
 use std::env;
 use std::io;
 
 use guest::image::oci::{Content, ImageFile, OciImage};
 use vmconfig::Arch;
+
+/// containerd's socket, in the folder of its files.
+pub(crate) const CONTAINERD: &str = "containerd.sock";
+/// The namespace of containerd that kubelets use.
+pub(crate) const IMAGES: &str = "k8s.io";
 
 /// An archive with the image `name` (`vmlab/pause:1`), in which `program` (its bytes) is
 /// all that there is, and is run; the same from the same bytes.

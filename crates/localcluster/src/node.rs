@@ -7,17 +7,12 @@ use std::process::{Command, Stdio};
 
 use host::state_dir::FileError;
 
-use crate::store::MadeNode;
+use crate::made_node::MadeNode;
 
 /// The node's name.
 pub(crate) const NODE_NAME: &str = "vmlab";
 /// Its address, which may not be that of the loopback (RFC 5737: for documentation).
 pub(crate) const NODE_ADDRESS: &str = "192.0.2.1";
-/// The first of the addresses of further nodes, which follow each other: the keeper has
-/// them, too.
-const FIRST_FURTHER: [u8; 4] = [192, 0, 2, 2];
-/// So many further nodes can have an address.
-pub(crate) const MOST_FURTHER: usize = 200;
 /// Where pods look for the API server: the first of the services' addresses.
 pub(crate) const SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 /// Its port there.
@@ -26,13 +21,6 @@ pub(crate) const SERVICE_PORT: u16 = 443;
 pub(crate) const SERVICES: &str = "10.96.0.0/24";
 /// The pods' addresses.
 pub(crate) const PODS: &str = "10.244.0.0/24";
-
-/// The address of a further node, counted from 0, and those of its pods.
-pub(crate) fn addresses(at: usize) -> Option<(Ipv4Addr, String)> {
-    let step = u8::try_from(at).ok().filter(|_| at < MOST_FURTHER)?;
-    let [a, b, c, first] = FIRST_FURTHER;
-    Some((Ipv4Addr::new(a, b, c, first + step), format!("10.244.{}.0/24", step + 1)))
-}
 
 /// What is the cluster's own below the folder, and where it is seen. In `/run` there are
 /// files with fixed names of containerd, its shims, and plugins.

@@ -14,9 +14,9 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use host::owner::{self, OWNER_VARIABLE, Owner, RUN_VARIABLE};
+use host::owner::{OWNER_VARIABLE, Owner, RUN_VARIABLE};
 use host::snapshot::DECLARED_HOST;
-use remote::{Patience, SshOptions, SshSession, Tunnel, TunnelWay};
+use remote::{Patience, SshSession, Tunnel, TunnelWay};
 use replica::Replica;
 use topology::{CacheKind, Host, PcpuSet};
 
@@ -25,21 +25,20 @@ use crate::component::{
     CONTAINERD_TOML, ContainerdSettings, KUBELET_KUBECONFIG, KUBELET_MORE, KUBELET_OF_USER,
     KUBELET_PORT, KUBELET_YAML, KubeletSettings, NETWORK, kubelet_args, network,
 };
-use crate::error::{LoadError, UpError};
+use crate::error::UpError;
+use crate::image::CONTAINERD;
 use crate::keeper::LOGS;
+use crate::made_node::MadeNode;
 use crate::node::{SERVICE_ADDRESS, SERVICE_PORT};
-use crate::store::{API_SOCKET, CONTAINERD, IMAGES, LocalCluster, MadeNode, PAUSE};
+use crate::node_session::{ANSWER_LIMIT, IsCancelled, PLACE, told, with_session};
+use crate::store::{API_SOCKET, LocalCluster, PAUSE};
 
-/// Where the files of a node lie in it, on its disk.
-const PLACE: &str = "/scratch/node";
 const START: &str = "start-node";
 /// The API server, for the node.
 const API_SERVER: &str = "https://127.0.0.1:6443";
 /// Where Debian has the plugins for pods' networks.
 const PLUGINS: &str = "/usr/lib/cni";
 
-/// An emulated host answers slowly.
-const ANSWER_LIMIT: Duration = Duration::from_secs(300);
 /// How long a kubelet may take until its node takes pods.
 const READY_LIMIT: Duration = Duration::from_secs(600);
 /// How often it is asked whether its node does.
@@ -63,8 +62,6 @@ impl std::fmt::Debug for NodeRequest<'_> {
         f.debug_struct("NodeRequest").field("name", &self.name).finish_non_exhaustive()
     }
 }
-
-type IsCancelled<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Brings up the node of that place, makes it one of the cluster and waits until it takes
 /// pods. What was begun is noted in the cluster, which ends it.
@@ -143,30 +140,6 @@ fn connect(
         .process_group(0);
     let connection = command.spawn().map_err(|error| format!("Cannot start ssh: {error}"))?;
     Ok((connection, path))
-}
-
-/// Does something in the node's host.
-fn with_session<T>(
-    replica: &Replica,
-    is_cancelled: IsCancelled<'_>,
-    work: impl FnOnce(&SshSession) -> Result<T, String>,
-) -> Result<T, String> {
-    let owner = Owner::current("cluster").map_err(|error| error.to_string())?;
-    let runtime = owner::runtime_dir(&owner).map_err(|error| error.to_string())?;
-    let env = owner.env();
-    let options = SshOptions { folder: runtime.path(), env: &env, interactive: false };
-    let destination = replica.destination().ok_or("its host has no port")?;
-    let patience = Patience::new(ANSWER_LIMIT, is_cancelled);
-    let session = SshSession::open(&destination, &options, patience).map_err(told)?;
-    work(&session)
-}
-
-/// An error with what caused it.
-fn told(error: impl std::error::Error) -> String {
-    match error.source() {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    }
 }
 
 /// Puts all files of a node into it.
@@ -332,33 +305,6 @@ fn wait(
         }
         thread::sleep(LOOK);
     }
-}
-
-/// Gives a node the images of an archive; what was loaded, in ctr's words.
-pub(crate) fn load(
-    node: &MadeNode,
-    archive: &Path,
-    is_cancelled: IsCancelled<'_>,
-) -> Result<Vec<String>, LoadError> {
-    let failed =
-        |said: String| LoadError::Node { path: archive.to_owned(), node: node.name.clone(), said };
-    let replica = replica::find_up(Some(&node.replica)).map_err(|e| failed(e.to_string()))?;
-    let patience = Patience::unlimited(is_cancelled);
-    let there = format!("{PLACE}/loaded.tar");
-    let script = format!(
-        "cd {PLACE}; ctr --address {CONTAINERD} --namespace {IMAGES} images import loaded.tar; \
-         code=$?; rm loaded.tar; exit $code"
-    );
-    let output = with_session(&replica, is_cancelled, |session| {
-        session.put(archive, &there, 0o600, patience).map_err(told)?;
-        session.command(["sh", "-c", &script]).output(patience).map_err(told)
-    });
-    let output = output.map_err(failed)?;
-    if output.code != 0 {
-        let said = output.stderr.trim().to_owned();
-        return Err(LoadError::Refused { path: archive.to_owned(), said });
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read as _, Write as _};
-use std::net::Ipv4Addr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -17,14 +16,15 @@ use std::time::Duration;
 
 use host::owner::{self, Owner};
 use host::state_dir::{FileError, KeptKind, kept, one_of, user_state_dir};
-use replica::ReplicaState;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup;
 use crate::error::{DownError, FindError, LoadError};
+use crate::image::{CONTAINERD, IMAGES};
 use crate::kubevirt::KubeVirtRequest;
-use crate::node::{self, NODE_NAME};
-use crate::replica_node;
+use crate::made_node::MadeNode;
+use crate::node::NODE_NAME;
+use crate::node_session;
 use crate::state::ClusterState;
 use crate::status::{ClusterStatus, KeeperReport};
 
@@ -33,14 +33,10 @@ pub(crate) const MADE: &str = "cluster.json";
 pub(crate) const KUBECONFIG: &str = "kubeconfig";
 /// Where the keeper tells how all are.
 pub(crate) const KEEPER: &str = "keeper.sock";
-/// containerd's.
-pub(crate) const CONTAINERD: &str = "containerd.sock";
 /// Where the keeper leads further nodes to the API server.
 pub(crate) const API_SOCKET: &str = "api.sock";
 /// The image of a pod's sandbox.
 pub(crate) const PAUSE: &str = "pause.tar";
-/// The namespace of containerd that kubelets use.
-pub(crate) const IMAGES: &str = "k8s.io";
 
 /// How long the keeper may take to end, and with it all of the cluster.
 pub(crate) const END_LIMIT: Duration = Duration::from_secs(10);
@@ -91,50 +87,6 @@ impl Made {
     ///
     /// 2: it may have further nodes.
     pub(crate) const FORMAT: u32 = 2;
-}
-
-/// A further node: an emulated host.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MadeNode {
-    /// Its name.
-    pub name: String,
-    /// Its place among them, from 0.
-    pub at: usize,
-    /// Its address, which the keeper has, too.
-    pub address: Ipv4Addr,
-    /// The addresses of its pods.
-    pub pods: String,
-    /// The replica that it is.
-    pub replica: String,
-    /// The ssh that connects it with the keeper, once it runs.
-    pub connection: Option<Owner>,
-}
-
-impl MadeNode {
-    /// The node of that place and name in the cluster; `None` if there is no address left.
-    pub(crate) fn at(at: usize, name: &str, cluster: &str) -> Option<Self> {
-        let (address, pods) = node::addresses(at)?;
-        let replica = format!("{cluster}-{name}");
-        Some(Self { name: name.to_owned(), at, address, pods, replica, connection: None })
-    }
-
-    /// The file through which its kubelet is reached. Of a socket's path each byte counts.
-    pub(crate) fn socket(&self, folder: &Path) -> PathBuf {
-        folder.join(format!("node-{}.sock", self.at))
-    }
-
-    /// Why it can't be reached, if so.
-    fn is_lost(&self) -> Option<String> {
-        let state = replica::find(Some(&self.replica)).map(|found| found.state());
-        match (state, &self.connection) {
-            (Ok(ReplicaState::Up), Some(connection)) if connection.is_alive() => None,
-            (Ok(ReplicaState::Up), _) => {
-                Some(format!("the ssh that led to {} is gone", self.replica))
-            }
-            (Ok(state), _) => Some(format!("the replica {} is {}", self.replica, state.word())),
-            (Err(error), _) => Some(error.to_string()),
-        }
-    }
 }
 
 /// A cluster that was made.
@@ -292,7 +244,7 @@ impl LocalCluster {
             said.extend(load(&self.folder, &self.made.snapshotter, archive)?);
         }
         for node in further {
-            let loaded = replica_node::load(node, archive, is_cancelled)?;
+            let loaded = node_session::load(node, archive, is_cancelled)?;
             said.extend(loaded.into_iter().map(|line| format!("{}: {line}", node.name)));
         }
         Ok(said)

@@ -19,13 +19,12 @@ use crate::component::{KUBELET_MORE, KUBELET_OF_USER};
 use crate::error::UpError;
 use crate::keeper::{KEEP, KeeperWord};
 use crate::kubevirt::{self, ARCHIVES, KubeVirtRequest, OPERATOR};
-use crate::node::{HIDDEN, MOST_FURTHER, NODE_NAME};
+use crate::made_node::{MOST_FURTHER, MadeNode};
+use crate::node::{HIDDEN, NODE_NAME};
 use crate::programs::KubePrograms;
 use crate::replica_node::{self, NodeRequest};
 use crate::state::ClusterState;
-use crate::store::{
-    END_LIMIT, KUBECONFIG, LocalCluster, MADE, Made, MadeNode, find, folder, write_private,
-};
+use crate::store::{END_LIMIT, KUBECONFIG, LocalCluster, MADE, Made, find, folder, write_private};
 use host::state_dir::FileError;
 
 /// The longest path of a cluster's folder: Unix sockets in it have at most 107 bytes.
