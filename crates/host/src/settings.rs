@@ -25,6 +25,7 @@ mod target;
 mod tree;
 mod value;
 pub(crate) mod vfio;
+mod vfio_steps;
 
 pub use apply::{
     AppliedSettings, ApplyError, Mode, Planned, RestoreOutcome, Restored, SettingChanges,

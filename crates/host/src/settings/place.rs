@@ -14,7 +14,7 @@ use super::step::SettingStep;
 use super::target::Target;
 use super::tree::SettingsTree;
 use super::value::{self, Pages, Values};
-use super::{Setting, cpuset, modules, vfio};
+use super::{Setting, cpuset, modules, vfio, vfio_steps};
 
 /// Where a setting lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,7 +159,7 @@ pub(super) fn steps(
             check_pcpus(tree, &pcpus, "The partition would take all pCPUs")?;
             partition_steps(tree, kind, &pcpus)
         }
-        SettingPath::Vfio => vfio::steps(tree, &value::devices(wanted).unwrap_or_default()),
+        SettingPath::Vfio => vfio_steps::steps(tree, &value::devices(wanted).unwrap_or_default()),
         SettingPath::BootOnly(parameter) => {
             Err(SettingRefusal::BootOnly { what: format!("{parameter}={wanted}") })
         }

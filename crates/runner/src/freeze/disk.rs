@@ -80,7 +80,12 @@ impl Freezer<'_> {
             return None;
         }
         let facts = GuestFacts::alone(spec.vcpus(), spec.accel == Accel::Tcg);
-        let most = self.wishes(variant, &facts).into_iter().map(|wish| wish.count).max()?;
+        let wishes = self.wishes(variant, &facts);
+        if wishes.iter().any(|wish| disk.fault(wish.count, wish.raw).is_some()) {
+            // It was told.
+            return None;
+        }
+        let most = wishes.iter().map(|wish| wish.count).max()?;
         let mut settings: VmSettings = spec.clone().into();
         let mut serials = Vec::new();
         let tree = SettingsTree::live();
