@@ -188,6 +188,9 @@ pub(crate) const FIELDS: &[Field] = &[
     may("nics[].rx_queue_size", Int, "Descriptors in each ring of received packets"),
     may("nics[].tx_queue_size", Int, "Descriptors in each ring of sent packets"),
     may("nics[].mac", Text, "Its address"),
+    is("host_devices", Tables, "Devices of the host that the guest has for itself"),
+    may("host_devices[].pci", Text, "Where it is on the host's PCI buses: `0000:3b:00.0`"),
+    may("host_devices[].resource", Text, "What a cluster's node calls it: `vendor.com/device`"),
     may("iommu", Table, "Intel's IOMMU as the guest sees it"),
     may("iommu.interrupt_remapping", Bool, "It remaps interrupts"),
     may("iommu.extended_interrupts", Bool, "Interrupts reach APIC ids beyond 255"),
@@ -415,6 +418,7 @@ mod tests {
         let shares = json!([{ "source": { "file": "a" }, "queue_iothreads": [wrong()] }]);
         check("disks[].queue_iothreads[]", with(&["disks"], shares));
         check("nics[]", with(&["nics"], json!([wrong()])));
+        check("host_devices[]", with(&["host_devices"], json!([wrong()])));
         check("disks[].source", with(&["disks"], json!([{ "source": wrong() }])));
         check("nics[].backend", with(&["nics"], json!([{ "backend": wrong() }])));
         for kind in ["tap", "bridge", "vhost-user", "macvtap", "libvirt", "pod", "multus"] {

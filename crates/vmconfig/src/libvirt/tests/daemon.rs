@@ -83,7 +83,7 @@ fn all() -> Vec<VmSpec> {
 }
 
 /// The VM without what this machine may lack, which libvirt looks for: nodes but
-/// the first, vhost-scsi, another rate of the time stamp counter, and AMD's
+/// the first, vhost-scsi, VFIO, another rate of the time stamp counter, and AMD's
 /// threads.
 pub(super) fn for_this_machine(spec: &VmSpec) -> VmSpec {
     let mut settings = VmSettings::from(spec.clone());
@@ -92,6 +92,7 @@ pub(super) fn for_this_machine(spec: &VmSpec) -> VmSpec {
         *nodes = NumberSet::from_iter([0]);
     }
     settings.disks.retain(|disk| !matches!(disk.source, DiskSource::VhostScsi(_)));
+    settings.host_devices.clear();
     settings.clock.tsc_frequency_hz = None;
     settings.cpu_model = settings.cpu_model.replace(",topoext=on", "");
     VmSpec::new(settings).unwrap()
