@@ -117,6 +117,20 @@ pub enum UpError {
     /// Two nodes have one name.
     #[error("Two nodes would be {0:?}: name them, as in --node {0}-1=HOST --node {0}-2=HOST")]
     NodeTwice(String),
+    /// Somebody else's replica has the name of a node's.
+    #[error(
+        "The node {node} would be the replica {replica}, and there is one already, which is \
+         {}: name the node differently, or end that by `vmlab replica down {replica}`",
+        state.word()
+    )]
+    NodeTaken {
+        /// The node.
+        node: String,
+        /// The replica.
+        replica: String,
+        /// What state it is in.
+        state: replica::ReplicaState,
+    },
     /// Too many nodes.
     #[error("A cluster has at most {most} nodes beside this machine")]
     Nodes {

@@ -6,6 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::thread;
+use std::time::Duration;
 
 /// Where somebody comes in.
 pub(crate) enum Entrance {
@@ -88,12 +89,19 @@ impl Write for &Connection {
     }
 }
 
+/// Between an accept that failed and the next.
+const AFTER_FAILURE: Duration = Duration::from_millis(20);
+
 /// Connects everybody who comes to `entrance` with `server`, until the process ends.
 pub(crate) fn forward(entrance: Entrance, server: Server) {
     thread::spawn(move || {
         loop {
-            // Who is gone before it was let in is no reason to let nobody in.
-            let Ok(client) = entrance.accept() else { continue };
+            let Ok(client) = entrance.accept() else {
+                // Who is gone before it was let in is no reason to let nobody in; nor is it
+                // that no file is left, which takes until others end.
+                thread::sleep(AFTER_FAILURE);
+                continue;
+            };
             let server = server.clone();
             // A server that does not answer closes the connection.
             thread::spawn(move || drop(join(&client, &server)));

@@ -7,6 +7,8 @@ use host::owner::Owner;
 use replica::ReplicaState;
 use serde::{Deserialize, Serialize};
 
+use crate::error::UpError;
+
 /// The first of the addresses of further nodes, which follow each other: the keeper has
 /// them, too.
 const FIRST_FURTHER: [u8; 4] = [192, 0, 2, 2];
@@ -26,6 +28,9 @@ pub struct MadeNode {
     pub pods: String,
     /// The replica that it is.
     pub replica: String,
+    /// Whether that was begun: one of its name may be somebody else's until then.
+    #[serde(default)]
+    pub begun: bool,
     /// The ssh that connects it with the keeper, once it runs.
     pub connection: Option<Owner>,
 }
@@ -35,7 +40,16 @@ impl MadeNode {
     pub(crate) fn at(at: usize, name: &str, cluster: &str) -> Option<Self> {
         let (address, pods) = addresses(at)?;
         let replica = format!("{cluster}-{name}");
-        Some(Self { name: name.to_owned(), at, address, pods, replica, connection: None })
+        let (name, begun, connection) = (name.to_owned(), false, None);
+        Some(Self { name, at, address, pods, replica, begun, connection })
+    }
+
+    /// # Errors
+    /// [`UpError::NodeTaken`], if there is a replica of that name.
+    pub(crate) fn check_free(&self) -> Result<(), UpError> {
+        let Ok(found) = replica::find(Some(&self.replica)) else { return Ok(()) };
+        let (node, replica) = (self.name.clone(), self.replica.clone());
+        Err(UpError::NodeTaken { node, replica, state: found.state() })
     }
 
     /// The file through which its kubelet is reached. Of a socket's path each byte counts.

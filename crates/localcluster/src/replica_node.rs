@@ -63,15 +63,20 @@ impl std::fmt::Debug for NodeRequest<'_> {
     }
 }
 
-/// Brings up the node of that place, makes it one of the cluster and waits until it takes
-/// pods. What was begun is noted in the cluster, which ends it.
+/// Brings up the node of that place, makes it one of the cluster, whose kubelet has `more`
+/// settings, and waits until it takes pods. What was begun is noted in the cluster, which
+/// ends it.
 pub(crate) fn join(
     cluster: &mut LocalCluster,
     at: usize,
     wanted: &NodeRequest<'_>,
+    more: Option<&[u8]>,
     is_cancelled: IsCancelled<'_>,
     say: &mut dyn FnMut(&str),
 ) -> Result<(), UpError> {
+    cluster.made.nodes[at].check_free()?;
+    cluster.made.nodes[at].begun = true;
+    cluster.note()?;
     let node = cluster.made.nodes[at].clone();
     let failed = |said: String| match is_cancelled() {
         true => UpError::Cancelled,
@@ -79,11 +84,10 @@ pub(crate) fn join(
     };
     say(&format!("starting the host of {}", node.name));
     let replica = (wanted.bring_up)(&node.replica).map_err(failed)?;
-    let more = wanted.kubelet.map(fs::read).transpose().map_err(|e| failed(e.to_string()))?;
     with_session(&replica, is_cancelled, |session| {
         let patience = Patience::new(ANSWER_LIMIT, is_cancelled);
         say(&format!("bringing its programs to {}", node.name));
-        bring(cluster, &node, more.as_deref(), session, patience)?;
+        bring(cluster, &node, more, session, patience)?;
         say(&format!("starting {}", node.name));
         // It makes the addresses, too, at which the connection listens.
         start(&node, session, patience)?;

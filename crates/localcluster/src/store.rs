@@ -256,13 +256,13 @@ impl LocalCluster {
     /// # Errors
     /// [`DownError`].
     pub fn down(&self) -> Result<(), DownError> {
-        for node in &self.made.nodes {
+        for node in self.made.nodes.iter().filter(|node| node.begun) {
             if let Some(connection) = &node.connection {
                 owner::end_kept(connection, END_LIMIT)?;
             }
             match replica::find(Some(&node.replica)) {
                 Ok(replica) => replica.down()?,
-                // Somebody has ended it before, or it was never begun.
+                // Somebody has ended it before, or it failed at its very beginning.
                 Err(replica::FindError::NotOne(_)) => {}
                 Err(error) => return Err(DownError::Find(error)),
             }

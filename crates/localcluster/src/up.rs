@@ -69,8 +69,9 @@ pub fn up(
     if !rustix::process::geteuid().is_root() {
         return Err(UpError::NotRoot);
     }
-    let more = wanted.kubelet.map(|file| fs::read(file).map_err(FileError::of("read", file)));
-    let more = more.transpose()?;
+    let more = settings_of(wanted.kubelet)?;
+    let of_nodes = wanted.nodes.iter().map(|node| settings_of(node.kubelet));
+    let of_nodes = of_nodes.collect::<Result<Vec<_>, _>>()?;
     if wanted.kubevirt.is_some() {
         let files = ARCHIVES.iter().chain([&OPERATOR]);
         let mut paths = files.map(|name| kubevirt::file(&wanted.programs.folder, name));
@@ -82,8 +83,8 @@ pub fn up(
     let mut cluster = create(wanted)?;
     let result =
         start(&mut cluster, wanted, more.as_deref(), is_cancelled, say).and_then(|mut to| {
-            for (at, node) in wanted.nodes.iter().enumerate() {
-                replica_node::join(&mut cluster, at, node, is_cancelled, say)?;
+            for (at, (node, more)) in wanted.nodes.iter().zip(&of_nodes).enumerate() {
+                replica_node::join(&mut cluster, at, node, more.as_deref(), is_cancelled, say)?;
             }
             cluster.made.ready_s = Some(began.elapsed().as_secs_f64());
             cluster.note()?;
@@ -97,6 +98,11 @@ pub fn up(
             Err(error)
         }
     }
+}
+
+/// What a kubelet's file says, which nobody should learn late that it is missing.
+fn settings_of(file: Option<&Path>) -> Result<Option<Vec<u8>>, FileError> {
+    file.map(|file| fs::read(file).map_err(FileError::of("read", file))).transpose()
 }
 
 /// A name is part of those of objects and cgroups.
@@ -150,6 +156,13 @@ fn create(wanted: &UpRequest<'_>) -> Result<LocalCluster, UpError> {
         // What was killed at its very beginning.
         Err(_) => drop(fs::remove_dir_all(&path)),
     }
+    let nodes: Vec<MadeNode> = wanted
+        .nodes
+        .iter()
+        .enumerate()
+        .filter_map(|(at, node)| MadeNode::at(at, node.name, wanted.name))
+        .collect();
+    nodes.iter().try_for_each(MadeNode::check_free)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let made = Made {
         format: Made::FORMAT,
@@ -160,12 +173,7 @@ fn create(wanted: &UpRequest<'_>) -> Result<LocalCluster, UpError> {
         snapshotter: String::new(),
         cgroup: cgroup_name(wanted.name, &path),
         kubevirt: wanted.kubevirt.clone(),
-        nodes: wanted
-            .nodes
-            .iter()
-            .enumerate()
-            .filter_map(|(at, node)| MadeNode::at(at, node.name, wanted.name))
-            .collect(),
+        nodes,
         made_unix_s: since.as_secs(),
         starter: Owner::current("cluster")?,
         holder: None,

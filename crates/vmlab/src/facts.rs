@@ -56,6 +56,9 @@ pub(crate) struct HostFactRow {
     fact: String,
     /// The variant's name, or the VM's.
     variant: String,
+    /// Whether the guest began elsewhere and was taken over here. What it had there is in
+    /// another row.
+    migrated: bool,
     kernel: String,
     qemu: String,
     /// Version of the libvirt that started the VM.
@@ -106,6 +109,7 @@ fn rows_of(dir: &Path) -> anyhow::Result<Vec<HostFactRow>> {
     let missing = |evidence| HostFactRow {
         fact: JOURNAL.to_owned(),
         variant: plan.study.clone(),
+        migrated: false,
         kernel: kernel.clone(),
         qemu: qemu.clone(),
         libvirt: None,
@@ -143,6 +147,7 @@ fn rows_of(dir: &Path) -> anyhow::Result<Vec<HostFactRow>> {
         rows.extend(states.into_iter().map(|((fact, state), (evidence, trials))| HostFactRow {
             fact,
             variant: variant.name.clone(),
+            migrated: false,
             kernel: kernel.clone(),
             qemu: qemu.clone(),
             libvirt: None,
@@ -203,8 +208,9 @@ fn table(rows: &[HostFactRow], args: &FactsArgs) -> String {
     let cells = |row: &HostFactRow| {
         let libvirt = row.libvirt.clone().unwrap_or_else(|| "-".to_owned());
         let state = format!("{} ({})", row.state, row.trials);
-        let [fact, variant] = [&row.fact, &row.variant].map(Clone::clone);
-        [fact, variant, row.kernel.clone(), row.qemu.clone(), libvirt, state]
+        let from = if row.migrated { ", migrated" } else { "" };
+        let variant = format!("{}{from}", row.variant);
+        [row.fact.clone(), variant, row.kernel.clone(), row.qemu.clone(), libvirt, state]
     };
     let head =
         ["fact", "variant", "host kernel", "QEMU", "libvirt", "state (trials)"].map(str::to_owned);

@@ -62,11 +62,6 @@ pub(super) fn rows_of(path: &Path) -> anyhow::Result<Vec<HostFactRow>> {
     Ok(libvirt_log::starts(&text).iter().filter_map(|start| row_of_start(&vm, start)).collect())
 }
 
-/// A VM, and that its guest began elsewhere: what was in force there is another's row.
-fn named(vm: &str, incoming: bool) -> String {
-    if incoming { format!("{vm}, migrated") } else { vm.to_owned() }
-}
-
 fn row_of_vm(vm: &RunningVm, audit: &Audit) -> Option<HostFactRow> {
     let halts = vm.halts.filter(|halts| halts.halt_exits > 0);
     let (state, evidence) = match (&vm.cpu_pm, halts) {
@@ -78,7 +73,8 @@ fn row_of_vm(vm: &RunningVm, audit: &Audit) -> Option<HostFactRow> {
     let unknown = || UNKNOWN.to_owned();
     Some(HostFactRow {
         fact: CPU_PM.to_owned(),
-        variant: named(&vm.label(), vm.asked.incoming),
+        variant: vm.label(),
+        migrated: vm.asked.incoming,
         kernel: audit.kernel.clone().unwrap_or_else(unknown),
         qemu: match start {
             Some(start) => start.qemu.clone(),
@@ -108,7 +104,8 @@ fn row_of_start(vm: &str, start: &LoggedStart) -> Option<HostFactRow> {
     };
     Some(HostFactRow {
         fact: CPU_PM.to_owned(),
-        variant: named(vm, start.incoming),
+        variant: vm.to_owned(),
+        migrated: start.incoming,
         kernel: start.kernel.clone().unwrap_or_else(|| UNKNOWN.to_owned()),
         qemu: start.qemu.clone(),
         libvirt: Some(start.libvirt.clone()),
@@ -123,14 +120,10 @@ fn row_of_start(vm: &str, start: &LoggedStart) -> Option<HostFactRow> {
 pub(super) fn without_surpassed(mut rows: Vec<HostFactRow>) -> Vec<HostFactRow> {
     rows.sort();
     let key = |row: &HostFactRow| {
-        [&row.fact, &row.variant, &row.kernel, &row.qemu]
-            .map(Clone::clone)
-            .into_iter()
-            .chain(row.libvirt.clone())
-            .collect::<Vec<_>>()
+        let texts = [&row.fact, &row.variant, &row.kernel, &row.qemu].map(Clone::clone);
+        (texts, row.libvirt.clone(), row.migrated)
     };
-    let told: Vec<Vec<String>> =
-        rows.iter().filter(|row| row.evidence != STARTED).map(key).collect();
+    let told: Vec<_> = rows.iter().filter(|row| row.evidence != STARTED).map(key).collect();
     rows.retain(|row| row.evidence != STARTED || !told.contains(&key(row)));
     rows.dedup_by(|row, before| {
         let alike = key(row) == key(before)

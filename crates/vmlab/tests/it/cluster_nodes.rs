@@ -384,5 +384,16 @@ fn a_node_that_can_not_be_is_said_before_anything_begins() {
     say(&["--node", "a=two-nodes", "--kubelet", "b=x.yaml"]).is_error(&["there are a, vmlab"]);
     let both = say(&["--node", "a=two-nodes", "--kubevirt"]);
     assert!(both.has_code(2).stderr.contains("cannot be used with"), "{both:#?}");
+    if rustix::process::geteuid().is_root() {
+        let none = "two-nodes=/none.yaml";
+        say(&["--node", "two-nodes", "--kubelet", none]).is_error(&["/none.yaml"]);
+        // A replica that has the node's name by chance is nobody's to end.
+        let other = ["replica", "up", "--like", "two-nodes", "--name", "lab-two-nodes"];
+        user.say(&other).has_code(0);
+        let taken = ["vmlab replica down lab-two-nodes", "which is up"];
+        say(&["--node", "two-nodes"]).is_error(&taken);
+        user.say(&["replica", "exec", "lab-two-nodes", "--", "true"]).has_code(0);
+        user.say(&["replica", "down", "lab-two-nodes"]).has_code(0);
+    }
     assert!(!user.folder().exists());
 }

@@ -91,8 +91,8 @@ fn a_guest_that_moves_has_what_its_new_qemu_was_told() {
         .unwrap()
         .iter()
         .filter_map(|row| {
-            let variant = row["variant"].as_str()?.strip_suffix(", migrated")?;
-            Some((variant, row["state"].as_str()?))
+            let is_migrated = row["migrated"] == true;
+            is_migrated.then(|| Some((row["variant"].as_str()?, row["state"].as_str()?)))?
         })
         .collect();
     assert_eq!(

@@ -149,7 +149,12 @@ fn what_libvirt_s_vms_are_stands_beside_trials() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|row| ["variant", "libvirt", "state"].map(|name| text(row, name)).join(" | "))
+        .map(|row| {
+            let [variant, libvirt, state] =
+                ["variant", "libvirt", "state"].map(|name| text(row, name));
+            let from = if row["migrated"] == true { ", migrated" } else { "" };
+            format!("{variant}{from} | {libvirt} | {state}")
+        })
         .collect();
     assert_eq!(
         found,
