@@ -90,11 +90,17 @@ until_idle() {
     sleep 10
 }
 
+# A VM that somebody else has is not touched, nor is its log.
+is_free() {
+    ! virsh dominfo "$1" 2>/dev/null || { say "there is a VM $1 already"; exit 2; }
+}
+
 # A VM named after its cpu-pm at the source and at the destination. A machine type that is
 # said with its version is the same for all QEMUs that have it.
 give() {
     name=$1
     cpu_pm=${name%%-to-*}
+    is_free "$name"
     vmlab convert - --to libvirt >"$folder/$name.xml" <<END
 qemu-system-x86_64 -name $name -accel kvm -machine pc-q35-7.2 -cpu host -smp 1 -m 256M \
     -kernel $image/vmlinuz -initrd $image/initrd.cpio -append "quiet panic=-1" \
@@ -122,6 +128,7 @@ chmod 755 "$without_option" "$folder"
 take() {
     name=$(basename "$1" .save)
     cpu_pm=${name##*-to-}
+    is_free "$name"
     command virsh -q -c qemu:///system save-image-dumpxml "$1" >"$folder/$name.xml"
     case $cpu_pm in
     without) sed -i "s|<emulator>.*<|<emulator>$without_option<|" "$folder/$name.xml" ;;
