@@ -9,6 +9,7 @@ use placement::predict::node::NodeOffer;
 use placement::predict::{KubevirtVersion, NEWEST_KNOWN};
 use serde_json::Value;
 use topology::{Host, PcpuSet};
+use vmconfig::PciAddress;
 use vmconfig::kubevirt::Catalogue;
 use vmconfig::offers::Offers;
 
@@ -69,8 +70,8 @@ pub struct Context {
     pub nodes: Arc<[NodeOffer]>,
     /// KubeVirt's instance types and preferences, for VMs that name them.
     pub instancetypes: Catalogue,
-    /// Nodes of the host's PCI devices by address (`0000:3b:00.0`).
-    pub device_nodes: BTreeMap<String, u32>,
+    /// Nodes of the host's PCI devices by address.
+    pub device_nodes: BTreeMap<PciAddress, u32>,
 }
 
 impl Default for Context {

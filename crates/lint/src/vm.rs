@@ -16,10 +16,10 @@ use crate::format::Format;
 use crate::live::Live;
 use crate::read::yaml::{Key, Node};
 use crate::requirements::Requirements;
-use vmconfig::Parsed;
 use vmconfig::kubevirt::{Shortfall, defaults};
 use vmconfig::proxmox::Trouble;
 use vmconfig::source::{Located, Span};
+use vmconfig::{Parsed, PciAddress};
 
 /// One VM as written.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ pub(crate) struct Vm {
     /// A device of the host that the guest drives itself.
     pub(crate) passthrough: Option<Span>,
     /// Addresses of the host's PCI devices that it has (`0000:3b:00.0`).
-    pub(crate) host_devices: Vec<Located<String>>,
+    pub(crate) host_devices: Vec<Located<PciAddress>>,
     /// Something that takes interrupts for vCPUs of any number: an IOMMU, or KVM with its
     /// interrupt controller split.
     pub(crate) extended_interrupts: bool,

@@ -449,7 +449,8 @@ fn look_around(root: &Path, context: &mut Context) {
     for device in devices {
         let node = fs::read_to_string(device.path().join("numa_node")).unwrap_or_default();
         // -1: of no node.
-        if let (Ok(node), Ok(address)) = (node.trim().parse(), device.file_name().into_string()) {
+        let address = device.file_name().to_str().and_then(|name| name.parse().ok());
+        if let (Ok(node), Some(address)) = (node.trim().parse(), address) {
             context.device_nodes.insert(address, node);
         }
     }

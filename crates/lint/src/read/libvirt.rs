@@ -12,6 +12,7 @@ use crate::read::libvirt_asks;
 use crate::read::xml::{Reader, children};
 use crate::rule::Format;
 use crate::vm::{Backend, Cell, Cpu, Disk, Nic, Pin, Timer, Topology, Vm};
+use vmconfig::PciAddress;
 use vmconfig::libvirt::{Domains, bus_of_target, unit};
 use vmconfig::source::Located;
 
@@ -356,18 +357,17 @@ impl Reader<'_> {
         }
     }
 
-    /// The address of a PCI device of the host: `0000:3b:00.0`.
-    fn host_device(&self, node: Node<'_, '_>) -> Option<Located<String>> {
+    /// The address of a PCI device of the host.
+    fn host_device(&self, node: Node<'_, '_>) -> Option<Located<PciAddress>> {
+        // The type of an interface does not tell; that of its address does.
+        let is_pci = |kind: &str| ["pci", "hostdev"].contains(&kind);
         let source = children(node, "source").next()?;
-        let address = children(source, "address").next()?;
-        let part = |name: &str| {
-            let text = address.attribute(name)?;
-            u32::from_str_radix(text.trim_start_matches("0x"), 16).ok()
-        };
-        let domain = part("domain").unwrap_or(0);
-        let (bus, slot, function) = (part("bus")?, part("slot")?, part("function")?);
-        let text = format!("{domain:04x}:{bus:02x}:{slot:02x}.{function:x}");
-        Some(Located::new(text, self.whole(address)))
+        let place = children(source, "address").next()?;
+        if ![node, place].iter().filter_map(|one| one.attribute("type")).all(is_pci) {
+            return None;
+        }
+        let address = PciAddress::from_libvirt(|name| place.attribute(name))?;
+        Some(Located::new(address, self.whole(place)))
     }
 
     /// The iothread of a driver, or those that its queues are shared out to.

@@ -388,12 +388,8 @@ fn device(device: &Properties, parts: &Parts, vm: &mut Vm) {
         "nvme" => ("nvme", true),
         "vfio-pci" => {
             vm.passthrough = Some(device.span());
-            vm.host_devices.extend(device.at("host").map(|host| {
-                // Without a domain it is the first one.
-                let long = host.value.matches(':').count() > 1;
-                let address =
-                    if long { host.value.clone() } else { format!("0000:{}", host.value) };
-                Located { value: address.to_lowercase(), span: host.span }
+            vm.host_devices.extend(device.at("host").and_then(|host| {
+                Some(Located { value: host.value.parse().ok()?, span: host.span })
             }));
             return;
         }

@@ -395,7 +395,7 @@ pub(crate) const HOST_DEVICE_TWICE: Rule = Rule {
 fn host_device_twice(vm: &Vm, _: &Context, out: &mut Drafts) {
     let mut seen = HashSet::new();
     for device in vm.host_devices.iter().filter(|_| vm.live.is_none()) {
-        if !seen.insert(device.value.as_str()) {
+        if !seen.insert(device.value) {
             out.at(device.span, format!("{} is given to this VM already", device.value));
         }
     }

@@ -11,6 +11,7 @@ use crate::rules::offered_texts::{CAPABILITIES, DOMCAPABILITIES, QMP};
 use crate::version::Version;
 use placement::predict::KubevirtVersion;
 use placement::predict::node::NodeOffer;
+use vmconfig::PciAddress;
 use vmconfig::offers::{self, Offers};
 
 const GIB: u64 = 1 << 30;
@@ -143,7 +144,8 @@ worlds! {
     };
     DEVICES = "on 2 sockets of 8 cores of 2 threads, a node each, 0000:af:00.0 on node 1", {
         let mut context = on(source_host());
-        context.device_nodes.insert("0000:af:00.0".to_owned(), 1);
+        let device = PciAddress { domain: 0, bus: 0xaf, slot: 0, function: 0 };
+        context.device_nodes.insert(device, 1);
         context
     };
     HUGE_ON_NODE_1 = "on 2 nodes, 4096 free huge pages of 2 MiB on node 1", {

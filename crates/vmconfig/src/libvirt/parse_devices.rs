@@ -280,14 +280,8 @@ impl<'a> Parser<'a> {
         }
         let Some(source) = self.xml.child(element, "source") else { return false };
         let Some(place) = self.xml.child(source, "address") else { return false };
-        // What libvirt takes for numbers: `0x3b`, `59`.
-        let part = |name: &str| match place.attribute(name).unwrap_or("0") {
-            text if text.starts_with("0x") => u32::from_str_radix(&text[2..], 16).ok(),
-            text => text.parse().ok(),
-        };
-        let parts = ["domain", "bus", "slot", "function"].map(part);
-        let [Some(domain), Some(bus), Some(slot), Some(function)] = parts else { return false };
-        let Some(address) = PciAddress::new(domain, bus, slot, function) else { return false };
+        let address = PciAddress::from_libvirt(|name| place.attribute(name));
+        let Some(address) = address else { return false };
         for name in ["mode", "type"] {
             self.xml.attr(element, name);
         }
