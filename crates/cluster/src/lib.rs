@@ -47,7 +47,7 @@ pub use node::ClusterNode;
 pub use node_run::{NodeFailure, NodeFile, NodeRun};
 pub use object::ClusterObject;
 pub use placed::{Forecast, Placed};
-pub use pod::ExclusivePod;
+pub use pod::GuaranteedPod;
 pub use read::{ClusterFacts, read};
 pub use refusal::{ClusterFailure, Refusal};
 pub use resource::{

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use guest::{Cancel, GuestFailure};
 use k8s_openapi::api::core::v1::Pod;
-use placement::predict::kubelet::KubeletSettings;
+use placement::predict::kubelet::{KubeletSettings, NodeAllocations};
 use placement::predict::kubevirt::Vmi;
 use placement::predict::node::{Arrival, admit_in_order};
 use placement::predict::{Admission, KubeletHost, KubevirtVersion, findings};
@@ -13,7 +13,7 @@ use serde_json::Value;
 use topology::{PcpuSet, read_description};
 
 use crate::instance::Instance;
-use crate::pod::ExclusivePod;
+use crate::pod::GuaranteedPod;
 
 /// Prints, each behind a line `@NAME`, what virt-launcher's container tells of the VM.
 const LOOK: &str = "echo @cgroup; cat /proc/self/cgroup\n\
@@ -156,7 +156,7 @@ impl Placed {
         &self,
         object: &Value,
         settings: &KubeletSettings,
-        others: &[ExclusivePod],
+        others: &[GuaranteedPod],
         version: &str,
     ) -> Result<Forecast, String> {
         let told = |error: &dyn std::error::Error| error.to_string();
@@ -171,14 +171,12 @@ impl Placed {
         }
         let policy = settings.policy(&machine).map_err(|error| told(&error))?;
         let vmi = Vmi::from_value(object).map_err(|error| told(&error))?;
-        let arrivals = others.iter().map(|pod| Arrival::Pod(pod.cpus)).chain([Arrival::Vm(&vmi)]);
+        let arrivals =
+            others.iter().map(|pod| Arrival::Pod(&pod.containers)).chain([Arrival::Vm(&vmi)]);
         let mut admitted = admit_in_order(&machine, &policy, arrivals, version);
         let last = admitted.pop().flatten();
-        let taken =
-            admitted.iter().flatten().fold(PcpuSet::default(), |all, one| match &one.outcome {
-                Admission::Pinned { cpuset, .. } => all.union(cpuset),
-                _ => all,
-            });
+        let mut given = NodeAllocations::default();
+        admitted.iter().flatten().for_each(|one| one.add_to(&mut given));
         let mut options = settings.options.names().join(", ");
         if options.is_empty() {
             options.push_str("no options");
@@ -190,7 +188,11 @@ impl Placed {
         match last.map(|prediction| prediction.outcome) {
             None => {
                 let rule = format!("{of_kubelet}: what has no pCPUs of its own shares the rest");
-                Ok(Forecast { rule, cpuset: policy.shared_pool(&taken), ..Forecast::default() })
+                Ok(Forecast {
+                    rule,
+                    cpuset: policy.shared_pool(&given.pcpus),
+                    ..Forecast::default()
+                })
             }
             Some(Admission::Rejected(why)) => {
                 Err(format!("{of_kubelet} would have rejected the pod: {why}"))
@@ -239,13 +241,13 @@ impl Placed {
 
 /// The pods of a list that have pCPUs for themselves, in the order in which they came,
 /// without that of the instance `own`.
-fn others(text: &[u8], own: &str) -> Result<Vec<ExclusivePod>, String> {
+fn others(text: &[u8], own: &str) -> Result<Vec<GuaranteedPod>, String> {
     #[derive(Deserialize)]
     struct List {
         items: Vec<Pod>,
     }
     let list: List = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    let mut pods: Vec<ExclusivePod> = list.items.iter().filter_map(ExclusivePod::of).collect();
+    let mut pods: Vec<GuaranteedPod> = list.items.iter().filter_map(GuaranteedPod::of).collect();
     pods.retain(|pod| pod.instance.as_deref() != Some(own));
     pods.sort_by(|one, other| one.started.cmp(&other.started));
     Ok(pods)

@@ -9,7 +9,7 @@ use crate::api::{Api, ClusterTarget, Failure, ListError};
 use crate::error::{ClusterError, Unread};
 use crate::node::ClusterNode;
 use crate::object::ClusterObject;
-use crate::pod::ExclusivePod;
+use crate::pod::GuaranteedPod;
 use crate::resource::{
     INSTANCES, INSTANCETYPES, KUBELETS, KUBEVIRTS, NODES, PODS, PROFILES, Read, VMS,
 };
@@ -34,7 +34,7 @@ pub struct ClusterFacts {
     /// VirtualMachineInstances.
     pub instances: Vec<ClusterObject>,
     /// Pods with pCPUs of their own, on any node; `None`: may not be read.
-    pub pods: Option<Vec<ExclusivePod>>,
+    pub pods: Option<Vec<GuaranteedPod>>,
     /// What could not be read.
     pub unread: Vec<Unread>,
 }
@@ -77,7 +77,7 @@ async fn read_all(
     }
     let own = |item: &RawValue| {
         let pod: Pod = serde_json::from_str(item.get())?;
-        Ok(ExclusivePod::of(&pod))
+        Ok(GuaranteedPod::of(&pod))
     };
     let pods = reader.optional(&PODS, None, own).await?;
     let unread = reader.unread;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use placement::predict::kubelet::StaticPolicy;
+use placement::predict::kubelet::{NodeAllocations, StaticPolicy};
 use placement::predict::kubevirt::{PredictedPins, Vmi};
 use placement::predict::{Admission, KubeletHost, predict};
 use serde_json::Value;
@@ -57,7 +57,7 @@ pub(crate) fn forecast(instance: &Value, context: &Context) -> Option<Forecast> 
                 policy.with_topology_manager(kubelet.topology, kubelet.topology_options)
             })
             .ok()?;
-        predict(&machine, &policy, &PcpuSet::new(), &vmi, context.kubevirt)?.outcome
+        predict(&machine, &policy, &NodeAllocations::default(), &vmi, context.kubevirt)?.outcome
     };
     Some(match outcome {
         Admission::Rejected(rejection) => Forecast::Refused(rejection.to_string()),

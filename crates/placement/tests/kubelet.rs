@@ -49,6 +49,12 @@ fn policy(options: &[&str], topology: &str, more: Value) -> Map<String, Value> {
     kubelet.clone()
 }
 
+/// Bytes of a MiB.
+const MIB: u64 = 1 << 20;
+/// What a node has where memory plays a part: all nodes together less than a small machine,
+/// for the kubelet counts the memory of the real one as well.
+const NODE_MEMORY: u64 = 1024 * MIB;
+
 /// Which machine has which policy. Every policy is on machines where it matters.
 fn experiments() -> Vec<Experiment> {
     let reserved = |set: &str| json!({ "reservedSystemCPUs": set });
@@ -92,33 +98,112 @@ fn experiments() -> Vec<Experiment> {
         (8, policy(&[], "best-effort", reserved("31"))),
     ];
     let mut sizes = Sizes(7);
-    all.into_iter()
-        .map(|(machine, kubelet)| {
-            let (
-                [sockets, nodes_per_socket, cores_per_node, caches_per_node, threads],
-                thread_numbering,
-            ) = MACHINES[machine];
-            let machine = MachineShape {
-                sockets,
-                nodes_per_socket,
-                cores_per_node,
-                caches_per_node,
-                threads,
-                thread_numbering,
-            };
-            let pcpus = sockets * nodes_per_socket * cores_per_node * threads;
-            let mut steps: Vec<Step> = Vec::new();
-            for at in 0..7 {
-                let pcpus_asked = sizes.next(pcpus / 3);
-                steps.push(Step::Pod { name: format!("p{at}"), pcpus: pcpus_asked });
-                // Holes, which later pods have to fill.
-                if at == 3 {
-                    steps.push(Step::Gone { name: "p1".to_owned() });
-                }
-            }
-            Experiment { machine, kubelet, steps, answers: Vec::new() }
-        })
-        .collect()
+    let mut all: Vec<Experiment> = all
+        .into_iter()
+        .map(|(machine, kubelet)| experiment(machine, kubelet, &mut sizes))
+        .collect();
+    all.extend(of_memory().into_iter().map(|(machine, kubelet, memory)| {
+        let experiment = experiment(machine, kubelet, &mut sizes);
+        with_memory(experiment, &memory, &mut sizes)
+    }));
+    all
+}
+
+/// Pods that come and go.
+fn experiment(machine: usize, kubelet: Map<String, Value>, sizes: &mut Sizes) -> Experiment {
+    let ([sockets, nodes_per_socket, cores_per_node, caches_per_node, threads], thread_numbering) =
+        MACHINES[machine];
+    let machine = MachineShape {
+        sockets,
+        nodes_per_socket,
+        cores_per_node,
+        caches_per_node,
+        threads,
+        thread_numbering,
+        node_memory_bytes: 0,
+        node_huge_pages: 0,
+    };
+    let all = sockets * nodes_per_socket * cores_per_node * threads;
+    let mut steps: Vec<Step> = Vec::new();
+    for at in 0..7 {
+        let (name, pcpus) = (format!("p{at}"), sizes.next(all / 3));
+        steps.push(Step::Pod { name, pcpus, memory: BTreeMap::new() });
+        // Holes, which later pods have to fill.
+        if at == 3 {
+            steps.push(Step::Gone { name: "p1".to_owned() });
+        }
+    }
+    Experiment { machine, kubelet, steps, answers: Vec::new() }
+}
+
+/// Memory in an experiment.
+struct MemoryShape {
+    /// The most that a pod asks for, MiB.
+    most_mib: u32,
+    /// Huge pages of a node; pods ask for some of them, too.
+    huge_pages: u64,
+}
+
+/// Where memory plays a part.
+fn of_memory() -> Vec<(usize, Map<String, Value>, MemoryShape)> {
+    let policy = |topology: &str, more: Value| {
+        let mut kubelet = policy(&[], topology, more);
+        kubelet.insert("memoryManagerPolicy".to_owned(), "Static".into());
+        // As much as pods are evicted for, by default, all on the first node.
+        let reserved = json!([{ "numaNode": 0, "limits": { "memory": "100Mi" } }]);
+        kubelet.entry("reservedMemory").or_insert(reserved);
+        kubelet.entry("reservedSystemCPUs").or_insert("0".into());
+        kubelet
+    };
+    let plain = |most_mib| MemoryShape { most_mib, huge_pages: 0 };
+    let with_pages = |most_mib| MemoryShape { most_mib, huge_pages: 128 };
+    let full = json!({ "cpuManagerPolicyOptions": { "full-pcpus-only": "true" } });
+    let closest =
+        json!({ "topologyManagerPolicyOptions": { "prefer-closest-numa-nodes": "true" } });
+    let spread = json!({
+        "kubeReserved": { "memory": "200Mi" },
+        "reservedMemory": [
+            { "numaNode": 0, "limits": { "memory": "200Mi" } },
+            { "numaNode": 1, "limits": { "memory": "100Mi" } },
+        ],
+    });
+    vec![
+        (0, policy("none", json!({})), plain(300)),
+        (1, policy("none", json!({})), plain(600)),
+        (1, policy("best-effort", json!({})), plain(700)),
+        (1, policy("restricted", json!({})), plain(700)),
+        (1, policy("single-numa-node", json!({})), plain(600)),
+        (1, policy("restricted", full.clone()), plain(1500)),
+        (1, policy("best-effort", spread), plain(600)),
+        (3, policy("none", json!({})), plain(1400)),
+        (3, policy("best-effort", json!({})), plain(1400)),
+        (3, policy("best-effort", closest.clone()), plain(2000)),
+        (3, policy("restricted", json!({})), plain(1400)),
+        (3, policy("single-numa-node", full), plain(900)),
+        (4, policy("restricted", closest), plain(1600)),
+        (4, policy("none", json!({})), with_pages(900)),
+        (4, policy("best-effort", json!({})), with_pages(900)),
+        (5, policy("restricted", json!({})), with_pages(700)),
+        (8, policy("best-effort", json!({})), plain(2500)),
+        (8, policy("restricted", json!({})), with_pages(1500)),
+    ]
+}
+
+/// The same pods, which ask for memory as well.
+fn with_memory(mut experiment: Experiment, of: &MemoryShape, sizes: &mut Sizes) -> Experiment {
+    experiment.machine.node_memory_bytes = NODE_MEMORY;
+    experiment.machine.node_huge_pages = of.huge_pages;
+    for step in &mut experiment.steps {
+        let Step::Pod { memory, .. } = step else { continue };
+        memory.insert("memory".to_owned(), u64::from(sizes.next(of.most_mib)) * MIB);
+        if let Ok(pages) = u32::try_from(of.huge_pages)
+            && pages > 0
+        {
+            let bytes = u64::from(sizes.next(pages)) * 2 * MIB;
+            memory.insert("hugepages-2Mi".to_owned(), bytes);
+        }
+    }
+    experiment
 }
 
 /// Sizes that are the same in every run (a linear congruential generator, by Knuth's
@@ -167,12 +252,23 @@ fn tree(host: &Host) -> BTreeMap<String, String> {
     for node in &host.nodes {
         let folder = format!("node/node{}", node.id);
         put(format!("{folder}/cpulist"), node.pcpus.to_string());
-        put(format!("{folder}/meminfo"), format!("Node {} MemTotal: 16777216 kB", node.id));
+        let memory = node.memory_bytes.unwrap_or(16 << 30) >> 10;
+        put(format!("{folder}/meminfo"), format!("Node {} MemTotal: {memory} kB", node.id));
+        for pool in &node.huge_pages {
+            let pool_folder = format!("{folder}/hugepages/hugepages-{}kB", pool.page_bytes >> 10);
+            put(format!("{pool_folder}/nr_hugepages"), pool.total.to_string());
+            put(format!("{pool_folder}/free_hugepages"), pool.free.to_string());
+        }
         let row: Vec<String> = node.distances.values().map(u32::to_string).collect();
         put(format!("{folder}/distance"), row.join(" "));
     }
     let nodes: PcpuSet = host.nodes.iter().map(|node| node.id).collect();
     put("node/online".to_owned(), nodes.to_string());
+    let pages: u64 =
+        host.nodes.iter().flat_map(|node| &node.huge_pages).map(|pool| pool.total).sum();
+    if pages > 0 {
+        put("hugepages/hugepages-2048kB/nr_hugepages".to_owned(), pages.to_string());
+    }
     files
 }
 
@@ -284,7 +380,12 @@ fn real_kubelets_give_what_is_kept() {
         let lines = experiment.kubelet.iter().map(|(key, value)| format!("{key}: {value}\n"));
         fs::write(case.join("kubelet.yaml"), lines.collect::<String>()).expect("a file");
         let steps = experiment.steps.iter().map(|step| match step {
-            Step::Pod { name, pcpus } => format!("pod {name} {pcpus}\n"),
+            Step::Pod { name, pcpus, memory } => {
+                let bytes = |kind: &str| memory.get(kind);
+                let ordinary = bytes("memory").unwrap_or(&MIB);
+                let pages = bytes("hugepages-2Mi").map(u64::to_string).unwrap_or_default();
+                format!("pod {name} {pcpus} {ordinary} {pages}\n")
+            }
             Step::Gone { name } => format!("gone {name}\n"),
         });
         fs::write(case.join("steps"), steps.collect::<String>()).expect("a file");
@@ -312,7 +413,13 @@ fn answer(line: &str) -> Answer {
     let mut words = line.splitn(3, ' ');
     let (_, what, rest) = (words.next(), words.next(), words.next().unwrap_or_default());
     match what {
-        Some("pcpus") => Answer::Pcpus(rest.parse().expect("pCPUs")),
+        Some("pcpus") => match rest.split_once(" nodes ") {
+            None => Answer::Pcpus(rest.parse().expect("pCPUs")),
+            Some((pcpus, nodes)) => Answer::Bound {
+                pcpus: pcpus.parse().expect("pCPUs"),
+                memory_nodes: nodes.parse().expect("nodes"),
+            },
+        },
         _ => Answer::Rejected(rest.to_owned()),
     }
 }

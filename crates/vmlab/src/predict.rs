@@ -7,9 +7,9 @@ mod verify;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
-use placement::predict::kubelet::{PolicyOptions, StaticPolicy, TopologyOptions, TopologyPolicy};
+use placement::predict::kubelet::{KubeletSettings, ReservedCpus, TopologyOptions, TopologyPolicy};
 use placement::predict::kubevirt::Vmi;
 use placement::predict::{KubeletHost, KubevirtVersion, NEWEST_KNOWN, predict};
 use runner::machine;
@@ -25,12 +25,17 @@ Examples:
   vmlab predict vmi.yaml --host host.json --reserved 0-1
   vmlab predict vm.yaml --host host.json --kubelet full-pcpus-only --kubevirt 0.44.0,1.9.0
   vmlab predict vmi.yaml --taken 4-7,20-23 --topology-manager single-numa-node
+  vmlab predict vmi.yaml --host host.json --kubelet-config /var/lib/kubelet/config.yaml
   kubectl get vmi web -o yaml | vmlab predict - --host host.json
   vmlab predict --jsonl entries.jsonl
   vmlab predict --verify                          is it right? Beside real kubelets
 
 Kubelet: the static CPU manager policy of Kubernetes 1.36. KubeVirt: 0.44 to
 1.9.";
+
+/// What a kubelet's file says instead.
+const KUBELET_OPTIONS: [&str; 4] =
+    ["kubelet", "reserved", "topology_manager", "prefer_closest_numa_nodes"];
 
 /// Predict which pCPUs the kubelet and KubeVirt give a guest
 ///
@@ -61,6 +66,11 @@ pub(crate) struct PredictArgs {
     #[arg(long, value_name = "PCPUS", default_value = "", hide_default_value = true)]
     reserved: PcpuSet,
 
+    /// The kubelet's settings instead, from its file (KubeletConfiguration, YAML or JSON) or
+    /// what it answers at /configz; with the static memory manager, too
+    #[arg(long, value_name = "FILE", conflicts_with_all = KUBELET_OPTIONS)]
+    kubelet_config: Option<PathBuf>,
+
     /// pCPUs that other pods hold already
     #[arg(long, value_name = "PCPUS", default_value = "", hide_default_value = true)]
     taken: PcpuSet,
@@ -90,16 +100,16 @@ pub(crate) struct PredictArgs {
     /// Entries for programs instead: one JSON object a line in, the same with
     /// "predicted" out
     #[arg(long, conflicts_with_all = [
-        "host", "kubelet", "reserved", "taken", "topology_manager", "prefer_closest_numa_nodes",
-        "kubevirt", "live_update", "even_parity",
+        "host", "kubelet", "reserved", "kubelet_config", "taken", "topology_manager",
+        "prefer_closest_numa_nodes", "kubevirt", "live_update", "even_parity",
     ])]
     jsonl: bool,
 
     /// Hold the predictor against what real kubelets gave on many machines and with many
     /// policies: the experiments that vmlab carries, or those of a file
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with_all = [
-        "file", "jsonl", "host", "kubelet", "reserved", "taken", "topology_manager",
-        "prefer_closest_numa_nodes", "kubevirt", "live_update", "even_parity",
+        "file", "jsonl", "host", "kubelet", "reserved", "kubelet_config", "taken",
+        "topology_manager", "prefer_closest_numa_nodes", "kubevirt", "live_update", "even_parity",
     ])]
     verify: Option<Option<PathBuf>>,
 }
@@ -148,6 +158,38 @@ fn guests(file: &str, text: &str) -> anyhow::Result<Vec<Vmi>> {
     Ok(guests.into_iter().flatten().collect())
 }
 
+/// The kubelet's settings: from its file, or the options that say them.
+fn settings(args: &PredictArgs) -> anyhow::Result<KubeletSettings> {
+    let Some(path) = &args.kubelet_config else {
+        let topology_options = TopologyOptions {
+            prefer_closest: args.prefer_closest_numa_nodes,
+            ..TopologyOptions::default()
+        };
+        let reserved = ReservedCpus::Set(args.reserved.clone());
+        return Ok(KubeletSettings {
+            options: args.kubelet.parse()?,
+            topology: args.topology_manager,
+            topology_options,
+            ..KubeletSettings::of_static(reserved)
+        });
+    };
+    let text = read(path)?;
+    let file = path.display();
+    let documents = topology::bounded::yaml(&text)
+        .map_err(|broken| anyhow!("{file}:{}: {}", broken.line(&text), broken.what))?;
+    let [document] = &documents[..] else {
+        bail!("{file}: {} documents, not one KubeletConfiguration", documents.len())
+    };
+    let settings =
+        KubeletSettings::from_value(document.json()).with_context(|| format!("In {file}"))?;
+    if !settings.is_static {
+        bail!(
+            "{file}: cpuManagerPolicy is not static: pods share all pCPUs, and there is nothing to predict"
+        );
+    }
+    Ok(settings)
+}
+
 /// All predictions as text, and whether nothing is wrong.
 fn predict_all(
     args: &PredictArgs,
@@ -155,19 +197,15 @@ fn predict_all(
     host: &Host,
 ) -> anyhow::Result<(String, bool)> {
     let machine = KubeletHost::from_host(host)?;
-    let options: PolicyOptions = args.kubelet.parse()?;
-    let topology_options = TopologyOptions {
-        prefer_closest: args.prefer_closest_numa_nodes,
-        ..TopologyOptions::default()
-    };
-    let policy = StaticPolicy::new(&machine, options, args.reserved.clone())?
-        .with_topology_manager(args.topology_manager, topology_options)?;
+    let settings = settings(args)?;
+    let policy = settings.policy(&machine)?;
     let node = text::NodeState {
         machine: &machine,
-        options: &args.kubelet,
-        reserved: &args.reserved,
+        settings: &settings,
+        policy: &policy,
         taken: &args.taken,
     };
+    let taken = args.taken.clone().into();
     let mut out = text::node(&node);
     let mut is_fine = true;
     for mut vmi in guests {
@@ -180,9 +218,9 @@ fn predict_all(
         let predictions: Option<Vec<_>> = args
             .kubevirt
             .iter()
-            .map(|version| predict(&machine, &policy, &args.taken, &vmi, *version))
+            .map(|version| predict(&machine, &policy, &taken, &vmi, *version))
             .collect();
-        let guest = text::guest(&node, &vmi, &policy, predictions.as_deref());
+        let guest = text::guest(&node, &vmi, predictions.as_deref());
         out += &guest.text;
         is_fine &= guest.is_fine;
     }

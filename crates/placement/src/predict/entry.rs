@@ -15,8 +15,8 @@ use topology::{ParsePcpuSetError, PcpuSet};
 use vmconfig::kubevirt::Quantity;
 
 use super::kubelet::{
-    OptionsError, Order, PolicyOptions, StaticPolicy, TopologyOptions, TopologyPolicy,
-    take_distributed, take_packed,
+    ContainerRequest, OptionsError, Order, PolicyOptions, StaticPolicy, TopologyOptions,
+    TopologyPolicy, take_distributed, take_packed,
 };
 use super::kubevirt::{
     Crossing, GuestNuma, GuestShape, Pool, PredictedMemory, PredictedPins, ReadVmiError, Vmi, deal,
@@ -566,8 +566,10 @@ fn end_to_end(entry: EndToEndEntry) -> Result<Value, EntryError> {
         .fold(PcpuSet::new(), |all, taken| all.union(taken));
     let asked = kubelet.container_cpus.or_else(|| pod_cpus(NEWEST_KNOWN, &vmi));
     let asked = asked.ok_or(EntryError::NotDedicated)?;
-    let cpuset = match policy.admit(&policy.shared_pool(&taken), asked) {
-        Ok(cpuset) => cpuset,
+    let cpuset = match policy
+        .admit(&taken.into(), &ContainerRequest { pcpus: asked, ..Default::default() })
+    {
+        Ok(allocation) => allocation.pcpus,
         Err(rejection) => {
             return Ok(json!({
                 "cpuset": null, "rejected": rejection.to_string(), "results": {},

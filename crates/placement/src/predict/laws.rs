@@ -4,13 +4,14 @@ use proptest::prelude::*;
 use topology::PcpuSet;
 
 use super::kubelet::{
-    Order, PolicyOptions, Rejection, StaticPolicy, TakeError, TopologyOptions, TopologyPolicy,
-    take_distributed, take_packed,
+    ContainerAllocation, ContainerRequest, NodeAllocations, Order, PolicyOptions, Rejection,
+    StaticPolicy, TakeError, TopologyOptions, TopologyPolicy, take_distributed, take_packed,
 };
 use super::kubevirt::{Crossing, GuestShape, Pool, Vmi};
+use super::verify::{MachineShape, ThreadNumbering};
 use super::{
-    Ability, Admission, FindingKind, KubeletHost, KubevirtVersion, PcpuPosition, SiblingLists,
-    findings, predict,
+    Ability, Admission, FindingKind, KubeletHost, KubevirtVersion, MemoryAmounts, MemoryKind,
+    PcpuPosition, SiblingLists, findings, predict,
 };
 
 /// How siblings are numbered.
@@ -79,6 +80,10 @@ prop_compose! {
     }
 }
 
+fn asks(pcpus: u32) -> ContainerRequest {
+    ContainerRequest { pcpus, ..ContainerRequest::default() }
+}
+
 fn some_of(machine: &KubeletHost, kept: u64) -> PcpuSet {
     machine.pcpus().iter().filter(|pcpu| kept >> (pcpu % 64) & 1 == 1).collect()
 }
@@ -140,9 +145,8 @@ proptest! {
         let Ok(policy) = StaticPolicy::new(&machine, options, reserved.clone()) else {
             return Ok(());
         };
-        let pool = policy.shared_pool(&PcpuSet::new());
-        match policy.admit(&pool, count) {
-            Ok(taken) => {
+        match policy.admit(&NodeAllocations::default(), &asks(count)) {
+            Ok(ContainerAllocation { pcpus: taken, .. }) => {
                 prop_assert_eq!(taken.len(), count as usize);
                 prop_assert!(taken.is_disjoint(&reserved));
                 for seat in machine.seats().filter(|seat| taken.contains(seat.pcpu)) {
@@ -172,10 +176,12 @@ proptest! {
         }) else {
             return Ok(());
         };
-        let pool = policy.shared_pool(&some_of(&machine, taken).difference(&reserved));
-        let first = policy.admit(&pool, count);
-        prop_assert_eq!(&first, &policy.admit(&pool, count));
-        if let Ok(pcpus) = &first {
+        let given = some_of(&machine, taken).difference(&reserved);
+        let pool = policy.shared_pool(&given);
+        let given = given.into();
+        let first = policy.admit(&given, &asks(count));
+        prop_assert_eq!(&first, &policy.admit(&given, &asks(count)));
+        if let Ok(ContainerAllocation { pcpus, .. }) = &first {
             prop_assert!(pcpus.is_subset(&pool) && pcpus.is_disjoint(&reserved));
             prop_assert_eq!(pcpus.len(), count as usize);
             if topology_policy == TopologyPolicy::SingleNumaNode && !options.align_by_socket {
@@ -186,6 +192,57 @@ proptest! {
                     .collect();
                 prop_assert_eq!(nodes.len(), 1);
             }
+        }
+    }
+
+    /// Memory is never given twice, and nodes that are given together are given to nobody else.
+    #[test]
+    fn memory_is_given_once(
+        nodes in 1u32..5, policy in 0usize..4, pages in 0u64..300,
+        wishes in prop::collection::vec((0u32..3, 1u64..2500, 0u64..200), 1..12),
+    ) {
+        const MIB: u64 = 1 << 20;
+        let shape = MachineShape {
+            sockets: nodes, nodes_per_socket: 1, cores_per_node: 8, caches_per_node: 1, threads: 1,
+            thread_numbering: ThreadNumbering::Far,
+            node_memory_bytes: 1024 * MIB, node_huge_pages: pages,
+        };
+        let machine = KubeletHost::from_host(&shape.host().expect("a host")).expect("a machine");
+        let reserved = [(0, [(MemoryKind::Ordinary, 100 * MIB)].into())].into();
+        let topology_policy = [
+            TopologyPolicy::None, TopologyPolicy::BestEffort, TopologyPolicy::Restricted,
+            TopologyPolicy::SingleNumaNode,
+        ][policy];
+        let policy = StaticPolicy::new(&machine, PolicyOptions::default(), PcpuSet::new())
+            .and_then(|it| it.with_topology_manager(topology_policy, TopologyOptions::default()))
+            .and_then(|it| it.with_memory_manager(&reserved))
+            .expect("a kubelet");
+        let huge = MemoryKind::HugePages(2 * MIB);
+        let mut given = NodeAllocations::default();
+        for (pcpus, mib, count) in wishes {
+            let mut memory = MemoryAmounts::from([(MemoryKind::Ordinary, mib * MIB)]);
+            if pages > 0 && count > 0 {
+                memory.insert(huge, count * 2 * MIB);
+            }
+            if let Ok(allocation) = policy.admit(&given, &ContainerRequest { pcpus, memory }) {
+                let memory = allocation.memory.as_ref().expect("a static manager");
+                prop_assert!(!memory.nodes.is_empty());
+                if topology_policy == TopologyPolicy::SingleNumaNode {
+                    prop_assert_eq!(memory.nodes.len(), 1);
+                }
+                given.add(&allocation);
+            }
+        }
+        for group in given.memory.iter().map(|one| &one.nodes) {
+            let its = given.memory.iter().filter(|one| one.nodes.is_subset(group));
+            let sum = |kind| -> u64 {
+                its.clone().filter_map(|one| one.amounts.get(&kind)).sum()
+            };
+            let count = group.len() as u64;
+            let kept = if group.contains(&0) { 100 * MIB } else { 0 };
+            prop_assert!(sum(huge) <= count * pages * 2 * MIB);
+            let ordinary = count * (1024 - pages * 2) * MIB - kept;
+            prop_assert!(sum(MemoryKind::Ordinary) <= ordinary, "{:?}", given);
         }
     }
 
@@ -233,7 +290,7 @@ proptest! {
         let policy = StaticPolicy::new(&machine, PolicyOptions::default(), PcpuSet::new())
             .expect("no options");
         let vmi = vmi(shape, isolate, extra);
-        let prediction = predict(&machine, &policy, &some_of(&machine, taken), &vmi, version)
+        let prediction = predict(&machine, &policy, &some_of(&machine, taken).into(), &vmi, version)
             .expect("dedicated");
         match prediction.outcome {
             Admission::Pinned { cpuset, pins } => {
@@ -266,7 +323,7 @@ proptest! {
             .expect("no options");
         let vmi = vmi(GuestShape { sockets: 1, cores: vcpus, threads: 1 }, false, "");
         let of = |version| {
-            predict(&machine, &policy, &some_of(&machine, taken), &vmi, version).map(|it| it.outcome)
+            predict(&machine, &policy, &some_of(&machine, taken).into(), &vmi, version).map(|it| it.outcome)
         };
         prop_assert_eq!(of(OLD), of(NEW));
     }
@@ -288,7 +345,7 @@ proptest! {
         // 1.3 reads the lists whole, on any numbering.
         let version = KubevirtVersion::new(1, 3, 0);
         prop_assert!(!version.can(Ability::LosesSiblingRanges));
-        let prediction = predict(&machine, &policy, &taken, &vmi, version).expect("dedicated");
+        let prediction = predict(&machine, &policy, &taken.into(), &vmi, version).expect("dedicated");
         if let Admission::Pinned { cpuset, pins } = prediction.outcome {
             prop_assert_eq!(findings(&machine, &vmi, &cpuset, &pins)
                 .into_iter()

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use topology::{CacheKind, Host, PcpuSet};
 
+use super::memory::{MemoryAmounts, MemoryKind};
+
 /// More pCPUs than any machine has; guards against a mistyped file.
 const MAX_PCPUS: usize = 65_536;
 
@@ -47,6 +49,8 @@ pub struct KubeletHost {
     counts: Counts,
     /// Relative cost from node to node.
     distances: BTreeMap<(u32, u32), u32>,
+    /// Memory of nodes that say it.
+    memory: BTreeMap<u32, MemoryAmounts>,
 }
 
 /// Error type for [`KubeletHost::new`] and [`KubeletHost::from_host`].
@@ -119,7 +123,7 @@ impl KubeletHost {
             nodes: count(|seat| seat.node),
             uncores: count(|seat| seat.uncore),
         };
-        Ok(Self { seats: by_pcpu, counts, distances: BTreeMap::new() })
+        Ok(Self { seats: by_pcpu, counts, distances: BTreeMap::new(), memory: BTreeMap::new() })
     }
 
     /// The same machine with other counts.
@@ -163,6 +167,14 @@ impl KubeletHost {
         for node in &host.nodes {
             let row = node.distances.iter().map(|(&to, &cost)| ((node.id, to), cost));
             machine.distances.extend(row);
+            if let Some(bytes) = node.memory_bytes {
+                let pools = node.huge_pages.iter().map(|pool| {
+                    let bytes = pool.page_bytes.saturating_mul(pool.total);
+                    (MemoryKind::HugePages(pool.page_bytes), bytes)
+                });
+                let amounts = pools.chain([(MemoryKind::Ordinary, bytes)]).collect();
+                machine.memory.insert(node.id, amounts);
+            }
         }
         Ok(machine)
     }
@@ -201,6 +213,12 @@ impl KubeletHost {
     /// say.
     pub fn distance(&self, from: u32, to: u32) -> Option<u32> {
         self.distances.get(&(from, to)).copied()
+    }
+
+    /// Memory of a node: all of it as ordinary memory, and what of that is in pools of huge
+    /// pages; `None` where the host does not say.
+    pub fn memory(&self, node: u32) -> Option<&MemoryAmounts> {
+        self.memory.get(&node)
     }
 
     /// The host as KubeVirt knows it, from libvirt's capabilities.

@@ -13,13 +13,14 @@
 //! that come to one node in turn.
 //!
 //! What is not here: which of the possible nodes the scheduler picks, other containers of
-//! the pod, hints of devices and of the memory manager.
+//! a VM's pod, hints of devices.
 
 pub mod entry;
 mod explain;
 pub mod kubelet;
 pub mod kubevirt;
 mod machine;
+mod memory;
 pub mod node;
 pub mod scheduling;
 pub mod verify;
@@ -36,9 +37,10 @@ pub use explain::{FindingKind, PredictionFinding, findings};
 pub use machine::{
     CapabilitiesCell, CellPcpu, Counts, KubeletHost, MachineError, PcpuPosition, SiblingLists,
 };
+pub use memory::{MemoryAmounts, MemoryKind, ParseMemoryKindError};
 pub use version::{Ability, KubevirtVersion, NEWEST_KNOWN, ParseVersionError};
 
-use kubelet::{Rejection, StaticPolicy};
+use kubelet::{ContainerRequest, MemoryAllocation, NodeAllocations, Rejection, StaticPolicy};
 use kubevirt::{PinError, PredictedPins, Vmi, pin, pod_cpus};
 
 /// What becomes of one VirtualMachineInstance under one version of KubeVirt.
@@ -48,6 +50,9 @@ pub struct Prediction {
     pub version: KubevirtVersion,
     /// CPUs that the pod asks the kubelet for.
     pub pod_cpus: u32,
+    /// Memory that is bound to nodes; none where the memory manager does not bind it, or
+    /// nobody says how much memory nodes have.
+    pub memory: Vec<MemoryAllocation>,
     /// What comes of it.
     pub outcome: Admission,
 }
@@ -83,21 +88,43 @@ impl Admission {
     }
 }
 
-/// Predicts pCPUs and pins on a node where `taken` is given away already.
+impl Prediction {
+    /// Counts what the pod gets among what is given.
+    pub fn add_to(&self, given: &mut NodeAllocations) {
+        if let Some(cpuset) = self.outcome.cpuset() {
+            given.pcpus = given.pcpus.union(cpuset);
+            given.memory.extend(self.memory.iter().cloned());
+        }
+    }
+}
+
+/// What the container of the guest asks the kubelet for. `None` without
+/// `dedicatedCpuPlacement`. The launcher's own memory, which comes on top, is not in it.
+fn request(version: KubevirtVersion, vmi: &Vmi) -> Option<ContainerRequest> {
+    let pcpus = pod_cpus(version, vmi)?;
+    let kind = vmi.page_bytes().map_or(MemoryKind::Ordinary, MemoryKind::HugePages);
+    let memory = vmi.memory_bytes().into_iter().map(|bytes| (kind, bytes)).collect();
+    Some(ContainerRequest { pcpus, memory })
+}
+
+/// Predicts pCPUs and pins on a node where `given` is given away already.
 ///
 /// `None` without `dedicatedCpuPlacement`: the guest then runs on the node's
 /// shared pool, and nothing is pinned.
 pub fn predict(
     machine: &KubeletHost,
     policy: &StaticPolicy<'_>,
-    taken: &PcpuSet,
+    given: &NodeAllocations,
     vmi: &Vmi,
     version: KubevirtVersion,
 ) -> Option<Prediction> {
-    let pod_cpus = pod_cpus(version, vmi)?;
-    let outcome = match policy.admit(&policy.shared_pool(taken), pod_cpus) {
+    let request = request(version, vmi)?;
+    let mut memory = Vec::new();
+    let outcome = match policy.admit(given, &request) {
         Err(rejection) => Admission::Rejected(rejection),
-        Ok(cpuset) => {
+        Ok(allocation) => {
+            memory.extend(allocation.memory);
+            let cpuset = allocation.pcpus;
             let lists = if version.can(Ability::LosesSiblingRanges) {
                 SiblingLists::RangesLost
             } else {
@@ -110,5 +137,5 @@ pub fn predict(
             }
         }
     };
-    Some(Prediction { version, pod_cpus, outcome })
+    Some(Prediction { version, pod_cpus: request.pcpus, memory, outcome })
 }

@@ -12,9 +12,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use topology::PcpuSet;
-
-use super::kubelet::StaticPolicy;
+use super::kubelet::{ContainerRequest, NodeAllocations, StaticPolicy};
 use super::kubevirt::{Vmi, pod_cpus};
 use super::machine::KubeletHost;
 use super::scheduling::{NodeSelector, Taint, Toleration};
@@ -290,8 +288,8 @@ impl fmt::Display for ShortNodes<'_> {
 pub enum Arrival<'a> {
     /// A VM.
     Vm(&'a Vmi),
-    /// Another pod with so many CPUs of its own.
-    Pod(u32),
+    /// Another Guaranteed pod, by its containers.
+    Pod(&'a [ContainerRequest]),
 }
 
 /// What becomes of everything that came to a node, in that order, each beside those
@@ -303,24 +301,40 @@ pub fn admit_in_order<'a>(
     arrivals: impl IntoIterator<Item = Arrival<'a>>,
     version: KubevirtVersion,
 ) -> Vec<Option<Prediction>> {
-    let mut taken = PcpuSet::new();
+    let mut given = NodeAllocations::default();
     let admit = |arrival| {
         let prediction = match arrival {
-            Arrival::Vm(vmi) => predict(machine, policy, &taken, vmi, version)?,
-            Arrival::Pod(pod_cpus) => {
-                let outcome = match policy.admit(&policy.shared_pool(&taken), pod_cpus) {
-                    Err(rejection) => Admission::Rejected(rejection),
-                    Ok(cpuset) => Admission::Pinned { cpuset, pins: Default::default() },
-                };
-                Prediction { version, pod_cpus, outcome }
-            }
+            Arrival::Vm(vmi) => predict(machine, policy, &given, vmi, version)?,
+            Arrival::Pod(containers) => admit_pod(policy, &given, containers, version),
         };
-        if let Some(cpuset) = prediction.outcome.cpuset() {
-            taken = taken.union(cpuset);
-        }
+        prediction.add_to(&mut given);
         Some(prediction)
     };
     arrivals.into_iter().map(admit).collect()
+}
+
+/// What becomes of a pod that runs no VM: its containers are admitted in turn, all or none.
+fn admit_pod(
+    policy: &StaticPolicy<'_>,
+    given: &NodeAllocations,
+    containers: &[ContainerRequest],
+    version: KubevirtVersion,
+) -> Prediction {
+    let pod_cpus = containers.iter().fold(0, |sum: u32, one| sum.saturating_add(one.pcpus));
+    let mut with_these = given.clone();
+    for container in containers {
+        match policy.admit(&with_these, container) {
+            Ok(allocation) => with_these.add(&allocation),
+            Err(rejection) => {
+                let outcome = Admission::Rejected(rejection);
+                return Prediction { version, pod_cpus, memory: Vec::new(), outcome };
+            }
+        }
+    }
+    let cpuset = with_these.pcpus.difference(&given.pcpus);
+    let memory = with_these.memory.split_off(given.memory.len());
+    let outcome = Admission::Pinned { cpuset, pins: Default::default() };
+    Prediction { version, pod_cpus, memory, outcome }
 }
 
 #[cfg(test)]
@@ -492,7 +506,9 @@ mod tests {
             StaticPolicy::reserving(&machine, PolicyOptions::default(), 1).expect("starts");
         assert_eq!(policy.reserved().to_string(), "0");
         let vm = dedicated(1);
-        let all = [Arrival::Pod(1), Arrival::Vm(&vm), Arrival::Vm(&vm), Arrival::Vm(&vm)];
+        let pods = |pcpus| [ContainerRequest { pcpus, ..Default::default() }];
+        let one = pods(1);
+        let all = [Arrival::Pod(&one), Arrival::Vm(&vm), Arrival::Vm(&vm), Arrival::Vm(&vm)];
         let admitted = admit_in_order(&machine, &policy, all, NEWEST_KNOWN);
         let cpusets: Vec<String> = admitted
             .iter()
@@ -504,7 +520,8 @@ mod tests {
             .collect();
         // The single one goes to the core that the reserved one broke.
         assert_eq!(cpusets, ["4", "1,5", "2,6", "3,7"]);
-        let beyond = admit_in_order(&machine, &policy, [Arrival::Pod(8)], NEWEST_KNOWN);
+        let many = pods(8);
+        let beyond = admit_in_order(&machine, &policy, [Arrival::Pod(&many)], NEWEST_KNOWN);
         assert!(matches!(beyond[..], [Some(Prediction { outcome: Admission::Rejected(_), .. })]));
         assert!(StaticPolicy::reserving(&machine, PolicyOptions::default(), 9).is_err());
     }

@@ -8,10 +8,14 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use topology::{Cache, CacheKind, Host, Node, Pcpu, PcpuSet};
+use topology::{Cache, CacheKind, Host, HugePagePool, Node, Pcpu, PcpuSet};
 
-use super::kubelet::{KubeletConfiguration, KubeletSettings, OptionsError, ReadSettingsError};
+use super::kubelet::{
+    ContainerRequest, KubeletConfiguration, KubeletSettings, MemoryAllocation, NodeAllocations,
+    OptionsError, ReadSettingsError,
+};
 use super::machine::{KubeletHost, MachineError};
+use super::memory::{MemoryAmounts, ParseMemoryKindError};
 
 /// The [`ExperimentRecord`] of the kubelet of Kubernetes 1.36.3, as JSON.
 pub const RECORDED: &str = include_str!("../../testdata/kubelet-1.36.3/experiments.json");
@@ -81,6 +85,16 @@ pub struct MachineShape {
     pub threads: u32,
     /// Which pCPUs are threads of one core.
     pub thread_numbering: ThreadNumbering,
+    /// Memory of a node; 0: it plays no part.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub node_memory_bytes: u64,
+    /// Huge pages of 2 MiB that are in the pool of a node.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub node_huge_pages: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// How Linux numbers the threads of a core.
@@ -103,6 +117,10 @@ pub enum Step {
         name: String,
         /// pCPUs of its own that it asks for.
         pcpus: u32,
+        /// Bytes of memory that it asks for, by Kubernetes' names: `memory`,
+        /// `hugepages-2Mi`. Empty: it plays no part.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        memory: BTreeMap<String, u64>,
     },
     /// A pod goes.
     Gone {
@@ -117,6 +135,13 @@ pub enum Step {
 pub enum Answer {
     /// It got these pCPUs.
     Pcpus(PcpuSet),
+    /// It got these pCPUs, and memory of these nodes.
+    Bound {
+        /// The pCPUs.
+        pcpus: PcpuSet,
+        /// The nodes.
+        memory_nodes: PcpuSet,
+    },
     /// It was rejected: the pod's reason and message.
     Rejected(String),
 }
@@ -132,6 +157,18 @@ pub struct VerifiedPod {
     pub predicted: Answer,
     /// What the kubelet gave.
     pub given: Answer,
+}
+
+impl Answer {
+    /// Counts what a pod got among what is given.
+    fn add_to(&self, given: &mut NodeAllocations, amounts: &MemoryAmounts) {
+        let (Self::Pcpus(pcpus) | Self::Bound { pcpus, .. }) = self else { return };
+        given.pcpus = given.pcpus.union(pcpus);
+        if let Self::Bound { memory_nodes, .. } = self {
+            let nodes = memory_nodes.iter().collect();
+            given.memory.push(MemoryAllocation { nodes, amounts: amounts.clone() });
+        }
+    }
 }
 
 impl VerifiedPod {
@@ -164,6 +201,9 @@ pub enum VerifyError {
     /// Not the text of a configuration.
     #[error("Not a KubeletConfiguration")]
     Configuration(#[from] serde_json::Error),
+    /// Memory of no kind.
+    #[error(transparent)]
+    Memory(#[from] ParseMemoryKindError),
     /// A setting that is not known.
     #[error(transparent)]
     Settings(#[from] ReadSettingsError),
@@ -199,6 +239,8 @@ impl MachineShape {
             caches_per_node,
             threads,
             thread_numbering,
+            node_memory_bytes,
+            node_huge_pages,
         } = *self;
         let factors = [sockets, nodes_per_socket, cores_per_node, threads];
         let all = factors.iter().map(|one| u64::from(*one)).try_fold(1_u64, u64::checked_mul);
@@ -242,7 +284,11 @@ impl MachineShape {
             .into_iter()
             .map(|(id, pcpus)| {
                 let distances = (0..count).map(|to| (to, distance(id, to))).collect();
-                Node { id, pcpus, distances, ..Node::default() }
+                let memory_bytes = Some(node_memory_bytes).filter(|bytes| *bytes > 0);
+                let (page_bytes, total, free) = (2 << 20, node_huge_pages, node_huge_pages);
+                let pool = HugePagePool { page_bytes, total, free };
+                let huge_pages = Vec::from_iter((total > 0).then_some(pool));
+                Node { id, pcpus, distances, memory_bytes, huge_pages, ..Node::default() }
             })
             .collect();
         host.caches = caches
@@ -276,32 +322,43 @@ pub fn verify_on(host: &Host, experiment: &Experiment) -> Result<Vec<VerifiedPod
     let configuration: KubeletConfiguration = serde_json::from_value(configuration)?;
     let settings = KubeletSettings::from_configuration(configuration)?;
     let policy = settings.policy(&machine)?;
-    let mut there: BTreeMap<&str, PcpuSet> = BTreeMap::new();
+    let mut there: Vec<(&str, Answer, MemoryAmounts)> = Vec::new();
     let mut verified = Vec::new();
     let mut answers = experiment.answers.iter();
     for (at, step) in experiment.steps.iter().enumerate() {
-        let (name, pcpus) = match step {
-            Step::Pod { name, pcpus } => (name, *pcpus),
+        let place = |name: &String| there.iter().position(|(one, ..)| one == name);
+        let (name, pcpus, memory) = match step {
+            Step::Pod { name, pcpus, memory } => (name, *pcpus, memory),
             Step::Gone { name } => {
-                there.remove(name.as_str()).ok_or_else(|| VerifyError::Pod(at, name.clone()))?;
+                let place = place(name).ok_or_else(|| VerifyError::Pod(at, name.clone()))?;
+                there.remove(place);
                 continue;
             }
         };
+        if place(name).is_some() {
+            return Err(VerifyError::Pod(at, name.clone()));
+        }
         let Some(given) = answers.next() else { break };
-        let taken = there.values().fold(PcpuSet::new(), |taken, set| taken.union(set));
+        let kinds = memory.iter().map(|(kind, bytes)| Ok((kind.parse()?, *bytes)));
+        let memory: MemoryAmounts = kinds.collect::<Result<_, ParseMemoryKindError>>()?;
+        let mut others = NodeAllocations::default();
+        for (_, answer, amounts) in &there {
+            answer.add_to(&mut others, amounts);
+        }
         // The kubelet's managers are asked before it counts CPUs itself (`OutOfcpu`).
-        let predicted = match policy.admit(&policy.shared_pool(&taken), pcpus) {
-            Ok(pcpus) => Answer::Pcpus(pcpus),
+        let request = ContainerRequest { pcpus, memory };
+        let predicted = match policy.admit(&others, &request) {
+            Ok(allocation) => match allocation.memory {
+                None => Answer::Pcpus(allocation.pcpus),
+                Some(memory) => {
+                    let memory_nodes = memory.nodes.into_iter().collect();
+                    Answer::Bound { pcpus: allocation.pcpus, memory_nodes }
+                }
+            },
             Err(rejection) => Answer::Rejected(rejection.to_string()),
         };
         // What comes later stands beside what is really there.
-        let has = match given {
-            Answer::Pcpus(pcpus) => pcpus.clone(),
-            Answer::Rejected(_) => PcpuSet::new(),
-        };
-        if there.insert(name, has).is_some() {
-            return Err(VerifyError::Pod(at, name.clone()));
-        }
+        there.push((name, given.clone(), request.memory));
         let (name, given) = (name.clone(), given.clone());
         verified.push(VerifiedPod { name, pcpus, predicted, given });
     }

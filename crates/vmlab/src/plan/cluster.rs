@@ -94,7 +94,8 @@ fn node_row(node: &NodeForecast) -> [String; 7] {
                 said += &format!(", topology {}", kubelet.topology_manager);
             }
             if kubelet.is_memory_static {
-                said += ", memory Static (not predicted)";
+                said += ", memory Static";
+                said += if kubelet.is_memory_predicted { "" } else { " (not predicted)" };
             }
             (kubelet.reserved_text(), said)
         }

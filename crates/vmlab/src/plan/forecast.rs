@@ -3,8 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use ::cluster::{ClusterNode, ClusterObject, ExclusivePod};
-use placement::predict::kubelet::{ReservedCpus, SettingsSource, StaticPolicy};
+use ::cluster::{ClusterNode, ClusterObject, GuaranteedPod};
+use placement::predict::kubelet::{
+    MemoryPolicy, NodeAllocations, ReservedCpus, SettingsSource, StaticPolicy,
+};
 use placement::predict::kubevirt::{Vmi, pod_cpus};
 use placement::predict::node::{Arrival, PodDemand, admit_in_order, short_nodes};
 use placement::predict::{Admission, KubeletHost, Prediction, findings, predict};
@@ -79,8 +81,11 @@ pub(crate) struct KubeletForecast {
     /// Which, as far as that is known.
     pub(super) reserved: Option<PcpuSet>,
     pub(super) topology_manager: &'static str,
-    /// Whether the memory manager binds pods to nodes: its hints are not predicted.
+    /// Whether the memory manager binds pods to memory nodes.
     pub(super) is_memory_static: bool,
+    /// Whether that is predicted: the topology says how much memory nodes have, and the
+    /// kubelet what it keeps.
+    pub(super) is_memory_predicted: bool,
 }
 
 impl KubeletForecast {
@@ -144,7 +149,7 @@ struct NodeState<'a> {
     /// Why there is no policy though the kubelet is static and the topology known.
     broken: Option<String>,
     /// Predicted to be given away.
-    taken: PcpuSet,
+    given: NodeAllocations,
     vms: usize,
     exclusive_pcpus: u32,
     pods: Vec<PodForecast>,
@@ -197,9 +202,9 @@ pub(super) fn forecast(view: &ClusterView) -> ClusterForecast {
                 Some(Err(error)) => (None, Some(error.to_string())),
                 None => (None, None),
             };
-            let taken = PcpuSet::new();
+            let given = NodeAllocations::default();
             let (vms, exclusive_pcpus, pods) = (0, 0, Vec::new());
-            NodeState { node, machine, policy, broken, taken, vms, exclusive_pcpus, pods }
+            NodeState { node, machine, policy, broken, given, vms, exclusive_pcpus, pods }
         })
         .collect();
     let at: HashMap<&str, usize> =
@@ -243,13 +248,13 @@ fn lay_running(
         running.iter().map(|object| (key(object), read(view, object))).collect();
     // The launchers' pods say when a VM came; one without says it itself.
     let pods = view.facts.pods.as_deref().unwrap_or_default();
-    let started: HashMap<Key, &ExclusivePod> = pods
+    let started: HashMap<Key, &GuaranteedPod> = pods
         .iter()
         .filter_map(|pod| Some(((pod.namespace.as_str(), pod.instance.as_deref()?), pod)))
         .collect();
     struct Coming<'a> {
         time: &'a str,
-        who: Result<&'a ClusterObject, &'a ExclusivePod>,
+        who: Result<&'a ClusterObject, &'a GuaranteedPod>,
     }
     let mut coming: Vec<Vec<Coming>> = nodes.iter().map(|_| Vec::new()).collect();
     for object in running {
@@ -277,7 +282,7 @@ fn lay_running(
         coming.sort_by_key(|one| one.time);
         let arrivals = coming.iter().filter_map(|one| match one.who {
             Ok(object) => vmis[&key(object)].as_ref().ok().map(Arrival::Vm),
-            Err(pod) => Some(Arrival::Pod(pod.cpus)),
+            Err(pod) => Some(Arrival::Pod(&pod.containers)),
         });
         let mut admitted = match (state.machine, &state.policy) {
             (Some(machine), Some(policy)) => {
@@ -288,15 +293,20 @@ fn lay_running(
         for one in &coming {
             match one.who {
                 Err(pod) => {
-                    state.exclusive_pcpus = state.exclusive_pcpus.saturating_add(pod.cpus);
+                    let exclusive_pcpus = pod.exclusive_pcpus();
+                    state.exclusive_pcpus = state.exclusive_pcpus.saturating_add(exclusive_pcpus);
                     let prediction = admitted.next().flatten();
                     if let Some(prediction) = &prediction {
-                        take(&mut state.taken, prediction);
+                        prediction.add_to(&mut state.given);
+                    }
+                    // Of one without pCPUs only the memory counts.
+                    if exclusive_pcpus == 0 {
+                        continue;
                     }
                     state.pods.push(PodForecast {
                         namespace: pod.namespace.clone(),
                         name: pod.name.clone(),
-                        exclusive_pcpus: pod.cpus,
+                        exclusive_pcpus,
                         pcpus: prediction
                             .and_then(|prediction| prediction.outcome.cpuset().cloned()),
                     });
@@ -314,7 +324,7 @@ fn lay_running(
                         let cpus = vm.exclusive_pcpus.unwrap_or(0);
                         state.exclusive_pcpus = state.exclusive_pcpus.saturating_add(cpus);
                         if let Some(prediction) = admitted.next().flatten() {
-                            take(&mut state.taken, &prediction);
+                            prediction.add_to(&mut state.given);
                             say(&mut vm, state, vmi, &prediction, true);
                         }
                     }
@@ -322,12 +332,6 @@ fn lay_running(
                 }
             }
         }
-    }
-}
-
-fn take(taken: &mut PcpuSet, prediction: &Prediction) {
-    if let Some(cpuset) = prediction.outcome.cpuset() {
-        *taken = taken.union(cpuset);
     }
 }
 
@@ -377,7 +381,7 @@ fn try_to_start(view: &ClusterView, nodes: &[NodeState<'_>], object: &ClusterObj
             vm.findings.extend(state.broken.as_ref().map(|why| format!("{name}: {why}")));
             return vm;
         };
-        let Some(prediction) = predict(machine, policy, &state.taken, &vmi, view.kubevirt) else {
+        let Some(prediction) = predict(machine, policy, &state.given, &vmi, view.kubevirt) else {
             return vm;
         };
         match &prediction.outcome {
@@ -465,7 +469,8 @@ fn node_forecast(state: NodeState<'_>, pods_known: bool) -> NodeForecast {
             }
         },
         topology_manager: kubelet.topology.name(),
-        is_memory_static: kubelet.memory_is_static,
+        is_memory_static: kubelet.memory != MemoryPolicy::None,
+        is_memory_predicted: state.policy.as_ref().is_some_and(StaticPolicy::binds_memory),
     });
     NodeForecast {
         name: node.offer.name.clone(),

@@ -215,3 +215,72 @@ fn a_bad_line_stops_nothing() {
         assert_eq!(entry["numCPUs"], 2);
     }
 }
+
+/// Two sockets of 4 cores without threads, a node each with 2 GiB.
+fn two_nodes() -> Host {
+    let pcpus = (0..8).map(|id| Pcpu {
+        id,
+        online: true,
+        socket: Some(id / 4),
+        core: Some(id % 4),
+        thread: Some(0),
+        node: Some(id / 4),
+        ..Pcpu::default()
+    });
+    let node = |id: u32| Node {
+        id,
+        pcpus: (4 * id..4 * id + 4).collect(),
+        memory_bytes: Some(2 << 30),
+        ..Node::default()
+    };
+    Host { pcpus: pcpus.collect(), nodes: vec![node(0), node(1)], ..Host::default() }
+}
+
+const STATIC_MEMORY: &str = "\
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+reservedSystemCPUs: \"0\"
+topologyManagerPolicy: restricted
+memoryManagerPolicy: Static
+reservedMemory:
+- numaNode: 0
+  limits: {memory: 1Gi}
+";
+
+#[test]
+fn a_kubelets_file_says_all_of_its_settings() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let path = file.path().to_str().expect("a path");
+    let args = ["predict", "-", "--kubelet-config", path];
+    let args = Cli::try_parse_from(args).expect("arguments").args;
+    let guest = SIBLINGS.replace("    devices", "    memory: {guest: 1.5Gi}\n    devices");
+    let guests = || guests("x.yaml", &guest.replace("threads: 2", "threads: 1")).expect("a guest");
+    std::fs::write(path, STATIC_MEMORY).expect("a file");
+    let (text, _) = predict_all(&args, guests(), &two_nodes()).expect("a prediction");
+    // pCPUs 1-3 are nearer, but node 0 has no more than 1 GiB for pods.
+    for said in [
+        "Kubelet  static policy, no options; topology restricted; memory Static\n",
+        "gets pCPUs 4-5, memory of host node 1\n",
+    ] {
+        assert!(text.contains(said), "{text}");
+    }
+    let (text, _) = predict_all(&args, guests(), &host()).expect("a prediction");
+    assert!(text.contains("memory Static (not predicted: the host does not say"), "{text}");
+
+    for (config, said) in [
+        ("cpuManagerPolicy: none\n", "cpuManagerPolicy is not static"),
+        ("a: [\n", ":"),
+        ("", "0 documents, not one KubeletConfiguration"),
+        ("cpuManagerPolicy: 3\n", "invalid type"),
+        (
+            "cpuManagerPolicy: static\nmemoryManagerPolicy: Static\n",
+            "needs reservedMemory: the kubelet does not start without",
+        ),
+    ] {
+        std::fs::write(path, config).expect("a file");
+        let error = predict_all(&args, guests(), &two_nodes()).expect_err(config);
+        assert!(format!("{error:#}").contains(said), "{config:?}: {error:#}");
+    }
+    let both = ["predict", "-", "--kubelet-config", path, "--reserved", "0"];
+    Cli::try_parse_from(both).err().expect("they exclude each other");
+}

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use placement::predict::kubelet::StaticPolicy;
+use placement::predict::kubelet::{KubeletSettings, MemoryPolicy, StaticPolicy, TopologyPolicy};
 use placement::predict::kubevirt::{PredictedPins, Vmi};
 use placement::predict::{
     Ability, Admission, FindingKind, KubeletHost, KubevirtVersion, Prediction, PredictionFinding,
@@ -16,8 +16,8 @@ const SHOWN: usize = 4;
 /// The node that is predicted for.
 pub(super) struct NodeState<'a> {
     pub(super) machine: &'a KubeletHost,
-    pub(super) options: &'a str,
-    pub(super) reserved: &'a PcpuSet,
+    pub(super) settings: &'a KubeletSettings,
+    pub(super) policy: &'a StaticPolicy<'a>,
     pub(super) taken: &'a PcpuSet,
 }
 
@@ -39,17 +39,29 @@ fn or_none(set: &PcpuSet) -> String {
 /// The node, in three lines.
 pub(super) fn node(node: &NodeState<'_>) -> String {
     let counts = node.machine.counts();
-    let options = if node.options.is_empty() { "no options" } else { node.options };
+    let mut kubelet = match node.settings.options.names() {
+        names if names.is_empty() => "no options".to_owned(),
+        names => names.join(", "),
+    };
+    if node.settings.topology != TopologyPolicy::None {
+        kubelet += &format!("; topology {}", node.settings.topology.name());
+    }
+    if node.settings.memory != MemoryPolicy::None {
+        kubelet += "; memory Static";
+        if !node.policy.binds_memory() {
+            kubelet += " (not predicted: the host does not say how much its nodes have)";
+        }
+    }
     format!(
         "Node     {}, {}, {}, {} (pCPUs {})\n\
-         Kubelet  static policy, {options}\n\
+         Kubelet  static policy, {kubelet}\n\
          pCPUs    reserved: {}; held by other pods: {}\n",
         plural(counts.sockets, "socket"),
         plural(counts.nodes, "memory node"),
         plural(counts.cores, "core"),
         plural(counts.pcpus, "thread"),
         node.machine.pcpus(),
-        or_none(node.reserved),
+        or_none(node.policy.reserved()),
         or_none(node.taken),
     )
 }
@@ -58,12 +70,11 @@ pub(super) fn node(node: &NodeState<'_>) -> String {
 pub(super) fn guest(
     node: &NodeState<'_>,
     vmi: &Vmi,
-    policy: &StaticPolicy<'_>,
     predictions: Option<&[Prediction]>,
 ) -> GuestText {
     let mut out = String::new();
-    let is_fine = write_guest(&mut out, node, vmi, policy, predictions)
-        .expect("writing to a String does not fail");
+    let is_fine =
+        write_guest(&mut out, node, vmi, predictions).expect("writing to a String does not fail");
     GuestText { text: out, is_fine }
 }
 
@@ -71,7 +82,6 @@ fn write_guest(
     out: &mut String,
     node: &NodeState<'_>,
     vmi: &Vmi,
-    policy: &StaticPolicy<'_>,
     predictions: Option<&[Prediction]>,
 ) -> Result<bool, std::fmt::Error> {
     let shape = vmi.shape();
@@ -85,7 +95,7 @@ fn write_guest(
         plural(shape.vcpus(), "vCPU"),
     )?;
     let Some(predictions) = predictions else {
-        let shared = policy.shared_pool(node.taken);
+        let shared = node.policy.shared_pool(node.taken);
         writeln!(
             out,
             "  No dedicatedCpuPlacement: the guest floats over the node's shared pool (pCPUs \
@@ -97,7 +107,9 @@ fn write_guest(
     let mut shown: Vec<&Prediction> = Vec::new();
     for prediction in predictions {
         let is_same = |other: &&&Prediction| {
-            other.outcome == prediction.outcome && other.pod_cpus == prediction.pod_cpus
+            other.outcome == prediction.outcome
+                && other.pod_cpus == prediction.pod_cpus
+                && other.memory == prediction.memory
         };
         if shown.iter().find(is_same).is_some() {
             continue;
@@ -136,7 +148,12 @@ fn write_outcome(
         }
         Admission::Pinned { cpuset, pins } => (cpuset, pins),
     };
-    writeln!(out, "  The pod asks for {asks} and gets pCPUs {cpuset}")?;
+    write!(out, "  The pod asks for {asks} and gets pCPUs {cpuset}")?;
+    for memory in &prediction.memory {
+        let nodes: PcpuSet = memory.nodes.iter().copied().collect();
+        write!(out, ", memory of host node {nodes}")?;
+    }
+    writeln!(out)?;
     write_pins(out, node.machine, vmi, pins)?;
     let found = findings(node.machine, vmi, cpuset, pins);
     write_verdict(out, vmi, &found)?;

@@ -76,6 +76,9 @@ fn scoreboard(verified: &[(&Experiment, Vec<VerifiedPod>)], kubernetes: &str) ->
 fn answer(answer: &Answer) -> String {
     match answer {
         Answer::Pcpus(pcpus) => pcpus.to_string(),
+        Answer::Bound { pcpus, memory_nodes } => {
+            format!("{pcpus} with memory of nodes {memory_nodes}")
+        }
         Answer::Rejected(why) => why.clone(),
     }
 }
@@ -96,11 +99,24 @@ fn machine(shape: &MachineShape) -> String {
     text
 }
 
+/// `0:memory=100Mi`, as the kubelet's option has it.
+fn reservation(item: &serde_json::Value) -> String {
+    let limits = item["limits"].as_object().into_iter().flatten();
+    let limits: Vec<String> =
+        limits.map(|(name, amount)| format!("{name}={}", amount.as_str().unwrap_or("?"))).collect();
+    format!("{}:{}", item["numaNode"], limits.join(","))
+}
+
 /// Its settings without their quotes: options, topology manager, what is reserved.
 fn kubelet(experiment: &Experiment) -> String {
     let mut said = Vec::new();
     for (key, value) in &experiment.kubelet {
         if key == "cpuManagerPolicy" || key == "featureGates" {
+            continue;
+        }
+        if let Some(items) = value.as_array() {
+            let items: Vec<String> = items.iter().map(reservation).collect();
+            said.push(format!("{key} {}", items.join(" ")));
             continue;
         }
         match value.as_object() {

@@ -50,7 +50,35 @@ struct Case {
     tolerant: bool,
     /// What its affinity requires of the node's host name: an operator, a name.
     affinity: Option<(&'static str, &'static str)>,
+    memory: Memory,
     expected: Expected,
+}
+
+/// How much memory one asks for.
+enum Memory {
+    Mebibytes(u64),
+    /// More than pods can get of the first memory node of `wide`, less than the second has.
+    MoreThanTheFirstNode,
+    /// More than any memory node of `wide` has, less than all have.
+    MoreThanEachNode,
+}
+
+/// What the kubelet of `wide` keeps of its first node.
+const RESERVED_BYTES: u64 = 100 << 20;
+
+impl Memory {
+    fn bytes(&self, wide: &Host) -> u64 {
+        let of_node = |at: usize| wide.nodes[at].memory_bytes.expect("memory");
+        let (first, second) = (of_node(0) - RESERVED_BYTES, of_node(1));
+        match self {
+            Self::Mebibytes(count) => count << 20,
+            Self::MoreThanTheFirstNode => {
+                assert!(second > first, "{wide:#?}");
+                first.midpoint(second)
+            }
+            Self::MoreThanEachNode => first.max(second) + (64 << 20),
+        }
+    }
 }
 
 /// What the scheduler and the kubelet do, which the forecast must say by itself.
@@ -63,13 +91,14 @@ enum Expected {
     NoNode,
 }
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 9] = [
     // Three pCPUs are free, but no node of the host has them.
     Case {
         name: "a-three",
         cpus: 3,
         tolerant: false,
         affinity: None,
+        memory: Memory::Mebibytes(16),
         expected: Expected::Rejected("TopologyAffinityError"),
     },
     Case {
@@ -77,6 +106,7 @@ const CASES: [Case; 7] = [
         cpus: 1,
         tolerant: false,
         affinity: None,
+        memory: Memory::Mebibytes(16),
         expected: Expected::Runs("small"),
     },
     Case {
@@ -84,29 +114,59 @@ const CASES: [Case; 7] = [
         cpus: 2,
         tolerant: false,
         affinity: None,
+        memory: Memory::Mebibytes(16),
         expected: Expected::Runs("small"),
     },
     // The taint keeps it from the node that has pCPUs left.
-    Case { name: "d-one", cpus: 4, tolerant: false, affinity: None, expected: Expected::NoNode },
+    Case {
+        name: "d-one",
+        cpus: 4,
+        tolerant: false,
+        affinity: None,
+        memory: Memory::Mebibytes(16),
+        expected: Expected::NoNode,
+    },
     Case {
         name: "e-half-core",
         cpus: 1,
         tolerant: true,
         affinity: Some(("In", "wide")),
+        memory: Memory::Mebibytes(16),
         expected: Expected::Rejected("SMTAlignmentError"),
     },
+    // pCPUs are free on each memory node, but memory only on both together, which `restricted`
+    // does not take.
     Case {
-        name: "f-core",
+        name: "f-wide-memory",
         cpus: 2,
         tolerant: true,
-        affinity: Some(("NotIn", "small")),
+        affinity: Some(("In", "wide")),
+        memory: Memory::MoreThanEachNode,
+        expected: Expected::Rejected("TopologyAffinityError"),
+    },
+    // Its memory draws it to the second node, though the first one has a free core.
+    Case {
+        name: "g-memory",
+        cpus: 2,
+        tolerant: true,
+        affinity: Some(("In", "wide")),
+        memory: Memory::MoreThanTheFirstNode,
         expected: Expected::Runs("wide"),
     },
     Case {
-        name: "g-socket",
-        cpus: 4,
+        name: "h-core",
+        cpus: 2,
+        tolerant: true,
+        affinity: Some(("NotIn", "small")),
+        memory: Memory::Mebibytes(16),
+        expected: Expected::Runs("wide"),
+    },
+    Case {
+        name: "i-core",
+        cpus: 2,
         tolerant: true,
         affinity: None,
+        memory: Memory::Mebibytes(16),
         expected: Expected::Runs("wide"),
     },
 ];
@@ -135,9 +195,10 @@ impl Case {
     }
 
     /// A Guaranteed pod that does nothing.
-    fn pod(&self) -> Value {
+    fn pod(&self, wide: &Host) -> Value {
         let mut spec = self.place();
-        let amounts = json!({ "cpu": self.cpus, "memory": "128Mi" });
+        let memory = self.memory.bytes(wide).to_string();
+        let amounts = json!({ "cpu": self.cpus, "memory": memory });
         spec["terminationGracePeriodSeconds"] = json!(0);
         spec["containers"] = json!([{
             "name": "it", "image": "vmlab/pause:1", "imagePullPolicy": "Never",
@@ -147,11 +208,11 @@ impl Case {
     }
 
     /// A VM that asks for as many pCPUs; nobody starts it.
-    fn vm(&self) -> Value {
+    fn vm(&self, wide: &Host) -> Value {
         let mut spec = self.place();
         spec["domain"] = json!({
             "cpu": { "cores": self.cpus, "dedicatedCpuPlacement": true },
-            "memory": { "guest": "128Mi" }, "devices": {},
+            "memory": { "guest": self.memory.bytes(wide).to_string() }, "devices": {},
         });
         json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
@@ -224,18 +285,21 @@ fn pods_run_where_the_forecast_says() {
     let label = json!({ "metadata": { "labels": {
         "kubevirt.io/schedulable": "true", "kubevirt.io/cpumanager": "true",
     }}});
-    let hosts = user.state().join("hosts");
-    fs::create_dir(&hosts).expect("a folder");
-    for node in ["small", "wide"] {
+    let folder = user.state().join("hosts");
+    fs::create_dir(&folder).expect("a folder");
+    let hosts = ["small", "wide"].map(|node| {
         user.request(&server, "PATCH", &format!("/api/v1/nodes/{node}"), Some(&label));
         let replica = format!("lab-{node}");
         let told = user.say(&["replica", "exec", &replica, "--", "vmlab", "host", "--json"]);
-        fs::write(hosts.join(format!("{node}.json")), &told.has_code(0).stdout).expect("a file");
-    }
+        let told = &told.has_code(0).stdout;
+        fs::write(folder.join(format!("{node}.json")), told).expect("a file");
+        Host::from_json(told).expect("a host")
+    });
     let kubeconfig = user.folder().join("kubeconfig").display().to_string();
-    let hosts = hosts.display().to_string();
+    let folder = folder.display().to_string();
     let forecast = || {
-        let words = ["plan", "--cluster", "--kubeconfig", &kubeconfig, "--json", "--hosts", &hosts];
+        let words =
+            ["plan", "--cluster", "--kubeconfig", &kubeconfig, "--json", "--hosts", &folder];
         let told = user.say(&words);
         let forecast = schemas::holds("cluster-forecast", &told.stdout);
         assert_eq!(forecast["unread"], json!([]), "{forecast:#}");
@@ -245,13 +309,15 @@ fn pods_run_where_the_forecast_says() {
     let mut real = Vec::new();
     for case in &CASES {
         until("KubeVirt's kinds are served", || user.try_request(&server, "GET", VMS, None).ok());
-        user.ask(&server, VMS, Some(&case.vm()));
+        user.ask(&server, VMS, Some(&case.vm(&hosts[1])));
         let told = forecast();
         let vm = &told["vms"][0];
         assert_eq!(vm["name"], case.name, "{told:#}");
+        let of_wide = &told["nodes"].as_array().expect("nodes")[2]["kubelet"];
+        assert_eq!(of_wide["is_memory_predicted"], true, "{told:#}");
         user.request(&server, "DELETE", &format!("{VMS}/{}", case.name), None);
 
-        user.ask(&server, PODS, Some(&case.pod()));
+        user.ask(&server, PODS, Some(&case.pod(&hosts[1])));
         let path = format!("{PODS}/{}", case.name);
         let pod = until("the pod's fate", || {
             let pod = user.ask(&server, &path, None);
@@ -297,7 +363,7 @@ fn pods_run_where_the_forecast_says() {
         ((*node).to_owned(), (*name).to_owned(), pcpus.clone())
     };
     assert_eq!(laid, real.iter().map(owned).collect::<Vec<_>>(), "{told:#}");
-    memory_is_beside_the_pcpus(&user, &server, &real);
+    memory_is_beside_the_pcpus(&user, &server, &real, &hosts[1]);
 
     user.say(&["cluster", "down", "lab"]).has_code(0);
     assert_eq!(user.say(&["replica", "list", "--json"]).stdout.trim(), "[]");
@@ -322,14 +388,17 @@ fn own_pcpus(user: &User, pod: &Value) -> PcpuSet {
 }
 
 /// The static memory manager binds pods to the nodes of their pCPUs while these have memory.
-fn memory_is_beside_the_pcpus(user: &User, server: &str, real: &[(&str, &str, PcpuSet)]) {
-    let host = user.say(&["replica", "exec", "lab-wide", "--", "vmlab", "host", "--json"]);
-    let host = Host::from_json(&host.has_code(0).stdout).expect("a host");
+fn memory_is_beside_the_pcpus(
+    user: &User,
+    server: &str,
+    real: &[(&str, &str, PcpuSet)],
+    host: &Host,
+) {
     let state = user.inside("wide", "/var/lib/kubelet/memory_manager_state");
     let state: Value = serde_json::from_str(&state).expect("JSON");
     assert_eq!(state["policyName"], "Static", "{state:#}");
     let on_wide: Vec<_> = real.iter().filter(|(node, ..)| *node == "wide").collect();
-    assert_eq!(on_wide.len(), 2);
+    assert_eq!(on_wide.len(), 3);
     for (_, name, pcpus) in on_wide {
         let pod = user.ask(server, &format!("{PODS}/{name}"), None);
         let uid = pod["metadata"]["uid"].as_str().expect("an id");

@@ -1,57 +1,37 @@
-//! The topology manager: which nodes the pCPUs should come from.
+//! The topology manager: which nodes a container's resources should come from.
 //!
-//! The CPU manager is taken as the only one that has a wish: no devices, and no
-//! static memory manager.
+//! The managers of pCPUs and of memory each have wishes; devices have none here.
 //!
 //! Source: Kubernetes 1.36, `pkg/kubelet/cm/topologymanager/policy.go` and
 //! `generateCPUTopologyHints` in `pkg/kubelet/cm/cpumanager/policy_static.go`.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use topology::PcpuSet;
 
+use super::node_mask::NodeMask;
 use super::options::{PolicyOptions, TopologyOptions, TopologyPolicy};
 use crate::predict::machine::KubeletHost;
 
-/// Nodes by number, one bit each.
+/// A wish of a manager, or what came of all wishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct NodeMask(u64);
-
-impl NodeMask {
-    pub(super) fn of(nodes: impl IntoIterator<Item = u32>) -> Self {
-        Self(nodes.into_iter().fold(0, |mask, node| mask | 1u64.checked_shl(node).unwrap_or(0)))
-    }
-
-    pub(super) fn contains(self, node: u32) -> bool {
-        Self::of([node]).0 & self.0 != 0
-    }
-
-    fn count(self) -> u32 {
-        self.0.count_ones()
-    }
-
-    fn nodes(self) -> impl Iterator<Item = u32> + Clone {
-        (0..u64::BITS).filter(move |&node| self.contains(node))
-    }
-
-    fn is_narrower_than(self, other: Self) -> bool {
-        (self.count(), self) < (other.count(), other)
-    }
+pub(super) struct Hint {
+    /// `None`: any.
+    pub(super) nodes: Option<NodeMask>,
+    pub(super) preferred: bool,
 }
 
-#[derive(Clone, Copy)]
-struct Hint {
-    nodes: NodeMask,
-    preferred: bool,
-}
+impl Hint {
+    /// Of a manager that does not mind.
+    pub(super) const ANY: Self = Self { nodes: None, preferred: true };
 
-/// What the topology manager says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Advice {
-    /// Take from anywhere.
-    Anywhere,
-    /// Take from these nodes first.
-    From(NodeMask),
-    /// The pod is rejected.
-    Reject,
+    /// Both wishes in one; preferred if both are, and mean the same nodes.
+    fn and(self, other: Self) -> Self {
+        let both = self.nodes.zip(other.nodes);
+        let nodes = both.map(|(one, other)| one.and(other)).or(self.nodes).or(other.nodes);
+        let agree = both.is_none_or(|(one, other)| one == other);
+        Self { nodes, preferred: self.preferred && other.preferred && agree }
+    }
 }
 
 pub(super) struct Advisor<'a> {
@@ -62,66 +42,62 @@ pub(super) struct Advisor<'a> {
 }
 
 impl Advisor<'_> {
-    pub(super) fn advise(&self, available: &PcpuSet, count: u32) -> Advice {
-        let mut hints = match self.policy {
-            TopologyPolicy::None => return Advice::Anywhere,
-            _ => self.hints(available, count),
-        };
+    /// What comes of all managers' wishes, a list for each resource; `None`: the pod is
+    /// rejected.
+    pub(super) fn advise(&self, mut wishes: Vec<Vec<Hint>>) -> Option<Hint> {
+        let is_single = self.policy == TopologyPolicy::SingleNumaNode;
+        if is_single {
+            let is_one = |hint: &Hint| hint.nodes.is_none_or(|nodes| nodes.count() == 1);
+            wishes.iter_mut().for_each(|list| list.retain(|hint| hint.preferred && is_one(hint)));
+        }
+        let fewest =
+            |list: &Vec<Hint>| list.iter().filter_map(|hint| Some(hint.nodes?.count())).min();
+        let narrowest = wishes.iter().filter_map(fewest).max().unwrap_or(0);
+        // The best of all combinations depends neither on their order nor on how often
+        // each is there, so they are formed list by list.
+        let mut merged = BTreeSet::from([Hint::ANY]);
+        for list in wishes {
+            merged = merged.iter().flat_map(|one| list.iter().map(|hint| one.and(*hint))).collect();
+        }
         let everywhere = NodeMask::of(self.machine.nodes());
-        if hints.is_empty() {
-            // Nothing fits anywhere: the wish stands unfulfilled.
-            hints.push(Hint { nodes: everywhere, preferred: false });
-        }
-        if self.policy == TopologyPolicy::SingleNumaNode {
-            hints.retain(|hint| hint.preferred && hint.nodes.count() == 1);
-        }
-        let narrowest = hints.iter().map(|hint| hint.nodes.count()).min().unwrap_or(0);
-        let best = hints
+        let best = merged
             .into_iter()
-            .reduce(|best, candidate| self.better(best, candidate, narrowest))
-            .unwrap_or(Hint { nodes: everywhere, preferred: false });
-        match self.policy {
-            TopologyPolicy::Restricted | TopologyPolicy::SingleNumaNode if !best.preferred => {
-                Advice::Reject
-            }
-            TopologyPolicy::SingleNumaNode if best.nodes == everywhere => Advice::Anywhere,
-            _ => Advice::From(best.nodes),
-        }
+            .map(|hint| (hint.nodes.unwrap_or(everywhere).and(everywhere), hint.preferred))
+            .filter(|(nodes, _)| nodes.count() > 0)
+            .reduce(|best, candidate| self.better(best, candidate, narrowest));
+        let (nodes, preferred) = best.unwrap_or((everywhere, false));
+        let insists = is_single || self.policy == TopologyPolicy::Restricted;
+        let nodes = Some(nodes).filter(|nodes| !(is_single && *nodes == everywhere));
+        (preferred || !insists).then_some(Hint { nodes, preferred })
     }
 
-    /// Every set of nodes with enough free pCPUs, small sets first.
-    fn hints(&self, available: &PcpuSet, count: u32) -> Vec<Hint> {
-        let nodes: Vec<u32> = self.machine.nodes().into_iter().collect();
-        let per_node = |of: &dyn Fn(u32) -> bool| -> Vec<u32> {
-            let counted = |node: &u32| {
-                self.machine.seats().filter(|seat| seat.node == *node && of(seat.pcpu)).count()
-            };
-            nodes.iter().map(|node| u32::try_from(counted(node)).unwrap_or(u32::MAX)).collect()
+    /// The manager's of pCPUs: every set of nodes with enough free ones, small sets first.
+    pub(super) fn of_pcpus(&self, available: &PcpuSet, count: u32) -> Vec<Hint> {
+        if count == 0 {
+            return vec![Hint::ANY];
+        }
+        let mut all: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
+        for seat in self.machine.seats() {
+            let (there, free) = all.entry(seat.node).or_default();
+            *there += 1;
+            *free += u32::from(available.contains(seat.pcpu));
+        }
+        let sum = |mask: NodeMask, of: fn(&(u32, u32)) -> u32| -> u32 {
+            mask.nodes().filter_map(|node| all.get(&node)).map(of).sum()
         };
-        let (all, free) = (per_node(&|_| true), per_node(&|pcpu| available.contains(pcpu)));
-        let sum = |mask: u64, counts: &[u32]| -> u32 {
-            counts.iter().enumerate().filter(|(at, _)| mask >> at & 1 == 1).map(|(_, n)| n).sum()
-        };
-        let mut masks: Vec<u64> = (1..1u64 << nodes.len()).collect();
-        // Equal sizes in lexicographic order of the node lists.
-        masks.sort_by_key(|mask| (mask.count_ones(), std::cmp::Reverse(mask.reverse_bits())));
-        let minimum = masks
-            .iter()
-            .filter(|mask| sum(**mask, &all) >= count)
-            .map(|mask| mask.count_ones())
-            .min()
-            .unwrap_or(u64::BITS)
-            .min(u32::try_from(nodes.len()).unwrap_or(u32::MAX));
-        masks
+        let masks = NodeMask::subsets(&self.machine.nodes());
+        let minimum = masks.iter().find(|mask| sum(**mask, |node| node.0) >= count);
+        let minimum = minimum.or(masks.last()).map_or(0, |mask| mask.count());
+        let hints: Vec<Hint> = masks
             .into_iter()
-            .filter(|mask| sum(*mask, &free) >= count)
+            .filter(|mask| sum(*mask, |node| node.1) >= count)
             .map(|mask| {
-                let places = (0..nodes.len()).filter(|at| mask >> at & 1 == 1);
-                let hint = NodeMask::of(places.map(|at| nodes[at]));
-                let aligned = self.options.align_by_socket && self.fills_sockets(hint, minimum);
-                Hint { nodes: hint, preferred: aligned || hint.count() == minimum }
+                let aligned = self.options.align_by_socket && self.fills_sockets(mask, minimum);
+                Hint { nodes: Some(mask), preferred: aligned || mask.count() == minimum }
             })
-            .collect()
+            .collect();
+        // Nothing fits anywhere: the wish stands unfulfilled.
+        if hints.is_empty() { vec![Hint { nodes: None, preferred: false }] } else { hints }
     }
 
     /// Whether a hint's nodes lie in as few sockets as the request ever needs.
@@ -142,41 +118,36 @@ impl Advisor<'_> {
         u32::try_from(sockets.len()) == Ok(minimum.div_ceil(per_socket))
     }
 
-    fn better(&self, best: Hint, candidate: Hint, narrowest: u32) -> Hint {
-        match (best.preferred, candidate.preferred) {
-            (false, true) => candidate,
-            (true, false) => best,
-            (true, true) => self.fitter(best, candidate),
-            // Neither is preferred: as near as possible to the narrowest hint
-            // that there is, from below.
+    fn better(
+        &self,
+        best: (NodeMask, bool),
+        candidate: (NodeMask, bool),
+        narrowest: u32,
+    ) -> (NodeMask, bool) {
+        let candidate_wins = match (best.1, candidate.1) {
+            (false, true) => true,
+            (true, false) => false,
+            (true, true) => self.is_fitter(candidate.0, best.0),
+            // Neither is preferred: as near as possible to what the one with the widest
+            // narrowest hint needs, from below.
             (false, false) => {
-                let (ours, theirs) = (best.nodes.count(), candidate.nodes.count());
-                if ours > narrowest || (ours == narrowest && theirs == narrowest) {
-                    self.fitter(best, candidate)
-                } else if ours == narrowest || theirs > narrowest {
-                    best
-                } else if theirs == narrowest || theirs > ours {
-                    candidate
-                } else if theirs < ours {
-                    best
+                let (ours, theirs) = (best.0.count(), candidate.0.count());
+                if ours > narrowest || ours == theirs {
+                    self.is_fitter(candidate.0, best.0)
                 } else {
-                    self.fitter(best, candidate)
+                    (ours + 1..=narrowest).contains(&theirs)
                 }
             }
-        }
-    }
-
-    fn fitter(&self, best: Hint, candidate: Hint) -> Hint {
-        let closest = self.topology_options.prefer_closest
-            && self.policy != TopologyPolicy::SingleNumaNode
-            && best.nodes.count() == candidate.nodes.count();
-        let (ours, theirs) = (self.mean_distance(best.nodes), self.mean_distance(candidate.nodes));
-        let candidate_wins = if closest && ours != theirs {
-            theirs < ours
-        } else {
-            candidate.nodes.is_narrower_than(best.nodes)
         };
         if candidate_wins { candidate } else { best }
+    }
+
+    fn is_fitter(&self, candidate: NodeMask, best: NodeMask) -> bool {
+        let closest = self.topology_options.prefer_closest
+            && self.policy != TopologyPolicy::SingleNumaNode
+            && best.count() == candidate.count();
+        let (ours, theirs) = (self.mean_distance(best), self.mean_distance(candidate));
+        if closest && ours != theirs { theirs < ours } else { candidate.is_narrower_than(best) }
     }
 
     fn mean_distance(&self, mask: NodeMask) -> f64 {

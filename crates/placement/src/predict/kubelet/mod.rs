@@ -1,31 +1,38 @@
-//! The kubelet's static CPU manager policy: which pCPUs a container gets for
-//! itself, or why the pod is rejected.
+//! The kubelet's static policies: which pCPUs a container gets for itself, from which
+//! memory nodes, or why the pod is rejected.
 //!
 //! Only the choice for one container of a Guaranteed pod with a whole number of
 //! CPUs is here; sharing between a pod's containers is not.
 //!
-//! Source: Kubernetes 1.36, `pkg/kubelet/cm/cpumanager/policy_static.go`.
+//! Source: Kubernetes 1.36, `pkg/kubelet/cm/cpumanager/policy_static.go`, and
+//! `allocateAlignedResources` in `pkg/kubelet/cm/topologymanager/scope.go`.
 
 mod distribute;
 mod hints;
+mod memory_manager;
+mod node_mask;
 mod options;
 mod settings;
 mod take;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use topology::PcpuSet;
 
 pub use distribute::take_distributed;
+pub use memory_manager::{MemoryAllocation, MemoryError};
 pub use options::{OptionsError, PolicyOptions, TopologyOptions, TopologyPolicy};
 pub use settings::{
-    KubeletConfiguration, KubeletSettings, PerformanceProfile, ReadSettingsError, ReservedCpus,
-    SettingsSource,
+    KubeletConfiguration, KubeletSettings, MemoryPolicy, PerformanceProfile, ReadSettingsError,
+    ReservedCpus, SettingsSource,
 };
 pub use take::{Order, take_packed};
 
 use crate::predict::machine::KubeletHost;
-use hints::{Advice, Advisor, NodeMask};
+use crate::predict::memory::MemoryAmounts;
+use hints::{Advisor, Hint};
+use memory_manager::MemoryManager;
+use node_mask::NodeMask;
 
 /// Error type for [`take_packed`] and [`take_distributed`]. The first four
 /// texts are the kubelet's own.
@@ -93,9 +100,12 @@ pub enum AllocateError {
         /// Threads per core.
         per_core: u32,
     },
-    /// Nothing suitable is left.
+    /// No suitable pCPUs are left.
     #[error(transparent)]
     Take(#[from] TakeError),
+    /// No suitable memory is left.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
 }
 
 /// Why the kubelet turns a pod down, as it stands in the pod's status.
@@ -112,6 +122,47 @@ pub enum Rejection {
     Unexpected(AllocateError),
 }
 
+/// What a container of a Guaranteed pod asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerRequest {
+    /// pCPUs of its own; 0: it shares the node's pool.
+    pub pcpus: u32,
+    /// Memory, which counts where the memory manager is static.
+    pub memory: MemoryAmounts,
+}
+
+/// What a container gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerAllocation {
+    /// pCPUs of its own.
+    pub pcpus: PcpuSet,
+    /// Memory; `None`: from any node, as far as is known.
+    pub memory: Option<MemoryAllocation>,
+}
+
+/// What the containers on a node have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeAllocations {
+    /// pCPUs of their own.
+    pub pcpus: PcpuSet,
+    /// Memory, in the order in which it was given.
+    pub memory: Vec<MemoryAllocation>,
+}
+
+impl From<PcpuSet> for NodeAllocations {
+    fn from(pcpus: PcpuSet) -> Self {
+        Self { pcpus, memory: Vec::new() }
+    }
+}
+
+impl NodeAllocations {
+    /// One container more.
+    pub fn add(&mut self, container: &ContainerAllocation) {
+        self.pcpus = self.pcpus.union(&container.pcpus);
+        self.memory.extend(container.memory.clone());
+    }
+}
+
 /// A kubelet with `cpuManagerPolicy: static`.
 #[derive(Clone, Debug)]
 pub struct StaticPolicy<'a> {
@@ -120,6 +171,7 @@ pub struct StaticPolicy<'a> {
     reserved: PcpuSet,
     topology_policy: TopologyPolicy,
     topology_options: TopologyOptions,
+    memory: Option<MemoryManager>,
 }
 
 impl<'a> StaticPolicy<'a> {
@@ -180,6 +232,7 @@ impl<'a> StaticPolicy<'a> {
             reserved,
             topology_policy: TopologyPolicy::None,
             topology_options: TopologyOptions::default(),
+            memory: None,
         }
     }
 
@@ -211,32 +264,66 @@ impl<'a> StaticPolicy<'a> {
         Ok(Self { topology_policy: policy, topology_options, ..self })
     }
 
+    /// The same kubelet with the static memory manager, which keeps `reserved` of each node
+    /// from pods. Where the machine does not say how much memory its nodes have, memory
+    /// comes from any.
+    ///
+    /// # Errors
+    /// [`OptionsError`]: the kubelet would not start.
+    pub fn with_memory_manager(
+        self,
+        reserved: &BTreeMap<u32, MemoryAmounts>,
+    ) -> Result<Self, OptionsError> {
+        let memory = MemoryManager::new(self.machine, reserved)?;
+        Ok(Self { memory, ..self })
+    }
+
+    /// Whether containers get their memory from few nodes, as far as is known.
+    pub fn binds_memory(&self) -> bool {
+        self.memory.is_some()
+    }
+
     /// The shared pool on a node where `taken` is given to other pods already.
     pub fn shared_pool(&self, taken: &PcpuSet) -> PcpuSet {
         let all = self.machine.pcpus().difference(taken);
         if self.options.strict_reservation { all.difference(&self.reserved) } else { all }
     }
 
-    /// Admits a container that asks for `count` CPUs.
+    /// Admits a container on a node where others have `given`.
     ///
     /// # Errors
     /// [`Rejection`]: reason and message of the failed pod.
-    pub fn admit(&self, shared: &PcpuSet, count: u32) -> Result<PcpuSet, Rejection> {
-        let advisor = Advisor {
-            machine: self.machine,
-            options: self.options,
-            policy: self.topology_policy,
-            topology_options: self.topology_options,
+    pub fn admit(
+        &self,
+        given: &NodeAllocations,
+        request: &ContainerRequest,
+    ) -> Result<ContainerAllocation, Rejection> {
+        let shared = self.shared_pool(&given.pcpus);
+        let memory = self.memory.as_ref().filter(|_| !request.memory.is_empty());
+        let hint = match self.topology_policy {
+            TopologyPolicy::None => Hint { nodes: None, preferred: false },
+            policy => {
+                let (machine, options) = (self.machine, self.options);
+                let topology_options = self.topology_options;
+                let advisor = Advisor { machine, options, policy, topology_options };
+                let available = shared.difference(&self.reserved);
+                let mut wishes = vec![advisor.of_pcpus(&available, request.pcpus)];
+                let of_memory = memory.map(|manager| manager.hints(&given.memory, &request.memory));
+                wishes.extend(of_memory.into_iter().flatten());
+                advisor.advise(wishes).ok_or(Rejection::TopologyAffinity)?
+            }
         };
-        let affinity = match advisor.advise(&shared.difference(&self.reserved), count) {
-            Advice::Reject => return Err(Rejection::TopologyAffinity),
-            Advice::Anywhere => None,
-            Advice::From(nodes) => Some(nodes),
-        };
-        self.allocate_near(shared, &PcpuSet::new(), count, affinity).map_err(|error| match error {
-            AllocateError::Take(_) => Rejection::Unexpected(error),
-            _ => Rejection::SmtAlignment(error),
-        })
+        let pcpus = self
+            .allocate_near(&shared, &PcpuSet::new(), request.pcpus, hint.nodes)
+            .map_err(|error| match error {
+                AllocateError::Take(_) => Rejection::Unexpected(error),
+                _ => Rejection::SmtAlignment(error),
+            })?;
+        let memory = memory
+            .map(|manager| manager.allocate(&given.memory, &request.memory, hint))
+            .transpose()
+            .map_err(|error| Rejection::Unexpected(error.into()))?;
+        Ok(ContainerAllocation { pcpus, memory })
     }
 
     /// Chooses `count` pCPUs from the shared pool (without the reserved ones)

@@ -110,6 +110,12 @@ pub enum OptionsError {
     /// Reserved pCPUs that the machine does not have.
     #[error("Reserved pCPUs {0} are not online on the host")]
     ReservedMissing(String),
+    /// Memory that is reserved on a node that the machine does not have.
+    #[error("Memory is reserved on node {0}, which the host does not have")]
+    ReservedNodeMissing(u32),
+    /// A static memory manager without reserved memory.
+    #[error("The static memory manager needs reservedMemory: the kubelet does not start without")]
+    NoMemoryReserved,
     /// More reserved CPUs than the machine has.
     #[error("{count} CPUs are to be reserved, the host has {pcpus}")]
     ReservedTooMany {

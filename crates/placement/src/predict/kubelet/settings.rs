@@ -9,6 +9,7 @@ use vmconfig::kubevirt::Quantity;
 use super::StaticPolicy;
 use super::options::{OptionsError, PolicyOptions, TopologyOptions, TopologyPolicy};
 use crate::predict::machine::KubeletHost;
+use crate::predict::memory::{MemoryAmounts, MemoryKind};
 
 /// Who told the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +41,18 @@ impl ReservedCpus {
     }
 }
 
+/// What the memory manager insists on (`memoryManagerPolicy`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemoryPolicy {
+    /// Memory comes from any node.
+    None,
+    /// Containers of Guaranteed pods get theirs from few nodes.
+    Static {
+        /// What no pod gets, by node (`reservedMemory`); `None`: nobody tells.
+        reserved: Option<BTreeMap<u32, MemoryAmounts>>,
+    },
+}
+
 /// The settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubeletSettings {
@@ -55,8 +68,8 @@ pub struct KubeletSettings {
     pub topology: TopologyPolicy,
     /// Its options.
     pub topology_options: TopologyOptions,
-    /// Whether the memory manager binds pods to nodes (`memoryManagerPolicy: Static`).
-    pub memory_is_static: bool,
+    /// Whether pods are bound to memory nodes.
+    pub memory: MemoryPolicy,
     /// Whether a CPU limit is a quota (`cpuCFSQuota`).
     pub cfs_quota: bool,
 }
@@ -98,11 +111,46 @@ pub struct KubeletConfiguration {
     topology_manager_policy: Option<String>,
     topology_manager_policy_options: Option<BTreeMap<String, String>>,
     memory_manager_policy: Option<String>,
+    reserved_memory: Option<Vec<MemoryReservation>>,
     #[serde(rename = "cpuCFSQuota")]
     cpu_cfs_quota: Option<bool>,
 }
 
+/// Memory of a node that no pod gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct MemoryReservation {
+    numa_node: u32,
+    limits: BTreeMap<String, String>,
+}
+
 impl KubeletSettings {
+    /// Pods have pCPUs of their own, but the reserved ones; nothing else is set.
+    #[must_use]
+    pub fn of_static(reserved: ReservedCpus) -> Self {
+        Self {
+            source: SettingsSource::Kubelet,
+            is_static: true,
+            options: PolicyOptions::default(),
+            reserved,
+            topology: TopologyPolicy::None,
+            topology_options: TopologyOptions::default(),
+            memory: MemoryPolicy::None,
+            cfs_quota: true,
+        }
+    }
+
+    /// From a kubelet's file, or what it answers at `/configz`, as JSON.
+    ///
+    /// # Errors
+    /// [`ReadSettingsError`]: something else, or an option that is not known.
+    pub fn from_value(mut value: serde_json::Value) -> Result<Self, ReadSettingsError> {
+        if let Some(of_configz) = value.get_mut("kubeletconfig") {
+            value = of_configz.take();
+        }
+        Self::from_configuration(serde_json::from_value(value)?)
+    }
+
     /// From the text that a kubelet answers at `/configz`.
     ///
     /// # Errors
@@ -149,7 +197,13 @@ impl KubeletSettings {
             reserved,
             topology: policy("topologyManagerPolicy", given.topology_manager_policy.as_deref())?,
             topology_options,
-            memory_is_static: given.memory_manager_policy.as_deref() == Some("Static"),
+            memory: match given.memory_manager_policy.as_deref() {
+                Some("Static") => {
+                    let reserved = reserved_memory(given.reserved_memory.unwrap_or_default())?;
+                    MemoryPolicy::Static { reserved: Some(reserved) }
+                }
+                _ => MemoryPolicy::None,
+            },
             cfs_quota: given.cpu_cfs_quota.unwrap_or(true),
         })
     }
@@ -175,7 +229,10 @@ impl KubeletSettings {
             reserved: ReservedCpus::Set(pcpus("cpu.reserved", &spec.cpu.reserved)?),
             topology,
             topology_options: TopologyOptions::default(),
-            memory_is_static: options.full_pcpus_only,
+            memory: match options.full_pcpus_only {
+                true => MemoryPolicy::Static { reserved: None },
+                false => MemoryPolicy::None,
+            },
             cfs_quota: true,
         })
     }
@@ -191,7 +248,13 @@ impl KubeletSettings {
                 StaticPolicy::reserving(machine, self.options, self.reserved.count())?
             }
         };
-        policy.with_topology_manager(self.topology, self.topology_options)
+        let policy = policy.with_topology_manager(self.topology, self.topology_options)?;
+        match &self.memory {
+            MemoryPolicy::Static { reserved: Some(reserved) } => {
+                policy.with_memory_manager(reserved)
+            }
+            _ => Ok(policy),
+        }
     }
 }
 
@@ -240,6 +303,24 @@ impl PerformanceProfile {
     }
 }
 
+fn reserved_memory(
+    all: Vec<MemoryReservation>,
+) -> Result<BTreeMap<u32, MemoryAmounts>, ReadSettingsError> {
+    const KEY: &str = "reservedMemory";
+    let mut reserved: BTreeMap<u32, MemoryAmounts> = BTreeMap::new();
+    for MemoryReservation { numa_node, limits } in all {
+        for (name, amount) in limits {
+            let kind: MemoryKind = name.parse().map_err(|error| wrong(KEY, &name, &error))?;
+            let quantity: Quantity = amount.parse().map_err(|error| wrong(KEY, &amount, &error))?;
+            let bytes = quantity.round_up();
+            let bytes = bytes.ok_or_else(|| wrong(KEY, &amount, &"not a number of bytes"))?;
+            let sum = reserved.entry(numa_node).or_default().entry(kind).or_default();
+            *sum = sum.saturating_add(bytes);
+        }
+    }
+    Ok(reserved)
+}
+
 fn policy(key: &'static str, text: Option<&str>) -> Result<TopologyPolicy, ReadSettingsError> {
     let text = text.unwrap_or("none");
     text.parse().map_err(|error| wrong(key, text, &error))
@@ -270,7 +351,7 @@ mod tests {
         assert_eq!(settings.reserved, ReservedCpus::Milli(1100));
         assert_eq!(settings.topology, TopologyPolicy::Restricted);
         assert_eq!(settings.topology_options.max_nodes, 4);
-        assert!(!settings.memory_is_static);
+        assert_eq!(settings.memory, MemoryPolicy::None);
     }
 
     #[test]
@@ -280,6 +361,18 @@ mod tests {
         let settings = KubeletSettings::from_configz(text).expect("settings");
         assert_eq!(settings.reserved, ReservedCpus::Set([0, 1].into_iter().collect()));
         assert!(!settings.is_static);
+    }
+
+    #[test]
+    fn memory_is_reserved_by_node() {
+        let text = br#"{"kubeletconfig": {"memoryManagerPolicy": "Static", "reservedMemory": [
+            {"numaNode": 0, "limits": {"memory": "1Gi", "hugepages-2Mi": "4Mi"}},
+            {"numaNode": 1, "limits": {"memory": "100Mi"}}]}}"#;
+        let settings = KubeletSettings::from_configz(text).expect("settings");
+        let first = [(MemoryKind::Ordinary, 1 << 30), (MemoryKind::HugePages(2 << 20), 4 << 20)];
+        let second = [(MemoryKind::Ordinary, 100 << 20)];
+        let reserved = [(0, first.into()), (1, second.into())].into();
+        assert_eq!(settings.memory, MemoryPolicy::Static { reserved: Some(reserved) });
     }
 
     #[test]
@@ -295,6 +388,16 @@ mod tests {
                 "topologyManagerPolicy is \"strict\": Unknown",
             ),
             (br#"{"kubeletconfig": {"reservedSystemCPUs": "x"}}"#, "reservedSystemCPUs is \"x\""),
+            (
+                br#"{"kubeletconfig": {"memoryManagerPolicy": "Static",
+                    "reservedMemory": [{"limits": {"cpu": "1"}}]}}"#,
+                "reservedMemory is \"cpu\": ",
+            ),
+            (
+                br#"{"kubeletconfig": {"memoryManagerPolicy": "Static",
+                    "reservedMemory": [{"limits": {"memory": "much"}}]}}"#,
+                "reservedMemory is \"much\": ",
+            ),
         ] {
             let error = KubeletSettings::from_configz(text).expect_err("an error").to_string();
             assert!(error.starts_with(said), "{error}");
@@ -310,7 +413,8 @@ mod tests {
         )
         .expect("a profile");
         let settings = KubeletSettings::from_profile(&profile).expect("settings");
-        assert!(settings.options.full_pcpus_only && settings.memory_is_static);
+        assert!(settings.options.full_pcpus_only);
+        assert_eq!(settings.memory, MemoryPolicy::Static { reserved: None });
         let tuned = [("node-role.kubernetes.io/tuned".to_owned(), String::new())].into();
         assert!(profile.selects(&tuned) && !profile.selects(&BTreeMap::new()));
     }
