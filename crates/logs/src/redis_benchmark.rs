@@ -22,7 +22,10 @@ pub(super) const TOOL: Tool = Tool {
     ],
     failures: &[
         failed("Could not connect to Redis"),
-        failed("Error from server: "),
+        failed("Could not negotiate a TLS connection: "),
+        // Of a cluster's node the address follows.
+        failed("Error from server"),
+        failed("Error writing to the server: "),
         failed("Error: "),
         failed("Unexpected error reply, exiting"),
     ],

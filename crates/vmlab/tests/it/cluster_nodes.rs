@@ -11,6 +11,8 @@ use topology::{Host, PcpuSet};
 
 use crate::lab::{Said, has_ended};
 use crate::local_clusters::{User, left, programs, send, start, up};
+use crate::nodes::{THIN_STUDY, in_one_line, load_image};
+use crate::running::assert_complete;
 use crate::schemas;
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -407,6 +409,37 @@ fn memory_is_beside_the_pcpus(
         let near: Vec<u32> = near.map(|node| node.id).collect();
         assert_eq!(state["entries"][uid]["it"][0]["numaAffinity"], json!(near), "{state:#}");
     }
+}
+
+/// Two kubelets, one on an emulated host, run a study each, and the report takes both.
+#[test]
+fn a_study_is_measured_on_two_real_nodes() {
+    let Some((_turn, programs)) = programs(&[]) else { return };
+    let user = User::new();
+    let nodes = ["--node", "far=two-nodes", "--node-memory", "3GiB"];
+    let Some(_) = up(&user, &programs, &nodes) else { return };
+    let image = load_image(&user);
+    let study = user.state().join("study.toml");
+    fs::write(&study, THIN_STUDY).expect("a file");
+    let (study, dir) = (study.display().to_string(), user.state().join("results"));
+    let out = dir.display().to_string();
+    let kubeconfig = user.folder().join("kubeconfig").display().to_string();
+    let cluster = ["--on", "k8s", "--kubeconfig", &kubeconfig, "--node-image", &image];
+    let ran = user.say(&[&["run", &study, "--out", &out][..], &cluster].concat());
+    ran.has_code(0);
+    assert!(in_one_line(&ran).contains("on 2 nodes: 2 complete"), "{ran:#?}");
+    let set = runner::node_set::read(&dir).expect("a list");
+    let names: Vec<&str> = set.nodes.iter().map(|node| &*node.name).collect();
+    assert_eq!(names, ["far", "vmlab"]);
+    for node in &set.nodes {
+        assert_complete(&dir.join(&node.folder));
+    }
+    let report = user.say(&["report", &out, "--format", "json"]);
+    let report = schemas::holds("across", &report.has_code(0).stdout);
+    let across = &report["groups"][0]["variants"][0]["across"];
+    assert_eq!((&across["hosts"], &across["blocks"]), (&json!(2), &json!(4)), "{report:#}");
+    user.say(&["cluster", "down", "lab"]).has_code(0);
+    assert_eq!(user.say(&["replica", "list", "--json"]).stdout.trim(), "[]");
 }
 
 /// However a start ends while a node's host boots, nothing of it stays.

@@ -109,7 +109,7 @@ impl Fleet {
 }
 
 /// What was printed, as if no line had been broken: where they are hangs on the numbers.
-fn in_one_line(said: &Said) -> String {
+pub(crate) fn in_one_line(said: &Said) -> String {
     said.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -318,14 +318,48 @@ fn an_interrupted_study_leaves_no_job() {
     assert_eq!(fleet.set()["nodes"][0]["state"], "interrupted");
 }
 
-/// Builds vmlab's container image; where the archive is.
-fn image() -> Option<PathBuf> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/make-packages");
+/// Builds vmlab's container image, and loads it into the nodes of the user's cluster; its
+/// name there.
+pub(crate) fn load_image(user: &User) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let script = root.join("scripts/make-packages");
     let built = std::process::Command::new(script).args(["--debug", "oci"]).output();
     let built = Said::of(built.expect("the script"));
     built.has_code(0);
-    built.stdout.lines().last().map(PathBuf::from)
+    let archive = root.join(built.stdout.lines().last().expect("the archive"));
+    user.say(&["cluster", "load", archive.to_str().expect("a path")]).has_code(0);
+    format!("vmlab:{}", env!("CARGO_PKG_VERSION"))
 }
+
+/// A study whose guest is nothing but a list of operations: it needs no image, nor, being
+/// emulated, the trial of KVM.
+pub(crate) const THIN_STUDY: &str = "\
+vmlab = 1
+title = \"Thin\"
+baseline = \"plain\"
+seed = 1
+
+[budget]
+blocks = 2
+until = \"budget\"
+
+[vm]
+memory_mib = 128
+kernel = \"builtin:thin\"
+accel = \"tcg\"
+
+[[variant]]
+name = \"plain\"
+vm.kernel_cmdline = \"calls=plain\"
+
+[[variant]]
+name = \"ring3\"
+vm.kernel_cmdline = \"calls=ring3\"
+
+[[workload]]
+run = \"thin\"
+params = { operation = \"self-ipi\", n = 20 }
+";
 
 /// The results come out of the pod of a real kubelet, and nothing of it is left, whatever
 /// ends vmlab.
@@ -335,25 +369,13 @@ fn a_study_runs_in_the_pod_of_a_real_node() {
     let user = User::new();
     let Some(status) = up(&user, &programs, &[]) else { return };
     let server = status["server"].as_str().expect("an address").to_owned();
-    let Some(archive) = image() else { return suite::skip("there is no image") };
-    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(archive);
-    let load = user.say(&["cluster", "load", archive.to_str().expect("a path")]);
-    load.has_code(0);
+    let image = load_image(&user);
     let kubeconfig = user.folder().join("kubeconfig");
     let kubeconfig = kubeconfig.to_str().expect("a path");
     let folder = tempfile::tempdir().expect("a folder");
     let study = folder.path().join("study.toml");
-    // A guest that is nothing but a list of operations needs no image, nor does one that is
-    // emulated need the trial of KVM.
-    let text = "vmlab = 1\ntitle = \"Thin\"\nbaseline = \"plain\"\nseed = 1\n\n\
-                [budget]\nblocks = 2\nuntil = \"budget\"\n\n[vm]\nmemory_mib = 128\n\
-                kernel = \"builtin:thin\"\naccel = \"tcg\"\n\n\
-                [[variant]]\nname = \"plain\"\nvm.kernel_cmdline = \"calls=plain\"\n\n\
-                [[variant]]\nname = \"ring3\"\nvm.kernel_cmdline = \"calls=ring3\"\n\n\
-                [[workload]]\nrun = \"thin\"\nparams = { operation = \"self-ipi\", n = 20 }\n";
-    fs::write(&study, text).expect("a file");
+    fs::write(&study, THIN_STUDY).expect("a file");
     let study = study.to_str().expect("a path");
-    let image = format!("vmlab:{}", env!("CARGO_PKG_VERSION"));
     let dir = folder.path().join("results");
     let out = dir.to_str().expect("a path");
     let run = ["run", study, "--out", out, "--on", "k8s", "--kubeconfig", kubeconfig];
