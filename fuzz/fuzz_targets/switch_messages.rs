@@ -8,20 +8,20 @@ use std::os::fd::OwnedFd;
 use libfuzzer_sys::fuzz_target;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use vswitch::device::Device;
-use vswitch::message::Header;
+use vswitch::device::VhostDevice;
+use vswitch::message::MessageHeader;
 use vswitch::ring::{Chains, Direction};
-use vswitch::session::{Offer, Plane, Session};
+use vswitch::session::{Offer, Plane, VhostSession};
 
 /// Bytes of the file that memory is mapped from.
 const FILE: u64 = 64 << 10;
 
 /// What runs of the device is looked at once, as a polling thread would.
 #[derive(Default)]
-struct Look(Option<Device>);
+struct Look(Option<VhostDevice>);
 
 impl Plane for Look {
-    fn install(&mut self, device: Option<Device>) {
+    fn install(&mut self, device: Option<VhostDevice>) {
         self.0 = device;
         let Some(device) = &self.0 else { return };
         for pair in &device.pairs {
@@ -53,13 +53,13 @@ fn file(kind: u8) -> OwnedFd {
 
 // A message: its number, flags, how many files of which kind, its length, its bytes.
 fuzz_target!(|bytes: &[u8]| {
-    let mut session = Session::new(Offer::all(2));
+    let mut session = VhostSession::new(Offer::all(2));
     let mut plane = Look::default();
     let mut rest = bytes;
     while let [number, flags, files, length, after @ ..] = rest {
         let (payload, next) = after.split_at(usize::from(*length).min(after.len()));
         rest = next;
-        let header = Header {
+        let header = MessageHeader {
             request: u32::from(*number),
             need_reply: flags & 1 != 0,
             reply: flags & 2 != 0,

@@ -4,9 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vmstate::{Skim, State, Stream, StreamError, compare, patches};
+use vmstate::{MachineState, MigrationStream, Skim, StreamError, compare, patches};
 
-fn skim(bytes: &[u8], piece: usize) -> Result<Stream, StreamError> {
+fn skim(bytes: &[u8], piece: usize) -> Result<MigrationStream, StreamError> {
     let mut skim = Skim::new();
     for piece in bytes.chunks(piece) {
         skim.push(piece)?;
@@ -21,11 +21,12 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(read.as_ref().err(), skim(bytes, usize::MAX).as_ref().err());
     let read = read.and_then(|stream| {
         let kept = stream.bytes().to_vec();
-        Ok((State::read(stream)?, kept))
+        Ok((MachineState::read(stream)?, kept))
     });
     match read {
         Ok((state, kept)) => {
-            let again = skim(&kept, piece).and_then(State::read).expect("what is kept is one");
+            let again =
+                skim(&kept, piece).and_then(MachineState::read).expect("what is kept is one");
             assert!(compare(&state, &again, |_| true).is_empty());
             let facts = state.facts(|_| true);
             for device in &facts.devices {

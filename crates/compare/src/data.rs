@@ -19,7 +19,7 @@ pub(crate) const GOMAXPROCS: &str = "gomaxprocs";
 
 /// What a value measures.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Metric {
+pub(crate) struct MeasuredQuantity {
     /// Its name, for people: `sec/op`, `time`, `latency p99`.
     pub(crate) name: String,
     /// Its unit after scaling to base units.
@@ -37,7 +37,7 @@ pub(crate) struct Metric {
 
 /// A combination of labels: input x context x benchmark name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Setting {
+pub(crate) struct LabelCombination {
     pub(crate) input: u32,
     pub(crate) context: u32,
     /// Benchfmt's name with its sub-names; empty for other formats.
@@ -47,7 +47,7 @@ pub(crate) struct Setting {
 
 /// The values of one metric under one setting.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Series {
+pub(crate) struct MetricSeries {
     pub(crate) setting: u32,
     pub(crate) metric: u32,
     next: u32,
@@ -78,10 +78,10 @@ pub struct Data {
     pub(crate) words: Interner,
     contexts: Vec<Vec<(u32, u32)>>,
     context_ids: BTreeMap<Vec<(u32, u32)>, u32>,
-    pub(crate) metrics: Vec<Metric>,
-    pub(crate) settings: Vec<Setting>,
+    pub(crate) metrics: Vec<MeasuredQuantity>,
+    pub(crate) settings: Vec<LabelCombination>,
     setting_ids: Vec<MixedMap<u64, u32>>,
-    pub(crate) series: Vec<Series>,
+    pub(crate) series: Vec<MetricSeries>,
     log: Vec<u32>,
     values: Vec<f64>,
     problems: Vec<ReadProblem>,
@@ -178,8 +178,8 @@ impl Data {
     }
 
     /// The number of `metric`, which is added if it is new.
-    pub(crate) fn metric(&mut self, metric: Metric) -> u32 {
-        let same = |known: &Metric| {
+    pub(crate) fn metric(&mut self, metric: MeasuredQuantity) -> u32 {
+        let same = |known: &MeasuredQuantity| {
             (&known.name, &known.unit, &known.written, &known.shown)
                 == (&metric.name, &metric.unit, &metric.written, &metric.shown)
         };
@@ -195,7 +195,7 @@ impl Data {
         let next = self.settings.len() as u32;
         let id = *self.setting_ids[input as usize].entry(key).or_insert(next);
         if id == next {
-            self.settings.push(Setting { input, context, name, first_series: NONE });
+            self.settings.push(LabelCombination { input, context, name, first_series: NONE });
         }
         id
     }
@@ -234,7 +234,7 @@ impl Data {
             }
             (last, at) = (at, series.next);
         }
-        self.series.push(Series { setting, metric, next: NONE });
+        self.series.push(MetricSeries { setting, metric, next: NONE });
         match last {
             NONE => self.settings[setting as usize].first_series = new,
             last => self.series[last as usize].next = new,
@@ -351,7 +351,7 @@ mod tests {
     fn values_of_a_series_lie_together_in_their_order() {
         let mut data = Data::default();
         let input = data.begin("a");
-        let metric = |name: &str| Metric {
+        let metric = |name: &str| MeasuredQuantity {
             name: name.to_owned(),
             unit: "s".to_owned(),
             written: "s".to_owned(),

@@ -57,10 +57,10 @@ impl Filter {
     /// # Errors
     /// [`FilterError`] names the place and what is expected there.
     pub fn parse(text: &str) -> Result<Self, FilterError> {
-        let mut parser = Parser { text, at: 0 };
+        let mut parser = FilterParser { text, at: 0 };
         let root = parser.any()?;
         match parser.token(false)? {
-            Token::End => Ok(Self { root }),
+            FilterToken::End => Ok(Self { root }),
             other => Err(parser.error(format!("unexpected {}", other.show()))),
         }
     }
@@ -84,7 +84,7 @@ impl Expression {
 }
 
 #[derive(Debug, Clone)]
-enum Token {
+enum FilterToken {
     Operator(char),
     Word(String),
     Regex(Regex),
@@ -93,7 +93,7 @@ enum Token {
     End,
 }
 
-impl Token {
+impl FilterToken {
     fn show(&self) -> String {
         match self {
             Self::Operator(operator) => format!("{operator:?}"),
@@ -106,12 +106,12 @@ impl Token {
     }
 }
 
-struct Parser<'a> {
+struct FilterParser<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl Parser<'_> {
+impl FilterParser<'_> {
     fn error(&self, message: impl Into<String>) -> FilterError {
         FilterError {
             text: self.text.to_owned(),
@@ -120,7 +120,7 @@ impl Parser<'_> {
         }
     }
 
-    fn peek(&mut self, value: bool) -> Result<Token, FilterError> {
+    fn peek(&mut self, value: bool) -> Result<FilterToken, FilterError> {
         let at = self.at;
         let token = self.token(value);
         self.at = at;
@@ -128,14 +128,14 @@ impl Parser<'_> {
     }
 
     /// The next token; `value` says that a `/` begins a regular expression.
-    fn token(&mut self, value: bool) -> Result<Token, FilterError> {
+    fn token(&mut self, value: bool) -> Result<FilterToken, FilterError> {
         let rest = self.text[self.at..].trim_start();
         self.at = self.text.len() - rest.len();
-        let Some(first) = rest.chars().next() else { return Ok(Token::End) };
+        let Some(first) = rest.chars().next() else { return Ok(FilterToken::End) };
         match first {
             '(' | ')' | ':' | '@' | ',' | '-' | '*' => {
                 self.at += 1;
-                Ok(Token::Operator(first))
+                Ok(FilterToken::Operator(first))
             }
             '"' => self.quoted(),
             '/' if value => self.regex(),
@@ -144,16 +144,16 @@ impl Parser<'_> {
                 let word = &rest[..rest.find(ends).unwrap_or(rest.len())];
                 self.at += word.len();
                 Ok(match word {
-                    "AND" => Token::And,
-                    "OR" => Token::Or,
-                    word => Token::Word(word.to_owned()),
+                    "AND" => FilterToken::And,
+                    "OR" => FilterToken::Or,
+                    word => FilterToken::Word(word.to_owned()),
                 })
             }
         }
     }
 
     /// A quoted word; JSON's escapes are those of Go that people use.
-    fn quoted(&mut self) -> Result<Token, FilterError> {
+    fn quoted(&mut self) -> Result<FilterToken, FilterError> {
         let rest = &self.text[self.at..];
         let mut escaped = false;
         let end = rest.char_indices().skip(1).find(|(_, c)| {
@@ -165,10 +165,10 @@ impl Parser<'_> {
         let word =
             serde_json::from_str(&rest[..=end]).map_err(|_| self.error("bad escape sequence"))?;
         self.at += end + 1;
-        Ok(Token::Word(word))
+        Ok(FilterToken::Word(word))
     }
 
-    fn regex(&mut self) -> Result<Token, FilterError> {
+    fn regex(&mut self) -> Result<FilterToken, FilterError> {
         let rest = &self.text[self.at + 1..];
         let (mut escaped, mut class, mut depth) = (false, false, 0);
         let end = rest.char_indices().find(|(_, c)| {
@@ -195,12 +195,12 @@ impl Parser<'_> {
                 "a regular expression must be followed by space or an operator (unescaped \"/\"?)";
             return Err(self.error(message));
         }
-        Ok(Token::Regex(regex))
+        Ok(FilterToken::Regex(regex))
     }
 
     fn any(&mut self) -> Result<Expression, FilterError> {
         let mut parts = vec![self.all()?];
-        while matches!(self.peek(false)?, Token::Or) {
+        while matches!(self.peek(false)?, FilterToken::Or) {
             self.token(false)?;
             parts.push(self.all()?);
         }
@@ -211,9 +211,11 @@ impl Parser<'_> {
         let mut parts = vec![self.one()?];
         loop {
             match self.peek(false)? {
-                Token::And => drop(self.token(false)?),
-                Token::Operator('(' | '-' | '*') | Token::Word(_) => parts.push(self.one()?),
-                Token::Operator(')') | Token::Or | Token::End => break,
+                FilterToken::And => drop(self.token(false)?),
+                FilterToken::Operator('(' | '-' | '*') | FilterToken::Word(_) => {
+                    parts.push(self.one()?)
+                }
+                FilterToken::Operator(')') | FilterToken::Or | FilterToken::End => break,
                 other => return Err(self.error(format!("unexpected {}", other.show()))),
             }
         }
@@ -224,17 +226,17 @@ impl Parser<'_> {
         let rest = &self.text[self.at..];
         let start = self.at + rest.len() - rest.trim_start().len();
         match self.token(false)? {
-            Token::Operator('(') => {
+            FilterToken::Operator('(') => {
                 let inner = self.any()?;
                 match self.token(false)? {
-                    Token::Operator(')') => Ok(inner),
+                    FilterToken::Operator(')') => Ok(inner),
                     _ => Err(self.error("missing \")\"")),
                 }
             }
-            Token::Operator('-') => Ok(Expression::Not(Box::new(self.one()?))),
-            Token::Operator('*') => Ok(Expression::All(Vec::new())),
-            Token::Word(key) => {
-                if !matches!(self.token(false)?, Token::Operator(':')) {
+            FilterToken::Operator('-') => Ok(Expression::Not(Box::new(self.one()?))),
+            FilterToken::Operator('*') => Ok(Expression::All(Vec::new())),
+            FilterToken::Word(key) => {
+                if !matches!(self.token(false)?, FilterToken::Operator(':')) {
                     self.at = start;
                     return Err(self.error("expected key:value"));
                 }
@@ -252,17 +254,17 @@ impl Parser<'_> {
     }
 
     fn values(&mut self, key: String) -> Result<Expression, FilterError> {
-        let one = |value: Token, key: &str| match value {
-            Token::Word(word) => {
+        let one = |value: FilterToken, key: &str| match value {
+            FilterToken::Word(word) => {
                 Some(Expression::Match { key: key.to_owned(), value: Pattern::Text(word) })
             }
-            Token::Regex(regex) => {
+            FilterToken::Regex(regex) => {
                 Some(Expression::Match { key: key.to_owned(), value: Pattern::Regex(regex) })
             }
             _ => None,
         };
         let value = self.token(true)?;
-        if !matches!(value, Token::Operator('(')) {
+        if !matches!(value, FilterToken::Operator('(')) {
             return one(value, &key).ok_or_else(|| self.error("expected key:value"));
         }
         let mut parts = Vec::new();
@@ -270,8 +272,8 @@ impl Parser<'_> {
             let value = self.token(true)?;
             parts.push(one(value, &key).ok_or_else(|| self.error("expected a value"))?);
             match self.token(true)? {
-                Token::Operator(')') => return Ok(Expression::Any(parts)),
-                Token::Or => {}
+                FilterToken::Operator(')') => return Ok(Expression::Any(parts)),
+                FilterToken::Or => {}
                 _ => return Err(self.error("values in a list are separated by OR")),
             }
         }

@@ -21,4 +21,4 @@ mod words;
 
 pub use data::{Data, Dataset, ReadProblem};
 pub use filter::{Filter, FilterError};
-pub use read::{Columns, TableColumn, TableError};
+pub use read::{ColumnNames, TableColumn, TableError};

@@ -4,7 +4,7 @@
 use record::{Better, MetricKind};
 
 /// A token of a unit: `ns` in `ns/op`, and whether it stands below the line.
-struct Token<'a> {
+struct UnitToken<'a> {
     text: &'a str,
     start: usize,
     below: bool,
@@ -12,7 +12,7 @@ struct Token<'a> {
 
 /// Splits as Go's benchunit does: at `*`, `/`, `-` and spaces; what follows a
 /// `/` is below the line up to the next `*`.
-fn tokens(unit: &str) -> Vec<Token<'_>> {
+fn tokens(unit: &str) -> Vec<UnitToken<'_>> {
     let mut found = Vec::new();
     let mut below = false;
     let mut start = 0;
@@ -22,7 +22,7 @@ fn tokens(unit: &str) -> Vec<Token<'_>> {
             continue;
         }
         if at > start {
-            found.push(Token { text: &unit[start..at], start, below });
+            found.push(UnitToken { text: &unit[start..at], start, below });
         }
         match character {
             '*' => below = false,
@@ -53,7 +53,7 @@ pub(crate) fn tidy(unit: &str) -> (String, f64) {
 
 /// True for units of bytes, which Go's tables scale by 1024.
 pub(crate) fn is_binary(unit: &str) -> bool {
-    let bytes = |token: &Token<'_>| !token.below && matches!(token.text, "B" | "MB" | "bytes");
+    let bytes = |token: &UnitToken<'_>| !token.below && matches!(token.text, "B" | "MB" | "bytes");
     tokens(unit).iter().any(bytes)
 }
 

@@ -6,12 +6,12 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 /// A hasher for keys that are hashes, or small numbers, already.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Mixed(u64);
+pub(crate) struct KeyHasher(u64);
 
 /// Odd, and its bits look random: the golden ratio's.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
-impl Hasher for Mixed {
+impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -30,7 +30,7 @@ impl Hasher for Mixed {
     }
 }
 
-pub(crate) type MixedMap<K, V> = HashMap<K, V, BuildHasherDefault<Mixed>>;
+pub(crate) type MixedMap<K, V> = HashMap<K, V, BuildHasherDefault<KeyHasher>>;
 
 /// Eight bytes at a time; good enough for a table that compares bytes too.
 fn hash(bytes: &[u8]) -> u64 {

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use host::audit::thread::Role;
+use host::audit::thread::ThreadRole;
 use host::audit::{self, AuditScope, RunningVm};
 use host::counters::{self, VmThreads, kvm};
 use host::owner::{Owner, OwnerError};
@@ -22,7 +22,7 @@ pub struct ReadAt {
 
 /// Whose counters they are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Counted {
+pub struct CounterSubject {
     /// QEMU's process id; 0 for the host itself.
     pub pid: u32,
     /// Start of the process, in clock ticks since boot: with boot and pid, which VM this is.
@@ -41,7 +41,7 @@ pub struct Reading {
     /// When.
     pub at: ReadAt,
     /// The host first, then its VMs by pid. What could not be read is absent.
-    pub counted: Vec<(Counted, CounterSet)>,
+    pub counted: Vec<(CounterSubject, CounterSet)>,
     /// VMs that may not be read.
     pub problems: Vec<String>,
 }
@@ -88,7 +88,7 @@ impl ThisHost {
         let look = AuditScope { threads_only: true, ..AuditScope::default() };
         let (vms, problems) = audit::running(&look);
         let at = ReadAt::now()?;
-        let host = Counted {
+        let host = CounterSubject {
             pid: 0,
             starttime_ticks: 0,
             name: self.name.clone(),
@@ -102,10 +102,10 @@ impl ThisHost {
         Ok(Reading { at, counted, problems })
     }
 
-    fn counted(&self, vm: &RunningVm) -> Counted {
+    fn counted(&self, vm: &RunningVm) -> CounterSubject {
         let threads = vm.threads.iter().filter(|thread| thread.role.is_vcpu()).count();
         let is_kvm = vm.asked.accel.as_deref() == Some("kvm");
-        Counted {
+        CounterSubject {
             pid: vm.pid,
             starttime_ticks: vm.starttime_ticks,
             name: vm.label(),
@@ -116,13 +116,13 @@ impl ThisHost {
 }
 
 fn counters_of(vm: &RunningVm) -> CounterSet {
-    let tids = |is_it: fn(&Role) -> bool| {
+    let tids = |is_it: fn(&ThreadRole) -> bool| {
         vm.threads.iter().filter(|thread| is_it(&thread.role)).map(|thread| thread.tid).collect()
     };
     let threads = VmThreads {
         pid: vm.pid,
-        vcpu_tids: tids(Role::is_vcpu),
-        vhost_tids: tids(|role| *role == Role::Vhost),
+        vcpu_tids: tids(ThreadRole::is_vcpu),
+        vhost_tids: tids(|role| *role == ThreadRole::Vhost),
     };
     let mut all = counters::read_vm(&threads);
     all.merge(kvm::counters(&kvm::read_debugfs(vm.pid)));

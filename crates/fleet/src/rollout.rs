@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use record::{Better, Environment};
-use report::Verdict;
-use report::direction;
+use report::ShownVerdict;
 use schemars::JsonSchema;
 use serde::Serialize;
 use stats::{
@@ -82,7 +81,7 @@ pub struct MetricAnswer {
     /// Days since the change at that look.
     pub decided_day: Option<u32>,
     /// What that look says of the difference, or the last one where none had an answer.
-    pub verdict: Verdict,
+    pub verdict: ShownVerdict,
     /// Every look.
     pub looks: Vec<Look>,
     /// How much hosts differ from themselves without any change, by their hours before it
@@ -231,7 +230,7 @@ fn of_metric(
     let rule = RolloutRule {
         alpha: plan.alpha / plan.metrics.len() as f64,
         margin: metric.margin.ln_1p(),
-        better: direction(metric.better),
+        better: metric.better,
     };
     let before_hours = i64::from(plan.before_days) * 24;
     let mut looks = Vec::new();
@@ -317,8 +316,8 @@ fn ratio(log: f64) -> f64 {
 
 /// What an interval of the logarithm says of the difference, by the rule of all verdicts.
 /// It holds at its level for both tests of equivalence, too.
-fn verdict(interval: Option<&Interval>, rule: &RolloutRule) -> Verdict {
-    let Some(interval) = interval else { return Verdict::NotDecided };
+fn verdict(interval: Option<&Interval>, rule: &RolloutRule) -> ShownVerdict {
+    let Some(interval) = interval else { return ShownVerdict::NotDecided };
     let half_width = (interval.hi - interval.lo) / 2.0;
     let ratio = LogRatio {
         mean: (interval.lo + interval.hi) / 2.0,
@@ -326,7 +325,7 @@ fn verdict(interval: Option<&Interval>, rule: &RolloutRule) -> Verdict {
         half_width_of_equivalence: half_width,
     };
     // A look is not made sharper by blocks.
-    Verdict::from(&ratio.verdict(rule.better, rule.margin.exp_m1(), |_| 0))
+    ShownVerdict::from(&ratio.verdict(rule.better, rule.margin.exp_m1(), |_| 0))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use record::Environment;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transaction, params};
 
 use crate::hours::{CountedValue, HostHours};
-use crate::reading::{Counted, Reading};
+use crate::reading::{CounterSubject, Reading};
 use crate::stored::{FORMAT, StoredReadings, StoredVm, VERSION};
 
 /// SQLite's `application_id` of a store: "vmlw".
@@ -52,7 +52,7 @@ CREATE TABLE value (
 
 /// Error type of a store.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum FleetStoreError {
     /// There is no such file, or none can be made.
     #[error("Cannot open the store {path}")]
     Open {
@@ -112,15 +112,15 @@ pub enum StoreError {
     },
 }
 
-fn failed(path: &Path, source: rusqlite::Error) -> StoreError {
+fn failed(path: &Path, source: rusqlite::Error) -> FleetStoreError {
     let path = path.to_owned();
     match source.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => StoreError::Full { path },
-        Some(ErrorCode::DatabaseCorrupt) => StoreError::Damaged { path, source },
-        Some(ErrorCode::NotADatabase) => StoreError::NotAStore { path },
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Busy { path },
-        Some(ErrorCode::CannotOpen) => StoreError::Open { path, source },
-        _ => StoreError::Other { path, source },
+        Some(ErrorCode::DiskFull) => FleetStoreError::Full { path },
+        Some(ErrorCode::DatabaseCorrupt) => FleetStoreError::Damaged { path, source },
+        Some(ErrorCode::NotADatabase) => FleetStoreError::NotAStore { path },
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => FleetStoreError::Busy { path },
+        Some(ErrorCode::CannotOpen) => FleetStoreError::Open { path, source },
+        _ => FleetStoreError::Other { path, source },
     }
 }
 
@@ -144,8 +144,8 @@ impl WatchStore {
     /// Opens the store at `path`, which is made where there is none.
     ///
     /// # Errors
-    /// [`StoreError`].
-    pub fn open(path: &Path) -> Result<Self, StoreError> {
+    /// [`FleetStoreError`].
+    pub fn open(path: &Path) -> Result<Self, FleetStoreError> {
         let failed = |source| failed(path, source);
         let connection = Connection::open(path).map_err(failed)?;
         connection.busy_timeout(PATIENCE).map_err(failed)?;
@@ -181,8 +181,8 @@ impl WatchStore {
     /// was before.
     ///
     /// # Errors
-    /// [`StoreError`].
-    pub fn add(&mut self, reading: &Reading, bounds: &Bounds) -> Result<(), StoreError> {
+    /// [`FleetStoreError`].
+    pub fn add(&mut self, reading: &Reading, bounds: &Bounds) -> Result<(), FleetStoreError> {
         self.try_add(reading, bounds).map_err(|source| failed(&self.path, source))
     }
 
@@ -202,8 +202,8 @@ impl WatchStore {
     /// may be yet.
     ///
     /// # Errors
-    /// [`StoreError`].
-    pub fn copy(source: &Path, path: &Path) -> Result<(), StoreError> {
+    /// [`FleetStoreError`].
+    pub fn copy(source: &Path, path: &Path) -> Result<(), FleetStoreError> {
         let connection = open_to_read(source)?;
         let text = path.to_string_lossy();
         connection.execute("VACUUM INTO ?1", [&text]).map_err(|error| failed(path, error))?;
@@ -376,9 +376,9 @@ fn vm_id(
     transaction: &Transaction<'_>,
     boot: i64,
     reading: i64,
-    counted: &Counted,
+    counted: &CounterSubject,
 ) -> Result<i64, rusqlite::Error> {
-    let Counted { pid, starttime_ticks, name, vcpus, environment } = counted;
+    let CounterSubject { pid, starttime_ticks, name, vcpus, environment } = counted;
     let starttime_ticks = i64::try_from(*starttime_ticks).unwrap_or(i64::MAX);
     let environment = environment_word(*environment);
     transaction
@@ -406,22 +406,22 @@ fn environment_of(word: &str) -> Option<Environment> {
 }
 
 /// Whether it is a store that this vmlab reads.
-fn check(path: &Path, connection: &Connection) -> Result<(), StoreError> {
+fn check(path: &Path, connection: &Connection) -> Result<(), FleetStoreError> {
     let pragma = |name| {
         let value = connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
         value.map_err(|source| failed(path, source))
     };
     if pragma("application_id")? != i64::from(APPLICATION_ID) {
-        return Err(StoreError::NotAStore { path: path.to_owned() });
+        return Err(FleetStoreError::NotAStore { path: path.to_owned() });
     }
     let found = u32::try_from(pragma("user_version")?).unwrap_or(u32::MAX);
     if found > VERSION {
-        return Err(StoreError::Newer { path: path.to_owned(), found });
+        return Err(FleetStoreError::Newer { path: path.to_owned(), found });
     }
     Ok(())
 }
 
-fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
+fn open_to_read(path: &Path) -> Result<Connection, FleetStoreError> {
     let failed = |source| failed(path, source);
     // To write where that is allowed: what a killed writer began must be taken back first.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -434,8 +434,8 @@ fn open_to_read(path: &Path) -> Result<Connection, StoreError> {
 /// What the store at `path` holds.
 ///
 /// # Errors
-/// [`StoreError`].
-pub fn contents(path: &Path) -> Result<StoredReadings, StoreError> {
+/// [`FleetStoreError`].
+pub fn contents(path: &Path) -> Result<StoredReadings, FleetStoreError> {
     let connection = open_to_read(path)?;
     try_contents(&connection).map_err(|source| failed(path, source))
 }
@@ -511,8 +511,8 @@ pub type StoredMetric<'a> = (&'a str, Option<&'a str>);
 /// Costs a pass over the file, however many metrics there are.
 ///
 /// # Errors
-/// [`StoreError`].
-pub fn hours(path: &Path, metrics: &[StoredMetric<'_>]) -> Result<Vec<HostHours>, StoreError> {
+/// [`FleetStoreError`].
+pub fn hours(path: &Path, metrics: &[StoredMetric<'_>]) -> Result<Vec<HostHours>, FleetStoreError> {
     let connection = open_to_read(path)?;
     try_hours(&connection, metrics).map_err(|source| failed(path, source))
 }

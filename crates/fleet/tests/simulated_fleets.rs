@@ -5,9 +5,10 @@ use std::f64::consts::TAU;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
+use record::Better;
 use stats::{
-    Better, FleetHost, FleetNoise, RolloutLook, RolloutRule, RolloutStep, RolloutTimes,
-    SizeQuestion, fleet_noise, rollout_looks,
+    FleetHost, FleetNoise, RolloutLook, RolloutRule, RolloutStep, RolloutTimes, SizeQuestion,
+    fleet_noise, rollout_looks,
 };
 use suite::{Tier, needs};
 

@@ -73,7 +73,7 @@ pub enum KvmVerdict {
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]
-struct Cached {
+struct CachedCheck {
     key: String,
     /// The host's boot in which it was found out.
     boot_id: String,
@@ -106,7 +106,7 @@ pub fn usable_kvm(
         Err(GuestFailure::Cancelled(cancelled)) => return Err(cancelled),
         Err(failure) => KvmVerdict::Unusable { why: explain(&failure) },
     };
-    let cached = Cached { key: key(qemu, image), boot_id: boot_id(), verdict };
+    let cached = CachedCheck { key: key(qemu, image), boot_id: boot_id(), verdict };
     if let Ok(text) = serde_json::to_string_pretty(&cached) {
         // Without a cache it is found out again next time.
         let _ = fs::create_dir_all(cache_dir()).and_then(|()| fs::write(cache_path(), text + "\n"));
@@ -250,7 +250,7 @@ fn key(qemu: &Qemu, image: &GuestImage) -> String {
 }
 
 fn cached(path: &Path, key: &str, boot_id: &str) -> Option<KvmVerdict> {
-    let cached: Cached = serde_json::from_str(&fs::read_to_string(path).ok()?).ok()?;
+    let cached: CachedCheck = serde_json::from_str(&fs::read_to_string(path).ok()?).ok()?;
     let holds = match cached.verdict {
         KvmVerdict::Usable => true,
         KvmVerdict::Unusable { .. } => cached.boot_id == boot_id,
@@ -308,7 +308,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kvm.json");
         let put = |verdict: KvmVerdict| {
-            let cached = Cached { key: "k".into(), boot_id: "b".into(), verdict };
+            let cached = CachedCheck { key: "k".into(), boot_id: "b".into(), verdict };
             fs::write(&path, serde_json::to_string(&cached).unwrap()).unwrap();
         };
         assert_eq!(cached(&path, "k", "b"), None);

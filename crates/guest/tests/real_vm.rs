@@ -9,7 +9,7 @@ use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand, GuestFailure, Laun
 use suite::{PATIENCE, Tier, Turn, needs, until};
 use vmconfig::qemu::{Channels, emit};
 use vmconfig::{Accel, Arch, BootSource, GuestTopology, VmSettings, VmSpec};
-use vmstate::{Skim, State};
+use vmstate::{MachineState, Skim};
 
 struct Lab {
     _turn: Turn,
@@ -49,7 +49,7 @@ impl Lab {
         assert!(console.contains("vmlab: the state of its devices was kept"), "{console}");
         let mut skim = Skim::new();
         skim.push(&std::fs::read(self.state()).unwrap()).unwrap();
-        let state = State::read(skim.finish().unwrap()).unwrap();
+        let state = MachineState::read(skim.finish().unwrap()).unwrap();
         let device = |name: &str| {
             state.devices.iter().find(|device| device.name == name).expect("it has one")
         };

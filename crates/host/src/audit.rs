@@ -34,7 +34,7 @@ use cpu_pm::{CpuPm, Halts};
 use guest_view::GuestView;
 use libvirt_log::LoggedStart;
 use memory::VmMemory;
-use thread::{Role, RunningThread};
+use thread::{RunningThread, ThreadRole};
 
 /// One QEMU process and all that could be learnt about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -118,10 +118,10 @@ impl RunningVm {
         let mut vcpus = BTreeMap::new();
         for thread in &self.threads {
             match thread.role {
-                Role::Vcpu { vcpu: Some(vcpu) } => {
+                ThreadRole::Vcpu { vcpu: Some(vcpu) } => {
                     vcpus.insert(vcpu, thread);
                 }
-                Role::AllVcpus => {
+                ThreadRole::AllVcpus => {
                     let count = self.asked.vcpus.unwrap_or(1);
                     vcpus.extend((0..count).map(|vcpu| (vcpu, thread)));
                 }
@@ -403,7 +403,7 @@ fn tell_vcpus(seen: &mut [SeenThread], vm: &RunningVm, known: &[u32]) -> KnownBy
         }
         for (id, thread) in &view.iothreads {
             if let Some(seen) = seen.iter_mut().find(|seen| seen.inner_id == Some(*thread)) {
-                seen.thread.role = Role::Iothread { id: id.clone() };
+                seen.thread.role = ThreadRole::Iothread { id: id.clone() };
             }
         }
         return KnownBy::Qmp;
@@ -413,7 +413,7 @@ fn tell_vcpus(seen: &mut [SeenThread], vm: &RunningVm, known: &[u32]) -> KnownBy
     }
     let mut found = KnownBy::Nothing;
     for seen in seen.iter_mut().filter(|seen| seen.guest_ticks > 0) {
-        seen.thread.role = Role::Vcpu { vcpu: None };
+        seen.thread.role = ThreadRole::Vcpu { vcpu: None };
         found = KnownBy::GuestTime;
     }
     found
@@ -424,9 +424,9 @@ fn set_vcpu(seen: &mut [SeenThread], vcpu: u32, is_it: impl Fn(&SeenThread) -> b
     let Some(seen) = seen.iter_mut().find(|seen| is_it(seen)) else { return };
     let role = &mut seen.thread.role;
     *role = match role {
-        Role::AllVcpus => Role::AllVcpus,
-        Role::Vcpu { vcpu: Some(other) } if *other != vcpu => Role::AllVcpus,
-        _ => Role::Vcpu { vcpu: Some(vcpu) },
+        ThreadRole::AllVcpus => ThreadRole::AllVcpus,
+        ThreadRole::Vcpu { vcpu: Some(other) } if *other != vcpu => ThreadRole::AllVcpus,
+        _ => ThreadRole::Vcpu { vcpu: Some(vcpu) },
     };
 }
 

@@ -14,7 +14,7 @@
 //! `drivers/block/brd.c`, `drivers/vhost/scsi.c`, `drivers/target/target_core_file.c`.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -23,7 +23,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::network::{find, first_line};
+use crate::holder;
+use crate::network::find;
 use crate::owner::{Owner, stop_group, wait_exit};
 use crate::proc;
 
@@ -254,13 +255,9 @@ impl KernelDisk {
             .arg([HOLD, make, WAIT].concat())
             .arg("sh")
             .args(words)
-            .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        owner.apply(&mut command);
-        let mut holder = command.spawn().map_err(start)?;
-        let line = first_line(&mut holder).map_err(start)?;
+            .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+        let mut holder = holder::spawn(&mut command, owner).map_err(start)?;
+        let line = holder::first_line(&mut holder).map_err(start)?;
         // From here on it is ended on drop.
         let made = line.strip_prefix(MADE);
         let mut disk = Self { holder, made: made.unwrap_or_default().to_owned() };
@@ -268,11 +265,8 @@ impl KernelDisk {
             return Ok(disk);
         }
         drop(disk.holder.stdin.take());
-        let mut said = String::new();
-        if let Some(stderr) = &mut disk.holder.stderr {
-            stderr.read_to_string(&mut said).map_err(start)?;
-        }
-        Err(KernelDiskError::Refused { what: kind.what, said: said.trim().replace('\n', "; ") })
+        let said = holder::complaint(&mut disk.holder).map_err(start)?;
+        Err(KernelDiskError::Refused { what: kind.what, said })
     }
 
     /// The device, or the target's name.

@@ -25,4 +25,5 @@ pub mod snapshot;
 pub mod state_dir;
 pub mod watch;
 
+mod holder;
 mod proc;

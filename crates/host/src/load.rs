@@ -330,7 +330,7 @@ impl RunningLoad {
     }
 
     /// The workers: children of the group's leader.
-    fn workers(&self) -> Vec<(u32, proc::Stat)> {
+    fn workers(&self) -> Vec<(u32, proc::ProcStat)> {
         let leader = self.child.id();
         let worker = |pid: u32| {
             let stat = proc::stat(pid)?;

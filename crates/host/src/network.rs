@@ -14,32 +14,30 @@
 //! `Documentation/networking/tuntap.rst`.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 use vmconfig::qemu::Netdev;
 
+use crate::holder::{self, MADE};
 use crate::owner::Owner;
-
-/// What the holder prints once everything is made.
-const MADE: &str = "made";
 
 /// First descriptor under which QEMU gets a macvtap device.
 const FIRST_FD: u32 = 3;
 
 /// What connects the ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Switch {
+pub enum PortLink {
     /// A bridge, with a tap device for each port.
     Bridge,
     /// macvtap devices in bridge mode on one device that leads nowhere.
     Macvtap,
 }
 
-/// A place where a VM is plugged in.
+/// A port of the network, for one interface of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Port {
+pub struct NetworkPort {
     /// Address of the guest's interface, `52:54:00:12:34:56`.
     pub mac: String,
     /// Pairs of queues, at least 1.
@@ -130,8 +128,8 @@ pub fn find(program: &str) -> Option<PathBuf> {
 /// A network; it ends on drop.
 #[derive(Debug)]
 pub struct LabNetwork {
-    switch: Switch,
-    ports: Vec<Port>,
+    switch: PortLink,
+    ports: Vec<NetworkPort>,
     holder: Child,
     folder: PathBuf,
 }
@@ -143,8 +141,8 @@ impl LabNetwork {
     /// # Errors
     /// [`NetworkError`].
     pub fn new(
-        switch: Switch,
-        ports: &[Port],
+        switch: PortLink,
+        ports: &[NetworkPort],
         folder: &Path,
         owner: &Owner,
     ) -> Result<Self, NetworkError> {
@@ -156,23 +154,17 @@ impl LabNetwork {
             .arg(script(switch, ports))
             .arg("sh")
             .arg(folder)
-            .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        owner.apply(&mut command);
-        let mut holder = command.spawn().map_err(start)?;
-        let made = wait_made(&mut holder).map_err(start)?;
+            .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+        let mut holder = holder::spawn(&mut command, owner).map_err(start)?;
+        let made = holder::first_line(&mut holder).map_err(start)? == MADE;
         // From here on the holder is ended on drop.
         let mut network = Self { switch, ports: ports.to_vec(), holder, folder: folder.to_owned() };
         if made {
             return Ok(network);
         }
-        let mut said = String::new();
-        if let Some(stderr) = &mut network.holder.stderr {
-            stderr.read_to_string(&mut said).map_err(start)?;
-        }
-        Err(NetworkError::Refused { detail: said.trim().replace('\n', "; ") })
+        Err(NetworkError::Refused {
+            detail: holder::complaint(&mut network.holder).map_err(start)?,
+        })
     }
 
     /// The words before a program's own that start it in the network, as the
@@ -183,7 +175,7 @@ impl LabNetwork {
         let program = find("nsenter").unwrap_or_else(|| "nsenter".into());
         let mut words =
             vec![program.display().to_string(), format!("--net=/proc/{process}/ns/net")];
-        if self.switch == Switch::Macvtap {
+        if self.switch == PortLink::Macvtap {
             let node = self.folder.join(name(port));
             let mut script = String::new();
             for fd in self.fds(port) {
@@ -201,8 +193,8 @@ impl LabNetwork {
     pub fn netdev(&self, port: usize, vhost: bool) -> Netdev {
         let vhost = Some(vhost);
         match self.switch {
-            Switch::Bridge => Netdev::Tap { ifname: name(port), vhost },
-            Switch::Macvtap => Netdev::TapDescriptors { fds: self.fds(port).collect(), vhost },
+            PortLink::Bridge => Netdev::Tap { ifname: name(port), vhost },
+            PortLink::Macvtap => Netdev::TapDescriptors { fds: self.fds(port).collect(), vhost },
         }
     }
 
@@ -223,22 +215,8 @@ fn name(port: usize) -> String {
     format!("port{port}")
 }
 
-/// False if the holder ended before everything was made.
-pub(crate) fn wait_made(holder: &mut Child) -> io::Result<bool> {
-    Ok(first_line(holder)? == MADE)
-}
-
-/// The first line that a holder prints; empty if it ends without one.
-pub(crate) fn first_line(holder: &mut Child) -> io::Result<String> {
-    let mut line = String::new();
-    if let Some(stdout) = holder.stdout.take() {
-        BufReader::new(stdout).read_line(&mut line)?;
-    }
-    Ok(line.trim().to_owned())
-}
-
 /// What the holder does: `$1` is the folder for device nodes.
-fn script(switch: Switch, ports: &[Port]) -> String {
+fn script(switch: PortLink, ports: &[NetworkPort]) -> String {
     // Multicast and neighbour discovery of the devices' own would be noise.
     let mut text = String::from(
         "echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6 2>/dev/null || :\n\
@@ -246,7 +224,7 @@ fn script(switch: Switch, ports: &[Port]) -> String {
          ip link add switch0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
          ip link set switch0 up\n",
     );
-    if switch == Switch::Macvtap {
+    if switch == PortLink::Macvtap {
         // Only a namespace's own view of /sys names its devices. A port gives
         // the bridge its carrier.
         text.push_str(
@@ -258,14 +236,14 @@ fn script(switch: Switch, ports: &[Port]) -> String {
     for (number, port) in ports.iter().enumerate() {
         let name = name(number);
         match switch {
-            Switch::Bridge => {
+            PortLink::Bridge => {
                 let many = if port.queues > 1 { " multi_queue" } else { "" };
                 let _ = writeln!(
                     text,
                     "ip tuntap add dev {name} mode tap{many}\nip link set {name} master switch0 up"
                 );
             }
-            Switch::Macvtap => {
+            PortLink::Macvtap => {
                 let _ = writeln!(
                     text,
                     "ip link add link switch0 name {name} address {} type macvtap mode bridge\n\
@@ -286,12 +264,13 @@ fn script(switch: Switch, ports: &[Port]) -> String {
 mod tests {
     use super::*;
 
-    fn ports(queues: u32) -> [Port; 2] {
-        ["52:54:00:00:00:01", "52:54:00:00:00:02"].map(|mac| Port { mac: mac.to_owned(), queues })
+    fn ports(queues: u32) -> [NetworkPort; 2] {
+        ["52:54:00:00:00:01", "52:54:00:00:00:02"]
+            .map(|mac| NetworkPort { mac: mac.to_owned(), queues })
     }
 
     /// A network in a folder of its own, if this machine lets us.
-    fn made(switch: Switch, queues: u32) -> Option<(tempfile::TempDir, LabNetwork)> {
+    fn made(switch: PortLink, queues: u32) -> Option<(tempfile::TempDir, LabNetwork)> {
         let folder = tempfile::tempdir().expect("temp folder");
         let owner = Owner::current("network-test").expect("this process");
         match LabNetwork::new(switch, &ports(queues), folder.path(), &owner) {
@@ -312,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_bridge_is_alone_in_its_namespace_and_goes_with_its_holder() {
-        let Some((_folder, network)) = made(Switch::Bridge, 4) else { return };
+        let Some((_folder, network)) = made(PortLink::Bridge, 4) else { return };
         let links = inside(&network, 0, &["ip", "-o", "link"]);
         let names: Vec<&str> = links.lines().filter_map(|line| line.split(": ").nth(1)).collect();
         for wanted in ["lo", "switch0", "port0", "port1"] {
@@ -328,7 +307,7 @@ mod tests {
 
     #[test]
     fn macvtap_devices_come_as_open_descriptors() {
-        let Some((_folder, network)) = made(Switch::Macvtap, 2) else { return };
+        let Some((_folder, network)) = made(PortLink::Macvtap, 2) else { return };
         let open = inside(&network, 1, &["readlink", "/proc/self/fd/3", "/proc/self/fd/4"]);
         assert_eq!(open.lines().filter(|line| line.ends_with("/port1")).count(), 2, "{open}");
         let opened = Netdev::TapDescriptors { fds: vec![3, 4], vhost: Some(false) };
@@ -337,7 +316,7 @@ mod tests {
 
     #[test]
     fn the_holder_ends_with_the_pipe_from_vmlab() {
-        let Some((_folder, mut network)) = made(Switch::Bridge, 1) else { return };
+        let Some((_folder, mut network)) = made(PortLink::Bridge, 1) else { return };
         drop(network.holder.stdin.take());
         assert!(network.holder.wait().expect("it ends").success());
     }
@@ -346,8 +325,8 @@ mod tests {
     fn what_the_kernel_refuses_is_said() {
         let folder = tempfile::tempdir().expect("temp folder");
         let owner = Owner::current("network-test").expect("this process");
-        let bad = [Port { mac: "no address".to_owned(), queues: 1 }];
-        let error = LabNetwork::new(Switch::Macvtap, &bad, folder.path(), &owner)
+        let bad = [NetworkPort { mac: "no address".to_owned(), queues: 1 }];
+        let error = LabNetwork::new(PortLink::Macvtap, &bad, folder.path(), &owner)
             .expect_err("no address")
             .to_string();
         assert!(error.contains("needs root") || error.contains("Cannot make"), "{error}");

@@ -9,7 +9,7 @@ const PF_KTHREAD: u64 = 0x0020_0000;
 
 /// The fields of `/proc/<pid>/stat` that vmlab uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stat {
+pub(crate) struct ProcStat {
     /// State letter: R, S, D, T (stopped), Z (zombie), ...
     pub(crate) state: char,
     /// Parent.
@@ -35,7 +35,7 @@ pub(crate) struct Stat {
     pub(crate) guest_ticks: u64,
 }
 
-impl Stat {
+impl ProcStat {
     /// Whether nothing of the process runs any more.
     ///
     /// A zombie leader whose other threads still run is alive.
@@ -48,13 +48,13 @@ impl Stat {
 ///
 /// The name stands in parentheses and may itself hold spaces and parentheses,
 /// so the fields are counted from the last closing one.
-pub(crate) fn parse_stat(text: &str) -> Option<Stat> {
+pub(crate) fn parse_stat(text: &str) -> Option<ProcStat> {
     let (_, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     // fields[0] is field 3 of the manual page.
     let number = |manual: usize| fields.get(manual - 3)?.parse::<u64>().ok();
     let small = |manual: usize| fields.get(manual - 3)?.parse::<u32>().ok();
-    Some(Stat {
+    Some(ProcStat {
         state: fields.first()?.chars().next()?,
         ppid: small(4)?,
         pgrp: small(5)?,
@@ -71,7 +71,7 @@ pub(crate) fn parse_stat(text: &str) -> Option<Stat> {
 }
 
 /// The state of process `pid`, if it exists and may be seen.
-pub(crate) fn stat(pid: u32) -> Option<Stat> {
+pub(crate) fn stat(pid: u32) -> Option<ProcStat> {
     // The name may be any bytes.
     let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
     parse_stat(&String::from_utf8_lossy(&bytes))
@@ -106,7 +106,7 @@ mod tests {
             let text = format!(
                 "4242 ({name}) {state} 1 4240 4240 0 -1 4194560 134 0 0 0 70 8 5 6 20 0 {threads} 0 77321 5902336 480 18446744073709551615 1 1 0\n"
             );
-            let expected = Stat {
+            let expected = ProcStat {
                 state,
                 ppid: 1,
                 pgrp: 4240,

@@ -28,7 +28,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use topology::PcpuSet;
 
 use crate::affinity;
-use crate::network::{LabNetwork, find, wait_made};
+use crate::holder::{self, MADE};
+use crate::network::{LabNetwork, find};
 use crate::owner::{Owner, wait_exit};
 use crate::scratch::Scratch;
 
@@ -296,16 +297,8 @@ impl Sandbox {
         words.extend(["sh", "-ec", SCRIPT, "sh"].map(str::to_owned));
         words.extend([root.display().to_string(), address, scratch, direct.to_owned()]);
         let mut command = Command::new(&words[0]);
-        command
-            .args(&words[1..])
-            .env_clear()
-            .envs(ENVIRONMENT)
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        owner.apply(&mut command);
-        let holder = command.spawn().map_err(start)?;
+        command.args(&words[1..]).env_clear().envs(ENVIRONMENT).current_dir("/");
+        let holder = holder::spawn(&mut command, owner).map_err(start)?;
         let process = holder.id();
         let mut enter = taskset.to_vec();
         enter.push(program("nsenter"));
@@ -320,12 +313,8 @@ impl Sandbox {
         enter.push("setsid".to_owned());
         // From here on the holder is ended on drop.
         let mut sandbox = Self { holder, enter, owner: owner.clone(), pcpus: wanted.pcpus.clone() };
-        if !wait_made(&mut sandbox.holder).map_err(start)? {
-            let mut said = String::new();
-            if let Some(stderr) = &mut sandbox.holder.stderr {
-                stderr.read_to_string(&mut said).map_err(start)?;
-            }
-            let detail = said.trim().replace('\n', "; ");
+        if holder::first_line(&mut sandbox.holder).map_err(start)? != MADE {
+            let detail = holder::complaint(&mut sandbox.holder).map_err(start)?;
             return Err(SandboxError::Refused { detail });
         }
         let found = affinity::thread_affinity(process).map_err(|error| {
@@ -417,8 +406,8 @@ impl Sandbox {
             wall,
         };
         match waited {
-            Err(Stop::Cancelled) => Err(SandboxExecError::Cancelled),
-            Err(Stop::TimeLimit) => Err(SandboxExecError::TimeLimit { output }),
+            Err(WaitStop::Cancelled) => Err(SandboxExecError::Cancelled),
+            Err(WaitStop::TimeLimit) => Err(SandboxExecError::TimeLimit { output }),
             Ok(()) if too_large => Err(SandboxExecError::OutputTooLarge),
             Ok(()) => finish(output),
         }
@@ -452,7 +441,7 @@ fn raw_pid(child: &Child) -> Option<Pid> {
 }
 
 /// Why a wait was given up.
-enum Stop {
+enum WaitStop {
     TimeLimit,
     Cancelled,
 }
@@ -463,17 +452,17 @@ fn wait(
     until: Instant,
     is_cancelled: &dyn Fn() -> bool,
     look: impl Fn(Duration) -> bool,
-) -> Result<(), Stop> {
+) -> Result<(), WaitStop> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if look(left.min(CANCEL_CHECK)) {
             return Ok(());
         }
         if is_cancelled() {
-            return Err(Stop::Cancelled);
+            return Err(WaitStop::Cancelled);
         }
         if left.is_zero() {
-            return Err(Stop::TimeLimit);
+            return Err(WaitStop::TimeLimit);
         }
     }
 }

@@ -28,16 +28,16 @@ pub(crate) mod vfio;
 mod vfio_steps;
 
 pub use apply::{
-    AppliedSettings, ApplyError, Mode, Planned, RestoreOutcome, Restored, SettingChanges,
-    StaleSettings, plan, restore_stale,
+    AppliedSettings, ApplyError, Mode, PlannedChange, RestoreOutcome, RestoredSetting,
+    SettingChanges, StaleSettings, plan, restore_stale,
 };
 pub use cpuset::{Partition, PartitionKind, partitions};
 pub use journal::JournalError;
-pub use place::{Present, SettingPath};
+pub use place::{CurrentValue, SettingPath};
 pub use refusal::SettingRefusal;
 pub use table::SETTINGS;
 pub use tree::SettingsTree;
-pub use value::Values;
+pub use value::SettingValues;
 
 /// A host setting that vmlab knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct Setting {
     /// Unit of a number; empty where there is none.
     pub unit: &'static str,
     /// Values that it takes.
-    pub values: Values,
+    pub values: SettingValues,
     /// Where it lives.
     pub place: SettingPath,
     /// The document that it is from.
@@ -81,7 +81,7 @@ impl Setting {
     ///
     /// # Errors
     /// [`SettingRefusal`] says why it can't be read.
-    pub fn read(&self, tree: &SettingsTree) -> Result<Present, SettingRefusal> {
+    pub fn read(&self, tree: &SettingsTree) -> Result<CurrentValue, SettingRefusal> {
         place::present(self, tree)
     }
 
@@ -91,7 +91,7 @@ impl Setting {
     /// # Errors
     /// [`SettingRefusal`] says why not.
     pub fn check_settable(&self, tree: &SettingsTree, reload: bool) -> Result<(), SettingRefusal> {
-        let Present { value: present, single, .. } = self.read(tree)?;
+        let CurrentValue { value: present, single, .. } = self.read(tree)?;
         // A value that it could have, if not the present one.
         let any = match self.place {
             SettingPath::BootOnly(_) => String::new(),
@@ -120,7 +120,7 @@ impl Setting {
 
     fn another_than(&self, present: &str) -> String {
         let candidates = match self.values {
-            Values::Words(words) => words.iter().map(|word| (*word).to_owned()).collect(),
+            SettingValues::Words(words) => words.iter().map(|word| (*word).to_owned()).collect(),
             _ => vec!["0".to_owned(), "1".to_owned()],
         };
         candidates.into_iter().find(|one| one != present).unwrap_or_default()
@@ -217,7 +217,7 @@ pub enum ChangeError {
         /// The value.
         value: String,
         /// What it takes.
-        values: Values,
+        values: SettingValues,
     },
     /// It can't be changed by anybody while the machine runs.
     #[error("Host setting {id} is fixed at boot: boot the host with {parameter}={value}")]

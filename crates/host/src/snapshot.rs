@@ -26,7 +26,7 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Never fails: what can't be read is absent and named in
 /// [`Host::warnings`]. Use [`check_root`] first where the folder is a user's.
 pub fn live(root: &Path) -> Host {
-    let mut host = read_host(&Files { root });
+    let mut host = read_host(&FolderFiles { root });
     if root == Path::new("/") {
         declared::lay_over(&mut host);
     }
@@ -75,11 +75,11 @@ pub fn check_root(root: &Path) -> Result<(), CheckRootError> {
 }
 
 /// Real files below a folder.
-struct Files<'a> {
+struct FolderFiles<'a> {
     root: &'a Path,
 }
 
-impl sysfs::Tree for Files<'_> {
+impl sysfs::Tree for FolderFiles<'_> {
     fn read(&self, path: &str) -> Option<String> {
         let path = self.root.join(path);
         // Opening a pipe or a device in a saved tree could wait for ever.

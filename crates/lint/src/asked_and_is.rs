@@ -1,7 +1,7 @@
 //! What was asked of a VM that runs against what is, for one finding.
 
 use crate::finding::AskedAndIs;
-use crate::live::Live;
+use crate::live::LiveVm;
 use crate::running::{Observed, ThreadOwner};
 use crate::vm::Vm;
 use vmconfig::source::{SourceText, Span};
@@ -9,7 +9,7 @@ use vmconfig::source::{SourceText, Span};
 /// `None` of a VM that does not run.
 ///
 /// A finding points at a fact, or at the option that asked for something; then
-/// the facts that this kind of option decides about are told.
+/// the facts that this kind of option decides about are reported.
 pub(crate) fn said(vm: &Vm, source: &SourceText<'_>, span: Span) -> Option<AskedAndIs> {
     let live = vm.live.as_ref()?;
     let fact = live.facts.iter().find(|fact| {
@@ -52,7 +52,7 @@ fn is_memory(is: &Observed) -> bool {
 }
 
 /// The facts in words, alike vCPUs as one.
-fn facts(live: &Live, about: About) -> Vec<String> {
+fn facts(live: &LiveVm, about: About) -> Vec<String> {
     let mut said: Vec<(Vec<u32>, String)> = Vec::new();
     for fact in live.facts.iter().filter(|fact| about(&fact.value.is)) {
         let is = &fact.value.is;

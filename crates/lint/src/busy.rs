@@ -14,7 +14,7 @@ const MUCH_WORK: f64 = 0.25;
 
 /// The pCPUs on which the host has much to do, since it was booted.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Busy {
+pub struct BusyPcpus {
     /// Interrupts of devices a second.
     pub interrupts_per_s: BTreeMap<u32, f64>,
     /// Part of the time in processes other than guests, in the kernel and in
@@ -22,7 +22,7 @@ pub struct Busy {
     pub work: BTreeMap<u32, f64>,
 }
 
-impl Busy {
+impl BusyPcpus {
     /// Reads `/proc/interrupts` and `/proc/stat`; what they don't tell is taken
     /// for idle.
     #[must_use]
@@ -118,13 +118,13 @@ cpu1 170000 0 5000 5000 0 0 0 0 170000 0
 cpu3 0 0 100 179900 0 0 0 0 0 0
 intr 1 2 3
 ";
-        let busy = Busy::read(INTERRUPTS, stat);
+        let busy = BusyPcpus::read(INTERRUPTS, stat);
         let rounded = |map: &BTreeMap<u32, f64>| -> Vec<(u32, i64)> {
             map.iter().map(|(pcpu, value)| (*pcpu, (value * 100.0).round() as i64)).collect()
         };
         assert_eq!(rounded(&busy.interrupts_per_s), [(1, 444_444)]);
         assert_eq!(rounded(&busy.work), [(0, 44)]);
-        assert_eq!(Busy::read("", ""), Busy::default());
-        assert_eq!(Busy::read("CPU0\n1: x\n2:", "cpu0\ncpux 1\n"), Busy::default());
+        assert_eq!(BusyPcpus::read("", ""), BusyPcpus::default());
+        assert_eq!(BusyPcpus::read("CPU0\n1: x\n2:", "cpu0\ncpux 1\n"), BusyPcpus::default());
     }
 }

@@ -13,14 +13,14 @@ use vmconfig::PciAddress;
 use vmconfig::kubevirt::Catalogue;
 use vmconfig::offers::Offers;
 
-use crate::busy::Busy;
+use crate::busy::BusyPcpus;
 use crate::cluster::Cluster;
-use crate::version::Version;
+use crate::version::ReleaseVersion;
 
 /// The KubeVirt that is taken where nobody says one.
 pub const DEFAULT_KUBEVIRT: KubevirtVersion = NEWEST_KNOWN;
 /// The Kubernetes that is taken where nobody says one.
-pub const DEFAULT_KUBERNETES: Version = Version(1, 36, 3);
+pub const DEFAULT_KUBERNETES: ReleaseVersion = ReleaseVersion(1, 36, 3);
 
 /// The kubelet's settings that bear on pCPUs.
 #[derive(Debug, Clone)]
@@ -56,14 +56,14 @@ pub struct Context {
     /// The cluster's KubeVirt; `None` where nobody said which feature gates it has on.
     pub cluster: Option<Cluster>,
     /// Kubernetes' version.
-    pub kubernetes: Version,
+    pub kubernetes: ReleaseVersion,
     /// The kubelet's options.
     pub kubelet: Kubelet,
     /// pCPUs that VMs should stay away from: for the host's own work, the
     /// kubelet's reserved ones.
     pub reserved: PcpuSet,
     /// pCPUs that the host itself is busy on.
-    pub busy: Busy,
+    pub busy: BusyPcpus,
     /// What the host's QEMU and libvirt can do; `None` where nobody said.
     pub offers: Option<Offers>,
     /// Nodes that a VM may go to; empty: nobody said.
@@ -83,7 +83,7 @@ impl Default for Context {
             kubernetes: DEFAULT_KUBERNETES,
             kubelet: Kubelet::default(),
             reserved: PcpuSet::new(),
-            busy: Busy::default(),
+            busy: BusyPcpus::default(),
             offers: None,
             device_nodes: BTreeMap::new(),
             instancetypes: Catalogue::default(),
@@ -209,10 +209,10 @@ impl HostLookup {
     }
 
     /// The kernel's `major.minor`.
-    pub(crate) fn kernel(&self) -> Option<Version> {
+    pub(crate) fn kernel(&self) -> Option<ReleaseVersion> {
         let release = self.host.kernel.as_deref()?;
         let mut parts = release.split(['.', '-']).map_while(|part| part.parse().ok());
-        Some(Version(parts.next()?, parts.next()?, 0))
+        Some(ReleaseVersion(parts.next()?, parts.next()?, 0))
     }
 }
 

@@ -3,19 +3,19 @@
 
 use vmconfig::source::{Located, Span};
 
-/// One element.
+/// One element of the XML.
 #[derive(Debug)]
-pub(crate) struct Element {
+pub(crate) struct DomainElement {
     pub(crate) name: String,
     /// Its opening tag.
     pub(crate) tag: Span,
     pub(crate) attributes: Vec<(String, Located<String>)>,
     /// Its first text, without the blanks around it.
     pub(crate) text: Option<Located<String>>,
-    pub(crate) children: Vec<Element>,
+    pub(crate) children: Vec<DomainElement>,
 }
 
-impl Element {
+impl DomainElement {
     /// An attribute with its place.
     pub(crate) fn at(&self, name: &str) -> Option<&Located<String>> {
         self.attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value)
@@ -32,12 +32,15 @@ impl Element {
     }
 
     /// The children of this name.
-    pub(crate) fn named<'a>(&'a self, name: &'static str) -> impl Iterator<Item = &'a Element> {
+    pub(crate) fn named<'a>(
+        &'a self,
+        name: &'static str,
+    ) -> impl Iterator<Item = &'a DomainElement> {
         self.children.iter().filter(move |child| child.name == name)
     }
 
     /// The elements at a path below this one: `devices/disk`.
-    pub(crate) fn all(&self, path: &str) -> Vec<&Element> {
+    pub(crate) fn all(&self, path: &str) -> Vec<&DomainElement> {
         let mut found = vec![self];
         for name in path.split('/') {
             found = found.into_iter().flat_map(|one| one.children.iter()).collect();
@@ -47,7 +50,7 @@ impl Element {
     }
 
     /// The first element at a path.
-    pub(crate) fn first(&self, path: &str) -> Option<&Element> {
+    pub(crate) fn first(&self, path: &str) -> Option<&DomainElement> {
         let (name, rest) =
             path.split_once('/').map_or((path, None), |(name, rest)| (name, Some(rest)));
         let mut named = self.children.iter().filter(|child| child.name == name);

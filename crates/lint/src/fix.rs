@@ -74,7 +74,7 @@ pub fn difference(name: &str, before: &str, after: &str) -> String {
     text
 }
 
-struct Step<'a> {
+struct DiffLine<'a> {
     sign: char,
     line: &'a str,
     old: usize,
@@ -83,12 +83,12 @@ struct Step<'a> {
 
 /// Fixes change few lines, so what is equal at both ends is taken first and
 /// the middle line by line: lines that stay are found by looking ahead.
-fn steps<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<Step<'a>> {
+fn steps<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<DiffLine<'a>> {
     let mut steps = Vec::new();
     let (mut i, mut j) = (0, 0);
     while i < old.len() || j < new.len() {
         if i < old.len() && j < new.len() && old[i] == new[j] {
-            steps.push(Step { sign: ' ', line: old[i], old: i, new: j });
+            steps.push(DiffLine { sign: ' ', line: old[i], old: i, new: j });
             i += 1;
             j += 1;
             continue;
@@ -103,11 +103,11 @@ fn steps<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<Step<'a>> {
             })
             .unwrap_or((old.len() - i, new.len() - j));
         for _ in 0..skip_old {
-            steps.push(Step { sign: '-', line: old[i], old: i, new: j });
+            steps.push(DiffLine { sign: '-', line: old[i], old: i, new: j });
             i += 1;
         }
         for _ in 0..skip_new {
-            steps.push(Step { sign: '+', line: new[j], old: i, new: j });
+            steps.push(DiffLine { sign: '+', line: new[j], old: i, new: j });
             j += 1;
         }
     }

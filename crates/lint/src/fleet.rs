@@ -6,7 +6,7 @@ use topology::PcpuSet;
 
 use crate::asked_and_is::said;
 use crate::finding::{AskedAndIs, Finding, Severity};
-use crate::format::Format;
+use crate::format::ConfigFormat;
 use crate::vm::Vm;
 use vmconfig::source::{LineColumn, SourceText};
 
@@ -34,7 +34,7 @@ impl SharedHostVm {
         vm: &Vm,
         file: &str,
         source: &SourceText<'_>,
-        allowed: &Allowed,
+        allowed: &AllowComments,
         about_fleets: &[&str],
     ) -> Self {
         let silenced =
@@ -55,7 +55,7 @@ impl SharedHostVm {
         let allowed = allowed.everywhere.clone();
         // A command line can't say pins, and KubeVirt's shared pool ends where
         // dedicated pCPUs begin.
-        let tells = vm.format == Format::Libvirt || vm.live.is_some();
+        let tells = vm.format == ConfigFormat::Libvirt || vm.live.is_some();
         let some = vm.live_pins().len() < vm.vcpus.value as usize;
         let floats = tells && some && vm.affinity.is_none();
         Self {
@@ -162,13 +162,13 @@ fn bare(behind: &str) -> Vec<&str> {
 /// `vmlab: allow ID` or `vmlab: allow(ID)` in a comment speaks of its own line and of
 /// the next one; `vmlab: allow-file ID` or `vmlab: allow-file(ID)` of the whole text.
 #[derive(Debug, Default)]
-pub(crate) struct Allowed {
+pub(crate) struct AllowComments {
     everywhere: Vec<String>,
     /// Lines from 1.
     lines: Vec<(usize, String)>,
 }
 
-impl Allowed {
+impl AllowComments {
     pub(crate) fn new(source: &SourceText<'_>) -> Self {
         let mut allowed = Self::default();
         if !source.text.contains(MARK) {

@@ -10,30 +10,30 @@ use topology::PcpuSet;
 
 use crate::context::Context;
 
-/// What will become of a VM on the context's host.
+/// How a VM would be placed on the context's host.
 #[derive(Debug)]
-pub(crate) enum Forecast {
+pub(crate) enum HostForecast {
     /// It does not start, and why.
     Refused(String),
-    Pinned(Box<Pinned>),
+    Pinned(Box<PinnedVm>),
 }
 
 #[derive(Debug)]
-pub(crate) struct Pinned {
+pub(crate) struct PinnedVm {
     pub(crate) machine: KubeletHost,
     pub(crate) vmi: Vmi,
     pub(crate) cpuset: PcpuSet,
     pub(crate) pins: PredictedPins,
 }
 
-impl fmt::Display for Pinned {
+impl fmt::Display for PinnedVm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pins: Vec<String> = self.pins.vcpus.iter().map(u32::to_string).collect();
         write!(f, "pCPUs {}", pins.join(","))
     }
 }
 
-impl fmt::Display for Forecast {
+impl fmt::Display for HostForecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(why) => write!(f, "nothing: {why}"),
@@ -45,7 +45,7 @@ impl fmt::Display for Forecast {
 /// Of an instance with dedicated pCPUs.
 /// `None` where nothing can be said: no host, or values that other rules complain
 /// about.
-pub(crate) fn forecast(instance: &Value, context: &Context) -> Option<Forecast> {
+pub(crate) fn forecast(instance: &Value, context: &Context) -> Option<HostForecast> {
     let host = &context.machine.as_ref()?.host;
     let vmi = Vmi::from_value(instance).ok()?;
     let machine = KubeletHost::from_host(host).ok()?;
@@ -60,10 +60,10 @@ pub(crate) fn forecast(instance: &Value, context: &Context) -> Option<Forecast> 
         predict(&machine, &policy, &NodeAllocations::default(), &vmi, context.kubevirt)?.outcome
     };
     Some(match outcome {
-        Admission::Rejected(rejection) => Forecast::Refused(rejection.to_string()),
-        Admission::NotPinned { error, .. } => Forecast::Refused(error.to_string()),
+        Admission::Rejected(rejection) => HostForecast::Refused(rejection.to_string()),
+        Admission::NotPinned { error, .. } => HostForecast::Refused(error.to_string()),
         Admission::Pinned { cpuset, pins } => {
-            Forecast::Pinned(Box::new(Pinned { machine, vmi, cpuset, pins }))
+            HostForecast::Pinned(Box::new(PinnedVm { machine, vmi, cpuset, pins }))
         }
     })
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// Format of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum ConfigFormat {
     /// libvirt's domain XML.
     Libvirt,
     /// A QEMU command line.
@@ -19,7 +19,7 @@ pub enum Format {
     Running,
 }
 
-impl Format {
+impl ConfigFormat {
     /// Its name for people.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -36,7 +36,7 @@ pub mod site;
 mod version;
 mod vm;
 
-pub use busy::Busy;
+pub use busy::BusyPcpus;
 pub use cluster::Cluster;
 pub use context::{Context, DEFAULT_KUBERNETES, DEFAULT_KUBEVIRT, ExampleHost, Kubelet};
 pub use finding::{AskedAndIs, Edit, Finding, Fix, Severity};
@@ -44,33 +44,33 @@ pub use fix::{apply, difference};
 pub use fleet::SharedHostVm;
 pub use placement::predict::KubevirtVersion;
 pub use read::TextError;
-pub use rule::{Affected, Example, Format, Product, Rule};
+pub use rule::{Affected, ConfigFormat, Product, Rule, RuleExample};
 pub use rules::{RULES, UnknownRule, find};
 pub use running::{
     MemoryPlacement, Observation, Observed, ObservedVm, ParseFactError, ThreadOwner,
     ThreadPlacement,
 };
-pub use version::{ParseVersionError, Version};
+pub use version::{ParseReleaseError, ReleaseVersion};
 pub use vmconfig::source::{LineColumn, Span};
 
 use std::borrow::Cow;
 
 use finding::{Draft, Drafts};
-use fleet::{Allowed, FleetDrafts};
-use read::Item;
+use fleet::{AllowComments, FleetDrafts};
+use read::ConfigItem;
 use rule::{Check, CheckVm};
 use vm::Vm;
 use vmconfig::source::SourceText;
 
 /// What one text holds and what is wrong with it.
 #[derive(Debug)]
-pub struct Checked {
+pub struct CheckedText {
     /// Its format.
-    pub format: Format,
+    pub format: ConfigFormat,
     /// Findings by place.
     pub findings: Vec<Finding>,
     /// Findings that comments in the text silence.
-    pub suppressed: Vec<site::Suppressed>,
+    pub suppressed: Vec<site::SuppressedFinding>,
     /// Its VMs, for [`check_fleet`].
     pub vms: Vec<SharedHostVm>,
 }
@@ -136,7 +136,7 @@ pub fn check_offers(file: &str, text: &str, context: &Context) -> Result<Vec<Fin
 ///
 /// # Errors
 /// [`TextError`] when the text is in none of the formats, or breaks its own.
-pub fn check_text(file: &str, text: &str, context: &Context) -> Result<Checked, TextError> {
+pub fn check_text(file: &str, text: &str, context: &Context) -> Result<CheckedText, TextError> {
     check_text_by(file, text, context, &[])
 }
 
@@ -150,26 +150,26 @@ pub fn check_text_by(
     text: &str,
     context: &Context,
     sets: &[&site::SiteRules],
-) -> Result<Checked, TextError> {
+) -> Result<CheckedText, TextError> {
     let Some(format) = read::format_of(text) else {
         return Err(TextError::Unknown { file: file.to_owned() });
     };
     let source = SourceText::new(text);
     let placeholder = match format {
-        Format::Kubevirt => read::template::placeholder(text),
+        ConfigFormat::Kubevirt => read::template::placeholder(text),
         _ => None,
     };
     if let Some(span) = placeholder {
         return Ok(template(file, format, &source, span));
     }
-    let asker = site::Asker::new(sets, context);
+    let asker = site::PreparedRules::new(sets, context);
     let wanted = read::ReadOptions { types: &context.instancetypes, settings: asker.is_some() };
-    let allowed = Allowed::new(&source);
+    let allowed = AllowComments::new(&source);
     let mut findings = Vec::new();
     let mut suppressed = Vec::new();
     let mut keep = |finding: Finding| match allowed.covers(&finding.rule, finding.place.line) {
         false => findings.push(finding),
-        true => suppressed.push(site::Suppressed::by_comment(finding)),
+        true => suppressed.push(site::SuppressedFinding::by_comment(finding)),
     };
     let rules: Vec<&'static Rule> = RULES.iter().filter(|rule| rule.holds(context)).collect();
     let of_vms: Vec<(&'static Rule, CheckVm)> =
@@ -185,7 +185,7 @@ pub fn check_text_by(
         // Nor is what a command line is made of: it is written otherwise.
         let fix = draft.fix_in(&source).filter(|fix| {
             live.is_none()
-                && format != Format::Proxmox
+                && format != ConfigFormat::Proxmox
                 && fix.edits.iter().all(|edit| vm.is_none_or(|vm| !vm.is_elsewhere(edit)))
         });
         let mut notes = draft.notes;
@@ -206,10 +206,10 @@ pub fn check_text_by(
             fix,
         }
     };
-    let mut look = |item: Item| {
+    let mut look = |item: ConfigItem| {
         let vm = match &item {
-            Item::Vm(vm) => vm,
-            Item::Object(object) => {
+            ConfigItem::Vm(vm) => vm,
+            ConfigItem::Object(object) => {
                 for (rule, check) in
                     rules.iter().filter_map(|rule| Some((rule, rule.check_object()?)))
                 {
@@ -241,7 +241,7 @@ pub fn check_text_by(
         findings.push(unknown_allow(file, place, id));
     }
     findings.sort_by_key(|finding| (finding.place.line, finding.place.column));
-    Ok(Checked { format, findings, suppressed, vms })
+    Ok(CheckedText { format, findings, suppressed, vms })
 }
 
 /// The pins that a domain asks for: those of vCPUs, of the emulator thread and of
@@ -281,16 +281,16 @@ pub fn check_fleet(vms: &[SharedHostVm], context: &Context) -> Vec<Finding> {
 }
 
 /// What is said of a text that is a template.
-fn template(file: &str, format: Format, source: &SourceText, span: Span) -> Checked {
+fn template(file: &str, format: ConfigFormat, source: &SourceText, span: Span) -> CheckedText {
     let rule = &rules::comments::TEMPLATE;
     let place = source.place(span);
     let message = "An engine has yet to fill this in: the file was not read";
     let finding = of_text(rule, file, place, message.to_owned(), rule.mend.into());
     let mut checked =
-        Checked { format, findings: Vec::new(), suppressed: Vec::new(), vms: Vec::new() };
-    match Allowed::new(source).covers(rule.id, finding.place.line) {
+        CheckedText { format, findings: Vec::new(), suppressed: Vec::new(), vms: Vec::new() };
+    match AllowComments::new(source).covers(rule.id, finding.place.line) {
         false => checked.findings.push(finding),
-        true => checked.suppressed.push(site::Suppressed::by_comment(finding)),
+        true => checked.suppressed.push(site::SuppressedFinding::by_comment(finding)),
     }
     checked
 }

@@ -7,12 +7,12 @@ use vmconfig::source::{Located, Span};
 
 /// What is known of a VM that runs.
 #[derive(Debug, Default)]
-pub(crate) struct Live {
+pub(crate) struct LiveVm {
     /// Facts with their places.
     pub(crate) facts: Vec<Located<Observation>>,
 }
 
-impl Live {
+impl LiveVm {
     /// The threads of one kind, with their places.
     pub(crate) fn threads(
         &self,

@@ -17,16 +17,16 @@ pub(crate) const KINDS: [&str; 10] = [
     "VirtualMachineExport",
 ];
 
-/// One of them.
+/// A KubeVirt object of one of these kinds.
 #[derive(Debug)]
-pub(crate) struct Object {
+pub(crate) struct KubeObject {
     pub(crate) kind: Located<String>,
     pub(crate) name: String,
     /// All of it.
     pub(crate) node: Node,
 }
 
-impl Object {
+impl KubeObject {
     pub(crate) fn is_instancetype(&self) -> bool {
         self.kind.value.ends_with("Instancetype")
     }

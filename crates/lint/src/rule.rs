@@ -5,8 +5,8 @@ use std::str::FromStr;
 use crate::context::{Context, ExampleHost};
 use crate::finding::{Drafts, Severity};
 use crate::fleet::{FleetDrafts, SharedHostVm};
-pub use crate::format::Format;
-use crate::object::Object;
+pub use crate::format::ConfigFormat;
+use crate::object::KubeObject;
 use crate::vm::Vm;
 
 /// Software whose version decides whether a rule holds.
@@ -80,7 +80,7 @@ impl Affected {
 pub(crate) type CheckVm = fn(&Vm, &Context, &mut Drafts);
 
 /// How a rule looks at an object that is no VM.
-pub(crate) type CheckObject = fn(&Object, &Context, &mut Drafts);
+pub(crate) type CheckObject = fn(&KubeObject, &Context, &mut Drafts);
 
 /// What a rule looks at.
 #[derive(Clone, Copy)]
@@ -97,32 +97,32 @@ pub(crate) enum Check {
 
 /// A configuration that shows a rule.
 #[derive(Clone, Copy)]
-pub struct Example {
+pub struct RuleExample {
     /// Its format.
-    pub format: Format,
+    pub format: ConfigFormat,
     /// The host and the versions that it is for.
     pub world: ExampleHost,
-    /// The part that matters; [`Example::document`] has the rest.
+    /// The part that matters; [`RuleExample::document`] has the rest.
     pub text: &'static str,
 }
 
-impl Example {
+impl RuleExample {
     /// The whole document.
     #[must_use]
     pub fn document(&self) -> String {
         let text = self.text;
         match self.format {
-            Format::Libvirt if text.trim_start().starts_with("<domain") => text.to_owned(),
-            Format::Libvirt => {
+            ConfigFormat::Libvirt if text.trim_start().starts_with("<domain") => text.to_owned(),
+            ConfigFormat::Libvirt => {
                 format!("<domain type='kvm'>\n<name>example</name>\n{text}</domain>\n")
             }
-            Format::Qemu => text.to_owned(),
-            Format::Proxmox if text.contains("memory:") => text.to_owned(),
-            Format::Proxmox => format!("memory: 4096\nostype: l26\n{text}"),
-            Format::Running if text.starts_with('#') => text.to_owned(),
-            Format::Running => format!("# vmlab: running 4711\n{text}"),
-            Format::Kubevirt if text.contains("apiVersion:") => text.to_owned(),
-            Format::Kubevirt => {
+            ConfigFormat::Qemu => text.to_owned(),
+            ConfigFormat::Proxmox if text.contains("memory:") => text.to_owned(),
+            ConfigFormat::Proxmox => format!("memory: 4096\nostype: l26\n{text}"),
+            ConfigFormat::Running if text.starts_with('#') => text.to_owned(),
+            ConfigFormat::Running => format!("# vmlab: running 4711\n{text}"),
+            ConfigFormat::Kubevirt if text.contains("apiVersion:") => text.to_owned(),
+            ConfigFormat::Kubevirt => {
                 let indented: String = text.lines().map(|line| format!("  {line}\n")).collect();
                 format!(
                     "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata:\n  name: \
@@ -151,16 +151,17 @@ pub struct Rule {
     pub affected: &'static [Affected],
     pub(crate) check: Check,
     /// Configurations in which it fires: one for each format it applies to.
-    pub fires: &'static [Example],
+    pub fires: &'static [RuleExample],
     /// Configurations in which it does not, in the same formats.
-    pub quiet: &'static [Example],
+    pub quiet: &'static [RuleExample],
 }
 
 impl Rule {
     /// The formats that it applies to.
     #[must_use]
-    pub fn formats(&self) -> Vec<Format> {
-        let mut formats: Vec<Format> = self.fires.iter().map(|example| example.format).collect();
+    pub fn formats(&self) -> Vec<ConfigFormat> {
+        let mut formats: Vec<ConfigFormat> =
+            self.fires.iter().map(|example| example.format).collect();
         formats.sort();
         formats.dedup();
         formats
@@ -197,22 +198,22 @@ impl std::fmt::Debug for Rule {
     }
 }
 
-pub(crate) const fn xml(world: ExampleHost, text: &'static str) -> Example {
-    Example { format: Format::Libvirt, world, text }
+pub(crate) const fn xml(world: ExampleHost, text: &'static str) -> RuleExample {
+    RuleExample { format: ConfigFormat::Libvirt, world, text }
 }
 
-pub(crate) const fn qemu(world: ExampleHost, text: &'static str) -> Example {
-    Example { format: Format::Qemu, world, text }
+pub(crate) const fn qemu(world: ExampleHost, text: &'static str) -> RuleExample {
+    RuleExample { format: ConfigFormat::Qemu, world, text }
 }
 
-pub(crate) const fn yaml(world: ExampleHost, text: &'static str) -> Example {
-    Example { format: Format::Kubevirt, world, text }
+pub(crate) const fn yaml(world: ExampleHost, text: &'static str) -> RuleExample {
+    RuleExample { format: ConfigFormat::Kubevirt, world, text }
 }
 
-pub(crate) const fn running(world: ExampleHost, text: &'static str) -> Example {
-    Example { format: Format::Running, world, text }
+pub(crate) const fn running(world: ExampleHost, text: &'static str) -> RuleExample {
+    RuleExample { format: ConfigFormat::Running, world, text }
 }
 
-pub(crate) const fn conf(world: ExampleHost, text: &'static str) -> Example {
-    Example { format: Format::Proxmox, world, text }
+pub(crate) const fn conf(world: ExampleHost, text: &'static str) -> RuleExample {
+    RuleExample { format: ConfigFormat::Proxmox, world, text }
 }

@@ -11,21 +11,21 @@ use vmconfig::source::Span;
 
 const TABLE: &str = include_str!("schema/kubevirt-1.9.0.txt");
 
-static ROOTS: LazyLock<Vec<Field>> = LazyLock::new(|| parse(TABLE));
+static ROOTS: LazyLock<Vec<SchemaField>> = LazyLock::new(|| parse(TABLE));
 
 /// One field and those inside of it.
 #[derive(Debug, Clone, Default)]
-struct Field {
+struct SchemaField {
     name: String,
     required: bool,
     /// Whether it is a list, or a map with any keys, of what `holds` says.
-    each: Each,
-    holds: Holds,
-    fields: Vec<Field>,
+    each: Multiplicity,
+    holds: FieldContent,
+    fields: Vec<SchemaField>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Each {
+enum Multiplicity {
     #[default]
     One,
     List,
@@ -33,7 +33,7 @@ enum Each {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-enum Holds {
+enum FieldContent {
     /// Whatever it is, nobody checks it.
     #[default]
     Any,
@@ -52,8 +52,8 @@ enum Holds {
     Like(String),
 }
 
-fn parse(table: &str) -> Vec<Field> {
-    let mut open: Vec<Field> = vec![Field::default()];
+fn parse(table: &str) -> Vec<SchemaField> {
+    let mut open: Vec<SchemaField> = vec![SchemaField::default()];
     for line in table.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
         let depth = line.len() - line.trim_start().len();
         while open.len() > depth + 1 {
@@ -61,26 +61,29 @@ fn parse(table: &str) -> Vec<Field> {
         }
         let mut words = line.split_ascii_whitespace();
         let name = words.next().unwrap_or_default();
-        let mut field = Field {
+        let mut field = SchemaField {
             required: name.ends_with('!'),
             name: name.trim_end_matches('!').to_owned(),
-            ..Field::default()
+            ..SchemaField::default()
         };
         for word in words {
             match word {
-                "list" => field.each = Each::List,
-                "map" => field.each = Each::Map,
-                "object" => field.holds = Holds::Object,
-                "open" => field.holds = Holds::Open,
-                "string" => field.holds = Holds::String,
-                "integer" => field.holds = Holds::Integer,
-                "number" => field.holds = Holds::Number,
-                "boolean" => field.holds = Holds::Boolean,
-                "quantity" => field.holds = Holds::Quantity,
-                "any" => field.holds = Holds::Any,
-                kind if kind.starts_with('=') => field.holds = Holds::Like(kind[1..].to_owned()),
+                "list" => field.each = Multiplicity::List,
+                "map" => field.each = Multiplicity::Map,
+                "object" => field.holds = FieldContent::Object,
+                "open" => field.holds = FieldContent::Open,
+                "string" => field.holds = FieldContent::String,
+                "integer" => field.holds = FieldContent::Integer,
+                "number" => field.holds = FieldContent::Number,
+                "boolean" => field.holds = FieldContent::Boolean,
+                "quantity" => field.holds = FieldContent::Quantity,
+                "any" => field.holds = FieldContent::Any,
+                kind if kind.starts_with('=') => {
+                    field.holds = FieldContent::Like(kind[1..].to_owned())
+                }
                 words => {
-                    field.holds = Holds::Words(words.split('|').map(str::to_owned).collect());
+                    field.holds =
+                        FieldContent::Words(words.split('|').map(str::to_owned).collect());
                 }
             }
         }
@@ -93,7 +96,7 @@ fn parse(table: &str) -> Vec<Field> {
 }
 
 /// Puts the innermost field into the one that holds it.
-fn close(open: &mut Vec<Field>) {
+fn close(open: &mut Vec<SchemaField>) {
     if let Some(done) = open.pop()
         && let Some(parent) = open.last_mut()
     {
@@ -128,12 +131,12 @@ pub(crate) fn problems(kind: &str, object: &Node, at: Span) -> Vec<SchemaViolati
     problems
 }
 
-fn root(kind: &str) -> Option<&'static Field> {
+fn root(kind: &str) -> Option<&'static SchemaField> {
     ROOTS.iter().find(|root| root.name == kind)
 }
 
-impl Field {
-    fn field(&self, name: &str) -> Option<&Field> {
+impl SchemaField {
+    fn field(&self, name: &str) -> Option<&SchemaField> {
         // A VirtualMachine's template holds a VMI's spec.
         self.fields.iter().find(|field| field.name == name)
     }
@@ -145,19 +148,19 @@ impl Field {
             return;
         }
         match (self.each, &node.kind) {
-            (Each::One, _) => self.check_one(node, at, path, out),
-            (Each::List, Kind::List(items)) => {
+            (Multiplicity::One, _) => self.check_one(node, at, path, out),
+            (Multiplicity::List, Kind::List(items)) => {
                 for (index, item) in items.iter().enumerate() {
                     self.check_one(item, item.span, &format!("{path}[{index}]"), out);
                 }
             }
-            (Each::Map, Kind::Map(entries)) => {
+            (Multiplicity::Map, Kind::Map(entries)) => {
                 for (key, value) in entries {
                     self.check_one(value, key.span, &format!("{path}.{}", key.text), out);
                 }
             }
-            (Each::List, _) => wrong_type(node, path, "array", out),
-            (Each::Map, _) => wrong_type(node, path, "object", out),
+            (Multiplicity::List, _) => wrong_type(node, path, "array", out),
+            (Multiplicity::Map, _) => wrong_type(node, path, "object", out),
         }
     }
 
@@ -171,28 +174,28 @@ impl Field {
             }
         };
         match &self.holds {
-            Holds::Any => {}
-            Holds::Object | Holds::Open => match &node.kind {
+            FieldContent::Any => {}
+            FieldContent::Object | FieldContent::Open => match &node.kind {
                 Kind::Map(entries) => self.check_map(entries, at, path, out),
                 _ => wrong_type(node, path, "object", out),
             },
-            Holds::String => of_type(node.type_name() == "string", "string", out),
-            Holds::Integer => of_type(node.type_name() == "integer", "integer", out),
-            Holds::Number => {
+            FieldContent::String => of_type(node.type_name() == "string", "string", out),
+            FieldContent::Integer => of_type(node.type_name() == "integer", "integer", out),
+            FieldContent::Number => {
                 of_type(matches!(node.type_name(), "integer" | "number"), "number", out);
             }
-            Holds::Boolean => of_type(node.type_name() == "boolean", "boolean", out),
+            FieldContent::Boolean => of_type(node.type_name() == "boolean", "boolean", out),
             // A bare 1.5 is a number, which the API server takes for a quantity.
-            Holds::Quantity => of_type(
+            FieldContent::Quantity => of_type(
                 matches!(node.type_name(), "integer" | "number" | "string"),
                 "integer or string",
                 out,
             ),
-            Holds::Like(kind) => match (&node.kind, root(kind)) {
+            FieldContent::Like(kind) => match (&node.kind, root(kind)) {
                 (Kind::Map(entries), Some(like)) => like.check_map(entries, at, path, out),
                 _ => wrong_type(node, path, "object", out),
             },
-            Holds::Words(words) => match node.text() {
+            FieldContent::Words(words) => match node.text() {
                 Some(text) if words.iter().any(|word| word == text) => {}
                 Some(text) => {
                     let known: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
@@ -221,7 +224,7 @@ impl Field {
         for (key, value) in entries {
             match self.field(&key.text) {
                 Some(field) => field.check(value, key.span, &below(&key.text), out),
-                None if self.holds == Holds::Open => {}
+                None if self.holds == FieldContent::Open => {}
                 None => out.push(SchemaViolation {
                     span: key.span,
                     what: SchemaFault::Unknown {

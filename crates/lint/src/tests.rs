@@ -12,18 +12,18 @@ use serde_json::Value;
 
 use crate::rules::worlds::{HUGE_ON_NODE_1, NO_SMT, TWO_SOCKETS};
 use crate::{
-    Checked, Context, Example, Finding, Format, KubevirtVersion, Product, RULES, Rule, Severity,
-    Version, apply, check_fleet, check_text, difference, output,
+    CheckedText, ConfigFormat, Context, Finding, KubevirtVersion, Product, RULES, ReleaseVersion,
+    Rule, RuleExample, Severity, apply, check_fleet, check_text, difference, output,
 };
 
 fn findings(document: &str, context: &Context) -> Vec<Finding> {
-    let Checked { mut findings, vms, .. } = check_text("example", document, context)
+    let CheckedText { mut findings, vms, .. } = check_text("example", document, context)
         .unwrap_or_else(|error| panic!("{error}\n{document}"));
     findings.extend(check_fleet(&vms, context));
     findings
 }
 
-fn fires(rule: &Rule, example: &Example) -> bool {
+fn fires(rule: &Rule, example: &RuleExample) -> bool {
     let context = example.world.context();
     findings(&example.document(), &context).iter().any(|finding| finding.rule == rule.id)
 }
@@ -99,14 +99,15 @@ fn the_table_is_well_formed() {
             for bound in [affected.since, affected.until].into_iter().flatten() {
                 let read = match affected.product {
                     Product::Kubevirt => bound.parse::<KubevirtVersion>().is_ok(),
-                    Product::Kubernetes => bound.parse::<Version>().is_ok(),
+                    Product::Kubernetes => bound.parse::<ReleaseVersion>().is_ok(),
                 };
                 assert!(read, "{id}: {bound}");
             }
         }
         // An example that is right in each format that one is wrong in.
-        let formats = |examples: &[Example]| {
-            let mut formats: Vec<Format> = examples.iter().map(|example| example.format).collect();
+        let formats = |examples: &[RuleExample]| {
+            let mut formats: Vec<ConfigFormat> =
+                examples.iter().map(|example| example.format).collect();
             formats.sort();
             formats.dedup();
             formats
@@ -486,7 +487,7 @@ proptest! {
     ) {
         let documents: Vec<String> = RULES
             .iter()
-            .flat_map(|rule| rule.fires.iter().map(Example::document))
+            .flat_map(|rule| rule.fires.iter().map(RuleExample::document))
             .chain(good_files().into_iter().map(|(_, text)| text))
             .collect();
         let text = &documents[which % documents.len()];

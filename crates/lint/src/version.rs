@@ -5,18 +5,18 @@ use std::str::FromStr;
 
 /// `major.minor.patch`; a missing patch is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version(pub u32, pub u32, pub u32);
+pub struct ReleaseVersion(pub u32, pub u32, pub u32);
 
-/// Error type of [`Version`]'s `from_str`.
+/// Error type of [`ReleaseVersion`]'s `from_str`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no version: write it like 1.36.0")]
-pub struct ParseVersionError(String);
+pub struct ParseReleaseError(String);
 
-impl FromStr for Version {
-    type Err = ParseVersionError;
+impl FromStr for ReleaseVersion {
+    type Err = ParseReleaseError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = || ParseVersionError(text.to_owned());
+        let error = || ParseReleaseError(text.to_owned());
         let bare = text.trim().trim_start_matches('v');
         // What follows a dash or a plus is a build's own.
         let bare = bare.split(['-', '+']).next().unwrap_or_default();
@@ -30,7 +30,7 @@ impl FromStr for Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for ReleaseVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}.{}", self.0, self.1, self.2)
     }

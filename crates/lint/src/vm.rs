@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 use topology::PcpuSet;
 
 use crate::context::Context;
-use crate::element::Element;
-use crate::forecast::{Forecast, forecast};
-use crate::format::Format;
-use crate::live::Live;
+use crate::element::DomainElement;
+use crate::forecast::{HostForecast, forecast};
+use crate::format::ConfigFormat;
+use crate::live::LiveVm;
 use crate::read::yaml::{Key, Node};
 use crate::requirements::Requirements;
 use vmconfig::kubevirt::{Shortfall, defaults};
@@ -24,7 +24,7 @@ use vmconfig::{Parsed, PciAddress};
 /// One VM as written.
 #[derive(Debug)]
 pub(crate) struct Vm {
-    pub(crate) format: Format,
+    pub(crate) format: ConfigFormat,
     pub(crate) name: String,
     /// Where to point when something is missing.
     pub(crate) head: Span,
@@ -54,7 +54,7 @@ pub(crate) struct Vm {
     /// vCPUs that run under a real-time scheduler.
     pub(crate) fifo: Option<Located<PcpuSet>>,
     pub(crate) quota: Option<Located<i64>>,
-    pub(crate) cells: Vec<Cell>,
+    pub(crate) cells: Vec<GuestNodeView>,
     pub(crate) memory_nodes: Option<Located<PcpuSet>>,
     pub(crate) memory_mode: Option<String>,
     pub(crate) cell_nodes: Vec<(Located<u32>, Located<PcpuSet>)>,
@@ -72,13 +72,13 @@ pub(crate) struct Vm {
     /// Whether the kernel may merge its pages.
     pub(crate) merge: Option<Located<bool>>,
     pub(crate) shared_memory: bool,
-    pub(crate) cpu: Option<Located<Cpu>>,
+    pub(crate) cpu: Option<Located<CpuView>>,
     pub(crate) cpu_pm: Option<Located<bool>>,
     pub(crate) hint_dedicated: Option<Located<bool>>,
     pub(crate) kernel_cmdline: Option<Located<String>>,
     pub(crate) timers: Vec<Located<Timer>>,
-    pub(crate) disks: Vec<Disk>,
-    pub(crate) nics: Vec<Nic>,
+    pub(crate) disks: Vec<DiskView>,
+    pub(crate) nics: Vec<NicView>,
     /// A memory balloon that is written down.
     pub(crate) balloon: Option<Span>,
     /// What turns ACPI off.
@@ -99,7 +99,7 @@ pub(crate) struct Vm {
     /// What is held against what a host offers.
     pub(crate) asks: Requirements,
     /// What a domain's XML says, all of it.
-    pub(crate) domain: Option<Element>,
+    pub(crate) domain: Option<DomainElement>,
     /// What could not be resolved without running something, and may say more:
     /// `"$@"`.
     pub(crate) unread: Vec<Located<String>>,
@@ -111,13 +111,13 @@ pub(crate) struct Vm {
     pub(crate) troubles: Vec<Located<Trouble>>,
     /// What is, of a VM that runs. The fields above hold that then, wherever it
     /// is known.
-    pub(crate) live: Option<Live>,
+    pub(crate) live: Option<LiveVm>,
     /// Computed once, since several rules ask for it.
-    forecast: OnceCell<Option<Forecast>>,
+    forecast: OnceCell<Option<HostForecast>>,
 }
 
 impl Vm {
-    pub(crate) fn new(format: Format, head: Span) -> Self {
+    pub(crate) fn new(format: ConfigFormat, head: Span) -> Self {
         Self {
             format,
             name: String::new(),
@@ -278,7 +278,7 @@ impl Vm {
     }
 
     /// Where the kubelet and KubeVirt will put it. All rules see one context.
-    pub(crate) fn forecast(&self, context: &Context) -> Option<&Forecast> {
+    pub(crate) fn forecast(&self, context: &Context) -> Option<&HostForecast> {
         let forecast = || {
             let kubevirt = self.kubevirt.as_ref().filter(|_| self.is_dedicated())?;
             forecast(&kubevirt.instance(&self.name), context)
@@ -293,7 +293,7 @@ impl Vm {
     }
 
     /// What its XML says, where libvirt's QEMU driver is to read it.
-    pub(crate) fn qemu_domain(&self) -> Option<&Element> {
+    pub(crate) fn qemu_domain(&self) -> Option<&DomainElement> {
         let domain = self.domain.as_ref()?;
         matches!(domain.get("type"), None | Some("kvm" | "qemu" | "hvf")).then_some(domain)
     }
@@ -306,7 +306,7 @@ impl Vm {
     /// Whether QEMU is started with a command line that the text is, or is made into:
     /// what it does not say is then QEMU's own choice, and not libvirt's.
     pub(crate) fn is_command(&self) -> bool {
-        matches!(self.format, Format::Qemu | Format::Proxmox)
+        matches!(self.format, ConfigFormat::Qemu | ConfigFormat::Proxmox)
     }
 
     pub(crate) fn is_arm(&self) -> bool {
@@ -354,7 +354,7 @@ pub(crate) struct Pin<Id = u32> {
 
 /// A guest node.
 #[derive(Debug)]
-pub(crate) struct Cell {
+pub(crate) struct GuestNodeView {
     pub(crate) id: u32,
     pub(crate) vcpus: PcpuSet,
     pub(crate) memory_bytes: Option<u64>,
@@ -368,7 +368,7 @@ pub(crate) struct Cell {
 
 /// The processor that the guest sees.
 #[derive(Debug, Clone)]
-pub(crate) struct Cpu {
+pub(crate) struct CpuView {
     /// `host-passthrough`, `host-model`, `maximum` or a model's name.
     pub(crate) model: String,
     pub(crate) migratable: Option<Located<bool>>,
@@ -377,7 +377,7 @@ pub(crate) struct Cpu {
     pub(crate) tsc_frequency: bool,
 }
 
-impl Cpu {
+impl CpuView {
     pub(crate) fn has(&self, feature: &str) -> bool {
         self.features.iter().any(|(name, on)| name == feature && *on)
     }
@@ -390,7 +390,7 @@ pub(crate) struct Timer {
 }
 
 #[derive(Debug)]
-pub(crate) struct Disk {
+pub(crate) struct DiskView {
     pub(crate) span: Span,
     pub(crate) name: String,
     /// Neither a CD-ROM nor a floppy.
@@ -408,9 +408,9 @@ pub(crate) struct Disk {
 }
 
 #[derive(Debug)]
-pub(crate) struct Nic {
+pub(crate) struct NicView {
     pub(crate) span: Span,
-    pub(crate) backend: Backend,
+    pub(crate) backend: NicBackendView,
     pub(crate) model: Option<Located<String>>,
     pub(crate) vhost: Option<Located<bool>>,
     pub(crate) queues: Option<Located<u32>>,
@@ -425,7 +425,7 @@ pub(crate) struct Nic {
     pub(crate) reconnects: Option<bool>,
 }
 
-impl Nic {
+impl NicView {
     pub(crate) fn is_virtio(&self) -> bool {
         self.model.as_ref().is_some_and(|model| model.value.starts_with("virtio"))
     }
@@ -433,7 +433,7 @@ impl Nic {
 
 /// What is behind a NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Backend {
+pub(crate) enum NicBackendView {
     Tap,
     User,
     VhostUser,

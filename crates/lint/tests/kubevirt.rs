@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use lint::{Context, DEFAULT_KUBEVIRT, Format, KubevirtVersion, RULES, check_text};
+use lint::{ConfigFormat, Context, DEFAULT_KUBEVIRT, KubevirtVersion, RULES, check_text};
 use serde_json::{Value, json};
 use suite::{SharedThing, Tier, needs};
 
@@ -184,10 +184,10 @@ fn is_source(source: &str) -> bool {
 }
 
 /// Whether an example is about this webhook: for its version, or for all.
-fn is_asked(rule: &lint::Rule, example: &lint::Example) -> bool {
+fn is_asked(rule: &lint::Rule, example: &lint::RuleExample) -> bool {
     let version = example.world.context().kubevirt;
     let of_all = version == DEFAULT_KUBEVIRT && !LATER.contains(&rule.id);
-    example.format == Format::Kubevirt && (version == ASKED || of_all)
+    example.format == ConfigFormat::Kubevirt && (version == ASKED || of_all)
 }
 
 /// The webhook refuses each example that a rule for what it refuses fires on, and takes
@@ -238,7 +238,7 @@ fn the_webhook_asks_for_feature_gates() {
     let Some(_turn) = needed.turn() else { return };
     let rule = lint::find("kubevirt-feature-gate").unwrap();
     let examples = rule.fires.iter().filter(|example| is_asked(rule, example));
-    let objects: Vec<String> = examples.map(lint::Example::document).collect();
+    let objects: Vec<String> = examples.map(lint::RuleExample::document).collect();
     let named: Vec<Vec<String>> = objects.iter().map(|object| gates(object)).collect();
     assert!(named.len() >= 10 && named.iter().all(|gates| !gates.is_empty()), "{named:?}");
     let on: Vec<&str> = named.iter().flatten().map(String::as_str).collect();

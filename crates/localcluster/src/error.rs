@@ -36,10 +36,10 @@ pub enum DownError {
     },
     /// A further node's replica can't be ended.
     #[error(transparent)]
-    Replica(#[from] replica::DownError),
+    Replica(#[from] replica::ReplicaDownError),
     /// The replicas can't be read.
     #[error(transparent)]
-    Find(replica::FindError),
+    Find(replica::ReplicaFindError),
     /// Its folder can't be removed.
     #[error(transparent)]
     Remove(#[from] FileError),

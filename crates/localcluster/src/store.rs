@@ -116,7 +116,7 @@ const KIND: KeptKind = KeptKind {
 /// All clusters of this user, by name.
 ///
 /// # Errors
-/// [`FindError::Read`].
+/// [`ReplicaFindError::Read`].
 pub fn list() -> Result<Vec<LocalCluster>, FindError> {
     list_in(&folder())
 }
@@ -130,7 +130,7 @@ fn list_in(root: &Path) -> Result<Vec<LocalCluster>, FindError> {
 /// The cluster of that name, or the only one if none is given; whatever its state.
 ///
 /// # Errors
-/// [`FindError`] says which there are.
+/// [`ReplicaFindError`] says which there are.
 pub fn find(name: Option<&str>) -> Result<LocalCluster, FindError> {
     one_of(KIND, list()?, name, |cluster| &cluster.name).map_err(FindError::from)
 }
@@ -263,7 +263,7 @@ impl LocalCluster {
             match replica::find(Some(&node.replica)) {
                 Ok(replica) => replica.down()?,
                 // Somebody has ended it before, or it failed at its very beginning.
-                Err(replica::FindError::NotOne(_)) => {}
+                Err(replica::ReplicaFindError::NotOne(_)) => {}
                 Err(error) => return Err(DownError::Find(error)),
             }
         }

@@ -6,7 +6,7 @@ use record::{Better, MetricKind};
 
 use super::failure::failed;
 use super::sign::{opens, part};
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "ab",
@@ -30,7 +30,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Reads any number of runs.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     let mut percentages = false;
     for line in text.lines() {
         if let Some(rest) = line.after("This is ApacheBench, Version ") {

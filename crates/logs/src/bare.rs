@@ -2,13 +2,13 @@
 
 use super::section::Section;
 use super::sign::STRONG;
-use super::text::Text;
+use super::text::LogText;
 use super::{iperf, netperf, tool};
 
 /// All of a text in which no sign is, if it is of a shape that only one tool
 /// prints.
 pub(super) fn bare(text: &str) -> Option<Section<'_>> {
-    let whole = Text::new(text);
+    let whole = LogText::new(text);
     let (mut above, mut found) = (None, None);
     for line in whole.lines() {
         let above = above.replace(line);

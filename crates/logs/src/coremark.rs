@@ -3,7 +3,7 @@
 //! Source: EEMBC coremark `core_main.c`.
 
 use super::sign::{opens, part};
-use super::{Log, Text, Tool};
+use super::{Log, LogText, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "coremark",
@@ -19,7 +19,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Reads any number of runs. A run that CoreMark calls wrong loses its values.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     let mut begin = 0;
     for line in text.lines() {
         let Some((name, value)) = line.split(":") else {

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use record::Histogram;
 
 use super::failure::failed;
-use super::json::{self, Node};
+use super::json::{self, JsonNode};
 use super::near;
 use super::number;
 use super::sign::{json as in_json, opens, part};
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "cyclictest",
@@ -47,10 +47,11 @@ fn beyond(wakeups: u64, later_of_all: u64) -> u64 {
 }
 
 /// Reads one run, or more that follow each other.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     if text.raw().holds("\"rt_test_version") {
         let clean = json::unquoted(text);
-        if let Some((document, _)) = json::parse(Text::at(&clean, text.first_line()), |_| false) {
+        if let Some((document, _)) = json::parse(LogText::at(&clean, text.first_line()), |_| false)
+        {
             return read_json(&document, log);
         }
     }
@@ -295,10 +296,10 @@ fn summary(comment: TextLine<'_>, histogram: &mut WakeUps, log: &mut Log) {
     }
 }
 
-fn read_json(document: &Node<'_>, log: &mut Log) {
+fn read_json(document: &JsonNode<'_>, log: &mut Log) {
     let named = |name: &str| {
         let found = document.get(name).or_else(|| document.get(&format!("{name}:")));
-        found.and_then(Node::text)
+        found.and_then(JsonNode::text)
     };
     let program = named("cmdline").and_then(|command| command.ascii_words().next());
     if program.is_some_and(|program| !program.ends_with("cyclictest")) {
@@ -309,7 +310,7 @@ fn read_json(document: &Node<'_>, log: &mut Log) {
         );
     }
     log.version = named("rt_test_version").map(str::to_owned);
-    let unit = match document.get("resolution_in_ns").and_then(Node::number) {
+    let unit = match document.get("resolution_in_ns").and_then(JsonNode::number) {
         Some(1.0) => 1e-9,
         _ => 1e-6,
     };
@@ -379,8 +380,8 @@ struct ThreadWakeUps {
 
 impl ThreadWakeUps {
     /// Nothing if its numbers contradict each other, or aren't all there.
-    fn read(node: &Node<'_>) -> Option<Self> {
-        let whole = |node: &Node<'_>| node.text()?.parse::<u64>().ok();
+    fn read(node: &JsonNode<'_>) -> Option<Self> {
+        let whole = |node: &JsonNode<'_>| node.text()?.parse::<u64>().ok();
         let (cycles, max) = (whole(node.get("cycles")?)?, whole(node.get("max")?)?);
         let mut rows = Vec::new();
         for (lateness, count) in node.get("histogram")?.members() {

@@ -10,11 +10,11 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, packed};
 
 use super::scan::bare_line;
-use super::text::Text;
+use super::text::LogText;
 use super::{Log, MAX_UNREAD, TOOLS, Tool};
 
 /// Words with which a tool says that a run failed.
-pub(crate) struct Failure {
+pub(crate) struct FailureWords {
     words: &'static str,
     /// Whether they may stand anywhere in their line.
     within: bool,
@@ -23,11 +23,11 @@ pub(crate) struct Failure {
 }
 
 /// A line that begins with `words` says that the run failed.
-pub(crate) const fn failed(words: &'static str) -> Failure {
-    Failure { words, within: false, check: None }
+pub(crate) const fn failed(words: &'static str) -> FailureWords {
+    FailureWords { words, within: false, check: None }
 }
 
-impl Failure {
+impl FailureWords {
     /// The words may stand anywhere in their line.
     pub(crate) const fn within(self) -> Self {
         Self { within: true, ..self }
@@ -43,8 +43,8 @@ impl Failure {
     }
 }
 
-/// What finds any of a tool's words.
-enum Finder {
+/// A search for any of a tool's failure words.
+enum FailureFinder {
     /// By vector instructions, all words at once.
     Packed(packed::Searcher),
     /// For processors without these. It begins at rare bytes, which are none in
@@ -52,7 +52,7 @@ enum Finder {
     Automaton(AhoCorasick),
 }
 
-impl Finder {
+impl FailureFinder {
     fn new(tool: &Tool) -> Option<Self> {
         if tool.failures.is_empty() {
             return None;
@@ -74,12 +74,12 @@ impl Finder {
 }
 
 /// Finders of every tool's words, in the order of [`TOOLS`].
-static FINDERS: LazyLock<Vec<Option<Finder>>> =
-    LazyLock::new(|| TOOLS.iter().map(Finder::new).collect());
+static FINDERS: LazyLock<Vec<Option<FailureFinder>>> =
+    LazyLock::new(|| TOOLS.iter().map(FailureFinder::new).collect());
 
 /// Notes in `log` each line of a run of `tool` with which that says that it
 /// failed.
-pub(super) fn find(tool: &'static Tool, text: Text<'_>, log: &mut Log) {
+pub(super) fn find(tool: &'static Tool, text: LogText<'_>, log: &mut Log) {
     let at = TOOLS.iter().position(|known| known.name == tool.name);
     let Some(finder) = at.and_then(|at| FINDERS[at].as_ref()) else { return };
     let (raw, bytes) = (text.raw(), text.raw().as_bytes());
@@ -112,7 +112,7 @@ mod tests {
             for (at, failure) in tool.failures.iter().enumerate() {
                 assert!(failure.words.len() > 3, "{}: {:?}", tool.name, failure.words);
                 assert!(!failure.words.contains('\n') && !failure.words.starts_with(' '));
-                let same = |other: &Failure| other.words == failure.words;
+                let same = |other: &FailureWords| other.words == failure.words;
                 assert!(!tool.failures[..at].iter().any(same), "{}", failure.words);
             }
         }
@@ -124,7 +124,7 @@ mod tests {
             for failure in tool.failures.iter().filter(|failure| failure.check.is_none()) {
                 let mut log = Log::new(tool.name);
                 let text = format!("first\n{} of it\n\n> {} of it\n", failure.words, failure.words);
-                find(tool, Text::at(&text, 7), &mut log);
+                find(tool, LogText::at(&text, 7), &mut log);
                 let lines: Vec<usize> = log.failed.iter().map(|failed| failed.line).collect();
                 assert_eq!(lines, [8, 10], "{}: {:?}", tool.name, failure.words);
             }

@@ -13,7 +13,7 @@ use record::Name;
 use super::failure::failed;
 use super::json;
 use super::sign::{json as in_json, opens, part};
-use super::{Cut, Log, LogPosition, NameText as _, Text, Tool};
+use super::{Cut, Log, LogPosition, LogText, NameText as _, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fio",
@@ -42,10 +42,10 @@ fn is_failure(line: &str) -> bool {
 }
 
 /// Reads one run in any format.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     if text.raw().holds("\"fio version\"") {
         let clean = json::unquoted(text);
-        let text = Text::at(&clean, text.first_line());
+        let text = LogText::at(&clean, text.first_line());
         // The bins of JSON+ are most of it.
         let skip: fn(&str) -> bool =
             if log.keeps_distributions() { |_| false } else { |key| key == "bins" };
@@ -57,11 +57,11 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     lines(text, log);
 }
 
-fn lines(text: Text<'_>, log: &mut Log) {
-    let mut normal = normal::State::default();
+fn lines(text: LogText<'_>, log: &mut Log) {
+    let mut normal = normal::OutputPosition::default();
     for line in text.lines() {
         if terse::is_terse(line.text) {
-            normal = normal::State::default();
+            normal = normal::OutputPosition::default();
             log.clear_labels();
             terse::read(line, log);
         } else {

@@ -12,7 +12,7 @@ use super::names::name;
 use super::number;
 use super::sign::{hint, opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "go-bench",
@@ -32,7 +32,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Reads any number of files.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     let mut better: BTreeMap<&str, Better> = BTreeMap::new();
     for line in text.lines() {
         if let Some(rest) = line.after("Unit ") {

@@ -5,7 +5,7 @@
 
 use super::failure::failed;
 use super::sign::{hint, opens};
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "hackbench",
@@ -24,7 +24,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Reads any number of runs.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     for line in text.lines() {
         if line.text.starts_with("Running ") {
             log.clear_labels();

@@ -3,11 +3,11 @@
 //! Source: hyperfine `src/export/json.rs`, `src/benchmark/mod.rs`.
 
 use super::failure::failed;
-use super::json::{self, Node};
+use super::json::{self, JsonNode};
 use super::number;
 use super::sign::{json_part, opens};
 use super::text::fields;
-use super::{Cut, Few, Log, LogPosition, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogPosition, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "hyperfine",
@@ -32,10 +32,10 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Reads any number of runs.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     if text.raw().holds("\"results\"") {
         let clean = json::unquoted(text);
-        let mut rest = Text::at(&clean, text.first_line());
+        let mut rest = LogText::at(&clean, text.first_line());
         while let Some((document, behind)) = json::parse(rest, |_| false) {
             if behind.raw().len() == rest.raw().len() {
                 break;
@@ -189,17 +189,17 @@ fn mean(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     }
 }
 
-fn read_json(document: &Node<'_>, log: &mut Log) {
-    let results = document.get("results").map_or(&[][..], Node::items);
+fn read_json(document: &JsonNode<'_>, log: &mut Log) {
+    let results = document.get("results").map_or(&[][..], JsonNode::items);
     if !document.whole && !results.is_empty() {
         log.unread_at(document.line, "{", "the document ends early");
     }
     for result in results.iter().filter(|result| result.whole) {
         log.clear_labels();
-        if let Some(command) = result.get("command").and_then(Node::text) {
+        if let Some(command) = result.get("command").and_then(JsonNode::text) {
             log.label("command", command);
         }
-        for (name, value) in result.get("parameters").map_or(&[][..], Node::members) {
+        for (name, value) in result.get("parameters").map_or(&[][..], JsonNode::members) {
             if let Some(value) = value.text() {
                 log.label(super::text::slug(&format!("parameter-{name}")), value);
             }
@@ -211,13 +211,13 @@ fn read_json(document: &Node<'_>, log: &mut Log) {
                 note(metric, seconds, node.line, log);
             }
         }
-        for code in result.get("exit_codes").map_or(&[][..], Node::items) {
+        for code in result.get("exit_codes").map_or(&[][..], JsonNode::items) {
             if code.number() != Some(0.0) {
                 let said = code.text().unwrap_or("null");
                 log.failed_at(code.line, said, "the command ended with this code");
             }
         }
-        for time in result.get("times").map_or(&[][..], Node::items) {
+        for time in result.get("times").map_or(&[][..], JsonNode::items) {
             if let Some(value) = time.number() {
                 log.time("time", value, time.line);
             }

@@ -4,7 +4,7 @@
 
 use super::sign::opens;
 use super::text::slug;
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "interrupts",
@@ -21,7 +21,7 @@ fn is_heading(line: &str) -> bool {
 }
 
 /// Reads any number of snapshots.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     let mut cpus: Few<&str> = Few::new();
     for line in text.lines() {
         if is_heading(line.text) {

@@ -9,7 +9,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "iozone",
@@ -37,7 +37,7 @@ pub(super) const TOOL: Tool = Tool {
 
 /// The table's columns behind size and record length: operation, and where its
 /// heading ends.
-struct Columns {
+struct IozoneColumns {
     /// Where the heading of the sizes ends.
     size_end: usize,
     operations: Vec<(&'static str, usize)>,
@@ -45,17 +45,17 @@ struct Columns {
 
 /// What was measured where: operation, file and record size in KiB, and the
 /// value's bits.
-type Cell = (&'static str, u64, u64, u64);
+type IozoneCell = (&'static str, u64, u64, u64);
 
 /// What a run's table says, which its reports repeat.
 #[derive(Default)]
 struct RunHeading {
-    cells: Vec<Cell>,
+    cells: Vec<IozoneCell>,
     sorted: bool,
 }
 
 impl RunHeading {
-    fn insert(&mut self, cell: Cell) {
+    fn insert(&mut self, cell: IozoneCell) {
         if self.cells.len() < super::MAX_VALUES {
             self.cells.push(cell);
             self.sorted = false;
@@ -70,7 +70,7 @@ impl RunHeading {
         }
     }
 
-    fn contains(&self, cell: &Cell) -> bool {
+    fn contains(&self, cell: &IozoneCell) -> bool {
         self.cells.binary_search(cell).is_ok()
     }
 }
@@ -84,10 +84,10 @@ enum Output {
 }
 
 /// Reads any number of runs.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    let mut columns: Option<Columns> = None;
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
+    let mut columns: Option<IozoneColumns> = None;
     let mut output = Output::BytesPerS(1024.0);
-    let mut report: Option<Report<'_>> = None;
+    let mut report: Option<ExcelReport<'_>> = None;
     // What the run's table says, which its reports repeat.
     let mut said = RunHeading::default();
     for line in text.lines() {
@@ -106,8 +106,8 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         {
             columns = None;
             said.sort();
-            report =
-                operation_of_report(name).map(|operation| Report { operation, record: Vec::new() });
+            report = operation_of_report(name)
+                .map(|operation| ExcelReport { operation, record: Vec::new() });
         } else if let Some(report) = report.as_mut().filter(|_| line.text.starts_with('"')) {
             report.line(line, output, &said, log);
         } else if let Some((name, value)) = line
@@ -137,7 +137,7 @@ fn unit(words: &str) -> Option<Output> {
     })
 }
 
-fn heading(line: TextLine<'_>) -> Option<Columns> {
+fn heading(line: TextLine<'_>) -> Option<IozoneColumns> {
     let mut words = line.words();
     let (size, record) = (words.next()?, words.next()?);
     if !size.eq_ignore_ascii_case("kB") || record != "reclen" {
@@ -167,7 +167,7 @@ fn heading(line: TextLine<'_>) -> Option<Columns> {
         };
         operations.push((operation, *end));
     }
-    Some(Columns { size_end: ends[0], operations })
+    Some(IozoneColumns { size_end: ends[0], operations })
 }
 
 /// Where the words end, in columns of the line.
@@ -178,7 +178,7 @@ fn word_ends(line: TextLine<'_>) -> Vec<usize> {
 
 fn row(
     line: TextLine<'_>,
-    columns: &Columns,
+    columns: &IozoneColumns,
     output: Output,
     said: &mut RunHeading,
     log: &mut Log,
@@ -187,7 +187,7 @@ fn row(
     let values: Option<Few<f64>> = words.iter().map(|word| line.number(word)).collect();
     let whole = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
     let Some(values) = values.filter(|_| words.len() > 2 && words.iter().take(2).all(whole)) else {
-        // Words behind a table end it; a number that was cut off is told.
+        // Words behind a table end it; a number that was cut off is reported.
         if words.len() > 2 && words.iter().filter(|word| whole(word)).count() + 1 >= words.len() {
             log.unread(line, "not all are numbers");
         }
@@ -215,7 +215,7 @@ fn row(
 }
 
 /// Which columns the cells of a row with blanks stand in.
-fn by_position(ends: &[usize], columns: &Columns) -> Option<Vec<usize>> {
+fn by_position(ends: &[usize], columns: &IozoneColumns) -> Option<Vec<usize>> {
     if ends.len() > columns.operations.len() + 2 {
         return None;
     }
@@ -253,12 +253,12 @@ fn note(operation: &str, value: f64, output: Output, line: TextLine<'_>, log: &m
 
 /// One of the Excel reports: a row of record sizes, then rows that begin with
 /// a file size.
-struct Report<'a> {
+struct ExcelReport<'a> {
     operation: &'static str,
     record: Vec<&'a str>,
 }
 
-impl<'a> Report<'a> {
+impl<'a> ExcelReport<'a> {
     fn line(&mut self, line: TextLine<'a>, output: Output, said: &RunHeading, log: &mut Log) {
         let words: Few<&'a str> = line.words().collect();
         let unquote = |word: &'a str| {
@@ -293,7 +293,7 @@ impl<'a> Report<'a> {
 }
 
 /// A cell of the table, to know it again in a report.
-fn the_cell(operation: &'static str, size: &str, record: &str, value: f64) -> Cell {
+fn the_cell(operation: &'static str, size: &str, record: &str, value: f64) -> IozoneCell {
     let kib = |word: &str| word.parse().unwrap_or(u64::MAX);
     (operation, kib(size), kib(record), value.to_bits())
 }

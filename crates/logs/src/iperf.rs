@@ -6,11 +6,11 @@
 use record::{Better, MetricKind};
 
 use super::failure::failed;
-use super::json::{self, Node};
+use super::json::{self, JsonNode};
 use super::number::{self, scaled};
 use super::sign::{hint, json as in_json, opens, part};
 use super::text::{fields, slug};
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const IPERF3: Tool = Tool {
     name: "iperf3",
@@ -113,10 +113,11 @@ fn seconds(from: f64, to: f64) -> String {
 }
 
 /// Reads one run of iperf 3.
-pub(crate) fn read3(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read3(text: LogText<'_>, log: &mut Log) {
     if text.raw().holds("\"iperf 3") {
         let clean = json::unquoted(text);
-        if let Some((document, _)) = json::parse(Text::at(&clean, text.first_line()), |_| false) {
+        if let Some((document, _)) = json::parse(LogText::at(&clean, text.first_line()), |_| false)
+        {
             return read_json(&document, log);
         }
     }
@@ -195,8 +196,9 @@ fn utilisation(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     }
 }
 
-fn read_json(document: &Node<'_>, log: &mut Log) {
-    let version = document.get("start").and_then(|start| start.get("version")).and_then(Node::text);
+fn read_json(document: &JsonNode<'_>, log: &mut Log) {
+    let version =
+        document.get("start").and_then(|start| start.get("version")).and_then(JsonNode::text);
     log.version = version.map(|version| version.trim_start_matches("iperf ").to_owned());
     if !document.whole {
         log.unread_at(document.line, "{", "the document ends early");
@@ -204,12 +206,12 @@ fn read_json(document: &Node<'_>, log: &mut Log) {
     if let Some(error) = document.get("error") {
         log.failed_at(error.line, error.text().unwrap_or_default(), "iperf3 says so");
     }
-    for interval in document.get("intervals").map_or(&[][..], Node::items) {
+    for interval in document.get("intervals").map_or(&[][..], JsonNode::items) {
         for (name, sum) in interval.members() {
             if !name.starts_with("sum") || !sum.whole {
                 continue;
             }
-            let number = |key: &str| sum.get(key).and_then(Node::number);
+            let number = |key: &str| sum.get(key).and_then(JsonNode::number);
             let rate =
                 sum.get("bits_per_second").and_then(|node| Some((node.number()?, node.line)));
             let (Some(from), Some(to), Some((rate, line))) = (number("start"), number("end"), rate)
@@ -235,7 +237,7 @@ fn read_json(document: &Node<'_>, log: &mut Log) {
         results(sum, log);
     }
     log.clear_labels();
-    let streams = end.get("streams").map_or(&[][..], Node::items);
+    let streams = end.get("streams").map_or(&[][..], JsonNode::items);
     for (index, stream) in streams.iter().enumerate().filter(|_| streams.len() > 1) {
         for side in ["sender", "receiver", "udp"] {
             if let Some(node) = stream.get(side) {
@@ -258,7 +260,7 @@ fn reverse(name: &str) -> &'static str {
     if name.ends_with("_bidir_reverse") { "reverse" } else { "" }
 }
 
-fn results(node: &Node<'_>, log: &mut Log) {
+fn results(node: &JsonNode<'_>, log: &mut Log) {
     let field = |key: &str| node.get(key).and_then(|found| Some((found.number()?, found.line)));
     if let Some((bits, line)) = field("bits_per_second") {
         log.rate("throughput", bits / 8.0, "B/s", line);
@@ -279,7 +281,7 @@ fn results(node: &Node<'_>, log: &mut Log) {
 
 /// Reads any number of runs of iperf 2. Nothing tells a run's whole from its
 /// first interval, so the seconds are a label.
-pub(crate) fn read2(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read2(text: LogText<'_>, log: &mut Log) {
     let mut streams = 0;
     for line in text.lines() {
         if line.text.starts_with("Client connecting") || line.text.starts_with("Server listening") {

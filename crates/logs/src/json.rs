@@ -7,24 +7,24 @@
 use std::borrow::Cow;
 
 use super::number;
-use super::text::Text;
+use super::text::LogText;
 
 /// Deeper documents are none of a tool that we read.
 const MAX_DEPTH: usize = 64;
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]
-pub(crate) struct Node<'a> {
+pub(crate) struct JsonNode<'a> {
     /// The line it begins in.
     pub(crate) line: usize,
     /// What it is.
-    pub(crate) value: Value<'a>,
+    pub(crate) value: JsonValue<'a>,
     /// False if the document ends inside it.
     pub(crate) whole: bool,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Value<'a> {
+pub(crate) enum JsonValue<'a> {
     /// `null`, and what stands for no number: `nan`, `-nan`, `inf`.
     Null,
     Bool,
@@ -32,35 +32,35 @@ pub(crate) enum Value<'a> {
     Number(&'a str, f64),
     /// Between the quotes, escapes as they are.
     Text(&'a str),
-    Array(Vec<Node<'a>>),
-    Object(Vec<(&'a str, Node<'a>)>),
+    Array(Vec<JsonNode<'a>>),
+    Object(Vec<(&'a str, JsonNode<'a>)>),
 }
 
-impl<'a> Node<'a> {
+impl<'a> JsonNode<'a> {
     /// The member called `key`, the first of them.
-    pub(crate) fn get(&self, key: &str) -> Option<&Node<'a>> {
+    pub(crate) fn get(&self, key: &str) -> Option<&JsonNode<'a>> {
         self.members().iter().find(|(name, _)| *name == key).map(|(_, node)| node)
     }
 
     /// The members of an object; none of anything else.
-    pub(crate) fn members(&self) -> &[(&'a str, Node<'a>)] {
-        if let Value::Object(members) = &self.value { members } else { &[] }
+    pub(crate) fn members(&self) -> &[(&'a str, JsonNode<'a>)] {
+        if let JsonValue::Object(members) = &self.value { members } else { &[] }
     }
 
     /// The items of an array; none of anything else.
-    pub(crate) fn items(&self) -> &[Node<'a>] {
-        if let Value::Array(items) = &self.value { items } else { &[] }
+    pub(crate) fn items(&self) -> &[JsonNode<'a>] {
+        if let JsonValue::Array(items) = &self.value { items } else { &[] }
     }
 
     /// A finite number.
     pub(crate) fn number(&self) -> Option<f64> {
-        if let Value::Number(_, value) = self.value { Some(value) } else { None }
+        if let JsonValue::Number(_, value) = self.value { Some(value) } else { None }
     }
 
     /// A text, or the text of a number.
     pub(crate) fn text(&self) -> Option<&'a str> {
         match self.value {
-            Value::Text(text) | Value::Number(text, _) => Some(text),
+            JsonValue::Text(text) | JsonValue::Number(text, _) => Some(text),
             _ => None,
         }
     }
@@ -68,22 +68,25 @@ impl<'a> Node<'a> {
 
 /// The first document of `text`, which begins at a bracket; and what stands
 /// behind it. Keys for which `skip` is true are left out, with all below them.
-pub(crate) fn parse<'a>(text: Text<'a>, skip: fn(&str) -> bool) -> Option<(Node<'a>, Text<'a>)> {
+pub(crate) fn parse<'a>(
+    text: LogText<'a>,
+    skip: fn(&str) -> bool,
+) -> Option<(JsonNode<'a>, LogText<'a>)> {
     let raw = text.raw();
     let start = memchr::memchr2(b'{', b'[', raw.as_bytes())?;
-    let mut parser = Parser {
+    let mut parser = JsonParser {
         text: raw,
         at: start,
         line: text.first_line() + memchr::memchr_iter(b'\n', &raw.as_bytes()[..start]).count(),
         skip,
     };
     let node = parser.value(0)?;
-    Some((node, Text::at(&raw[parser.at..], parser.line)))
+    Some((node, LogText::at(&raw[parser.at..], parser.line)))
 }
 
 /// `text` without the marks of quoting and stamps of time before its lines,
 /// which would stand inside a document.
-pub(crate) fn unquoted<'a>(text: Text<'a>) -> Cow<'a, str> {
+pub(crate) fn unquoted<'a>(text: LogText<'a>) -> Cow<'a, str> {
     let raw = text.raw();
     let first = raw.lines().next().unwrap_or_default();
     if super::prefix::without_prefix(first).len() == first.len() {
@@ -99,14 +102,14 @@ pub(crate) fn unquoted<'a>(text: Text<'a>) -> Cow<'a, str> {
     Cow::Owned(clean)
 }
 
-struct Parser<'a> {
+struct JsonParser<'a> {
     text: &'a str,
     at: usize,
     line: usize,
     skip: fn(&str) -> bool,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> JsonParser<'a> {
     fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
         while let Some(byte) = bytes.get(self.at) {
@@ -136,33 +139,33 @@ impl<'a> Parser<'a> {
     }
 
     /// None where nothing whole stands.
-    fn value(&mut self, depth: usize) -> Option<Node<'a>> {
+    fn value(&mut self, depth: usize) -> Option<JsonNode<'a>> {
         let (byte, line) = (self.peek()?, self.line);
-        let node = |value, whole| Some(Node { line, value, whole });
+        let node = |value, whole| Some(JsonNode { line, value, whole });
         match byte {
             b'{' | b'[' if depth >= MAX_DEPTH => None,
             b'{' => {
                 self.at += 1;
                 let (members, whole) = self.members(depth);
-                node(Value::Object(members), whole)
+                node(JsonValue::Object(members), whole)
             }
             b'[' => {
                 self.at += 1;
                 let (items, whole) = self.items(depth);
-                node(Value::Array(items), whole)
+                node(JsonValue::Array(items), whole)
             }
             b'"' => {
                 let text = self.string()?;
-                node(Value::Text(text), true)
+                node(JsonValue::Text(text), true)
             }
             _ => {
                 let word = self.word()?;
                 let value = match number::parse(word) {
-                    Some(value) => Value::Number(word, value),
+                    Some(value) => JsonValue::Number(word, value),
                     None => match word {
-                        "true" | "false" => Value::Bool,
-                        "null" => Value::Null,
-                        word if is_no_number(word) => Value::Null,
+                        "true" | "false" => JsonValue::Bool,
+                        "null" => JsonValue::Null,
+                        word if is_no_number(word) => JsonValue::Null,
                         _ => return None,
                     },
                 };
@@ -171,7 +174,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn members(&mut self, depth: usize) -> (Vec<(&'a str, Node<'a>)>, bool) {
+    fn members(&mut self, depth: usize) -> (Vec<(&'a str, JsonNode<'a>)>, bool) {
         let mut members = Vec::new();
         loop {
             if self.take(b'}') {
@@ -195,7 +198,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn items(&mut self, depth: usize) -> (Vec<Node<'a>>, bool) {
+    fn items(&mut self, depth: usize) -> (Vec<JsonNode<'a>>, bool) {
         let mut items = Vec::new();
         loop {
             if self.take(b']') {
@@ -254,7 +257,7 @@ mod tests {
     #[test]
     fn values_know_their_lines() {
         let text = "noise\n{\n \"a\": 1,\n \"b\": [true, null, -nan,\n 2.5e3],\n \"c\": {\"d\": \"e\\\"f\"},\n}\nrest";
-        let (node, rest) = parse(Text::new(text), keep_all).unwrap();
+        let (node, rest) = parse(LogText::new(text), keep_all).unwrap();
         assert!(node.whole);
         assert_eq!(node.line, 2);
         assert_eq!(node.get("a").unwrap().line, 3);
@@ -269,19 +272,19 @@ mod tests {
     #[test]
     fn a_document_that_is_cut_off_keeps_its_whole_members() {
         let text = "{\"a\": 12, \"b\": {\"c\": 3, \"d\": 45";
-        let (node, _) = parse(Text::new(text), keep_all).unwrap();
+        let (node, _) = parse(LogText::new(text), keep_all).unwrap();
         assert!(!node.whole && !node.get("b").unwrap().whole);
         assert_eq!(node.get("b").unwrap().get("c").unwrap().number(), Some(3.0));
         assert!(node.get("b").unwrap().get("d").is_none());
-        assert!(parse(Text::new("no document"), keep_all).is_none());
+        assert!(parse(LogText::new("no document"), keep_all).is_none());
         let deep = "[".repeat(10_000);
-        assert!(!parse(Text::new(&deep), keep_all).unwrap().0.whole);
+        assert!(!parse(LogText::new(&deep), keep_all).unwrap().0.whole);
     }
 
     #[test]
     fn members_that_nobody_wants_are_left_out() {
         let (node, _) =
-            parse(Text::new("{\"bins\": {\"1\": 2}, \"a\": 1}"), |key| key == "bins").unwrap();
+            parse(LogText::new("{\"bins\": {\"1\": 2}, \"a\": 1}"), |key| key == "bins").unwrap();
         assert_eq!(node.members().len(), 1);
     }
 }

@@ -8,7 +8,7 @@ use record::{Better, MetricKind};
 
 use super::failure::failed;
 use super::sign::opens;
-use super::{Cut, Few, Log, Text, TextLine, Tool, time};
+use super::{Cut, Few, Log, LogText, TextLine, Tool, time};
 
 pub(super) const TOOL: Tool = Tool {
     name: "kernbench",
@@ -41,7 +41,7 @@ const ROWS: [(&str, &str); 6] = [
 ];
 
 /// Reads any number of blocks.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     for line in text.lines() {
         if let Some(rest) = line.after("Average ") {
             log.clear_labels();
@@ -92,7 +92,7 @@ fn row_of(line: TextLine<'_>) -> Option<(&'static str, Option<f64>)> {
 }
 
 fn row(line: &str) -> Option<()> {
-    let mut lines = Text::new(line).lines();
+    let mut lines = LogText::new(line).lines();
     row_of(lines.next()?).map(drop)
 }
 

@@ -48,7 +48,7 @@
 //! writes it), cut it off and mutilate it.
 //!
 //! The last line of a log without a newline may be cut inside a number:
-//! `Line::number` refuses the number at its end, `Line::decimals` takes it
+//! `TextLine::number` refuses the number at its end, `TextLine::decimals` takes it
 //! if all its decimals are there.
 
 mod bare;
@@ -105,16 +105,16 @@ mod will_it_scale;
 mod tests;
 
 use rayon::prelude::*;
-use record::{Better, Histogram, Labels, LogValue, MetricKind, Name, Series};
+use record::{Better, Histogram, ImportedSeries, Labels, LogValue, MetricKind, Name};
 
-use failure::Failure;
+use failure::FailureWords;
 pub(crate) use names::NameText;
 pub use parts::visit_parts;
 use section::Section;
 use sections::Sections;
-use sign::Sign;
+use sign::ToolSignature;
 pub use stress_ng::warnings as stress_ng_warnings;
-pub(crate) use text::{Cut, Text, TextLine};
+pub(crate) use text::{Cut, LogText, TextLine};
 
 /// Words or numbers of a line, of which the usual few need no allocation.
 pub(crate) type Few<T> = smallvec::SmallVec<[T; 16]>;
@@ -125,9 +125,9 @@ pub struct Tool {
     pub name: &'static str,
     /// Which program and which of its forms.
     pub about: &'static str,
-    signs: &'static [Sign],
-    failures: &'static [Failure],
-    read: fn(Text<'_>, &mut Log),
+    signs: &'static [ToolSignature],
+    failures: &'static [FailureWords],
+    read: fn(LogText<'_>, &mut Log),
 }
 
 /// Every tool, in the order of the documentation.
@@ -180,13 +180,13 @@ pub struct Log {
     /// What could be read.
     pub values: Vec<LogValue>,
     /// What looked like a result and could not be read.
-    pub unread: Vec<Unread>,
+    pub unread: Vec<LogProblem>,
     /// The lines that say that the run failed: what it has for values proves
     /// nothing.
-    pub failed: Vec<Unread>,
+    pub failed: Vec<LogProblem>,
     /// The whole distributions behind its quantiles, of logs read for them
     /// ([`read_whole`]): they are most of a log, and no value.
-    pub distributions: Vec<Distribution>,
+    pub distributions: Vec<LatencyHistogram>,
     /// Whether the tool's last words are there, of tools that have some of which
     /// a reader knows: what is below could still have said that the run failed.
     pub ended: bool,
@@ -194,15 +194,15 @@ pub struct Log {
     whole: bool,
     /// Labels that all further values get.
     labels: Labels,
-    /// So many values are kept.
+    /// At most this many values are kept.
     room: usize,
     /// The first value that had to be left out.
-    left_out: Option<Box<Unread>>,
+    left_out: Option<Box<LogProblem>>,
 }
 
 /// How often each latency came, as a tool counts it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Distribution {
+pub struct LatencyHistogram {
     /// Its buckets, of the name of the metric whose values are its quantiles.
     pub histogram: Histogram,
     /// What tells it from others of that name.
@@ -213,7 +213,7 @@ pub struct Distribution {
 
 /// A line that could not be read, or that says that its run failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unread {
+pub struct LogProblem {
     /// Its number, from 1.
     pub line: usize,
     /// Its beginning, at most 200 characters.
@@ -222,7 +222,7 @@ pub struct Unread {
     pub why: String,
 }
 
-/// Logs that are this odd are told of no further.
+/// Problems beyond this number are not reported.
 const MAX_UNREAD: usize = 1000;
 
 /// More values than these are no benchmark's results: memory is bounded.
@@ -306,7 +306,7 @@ impl Log {
     }
 
     /// Any value, in a base unit. One that isn't finite, or whose name has no
-    /// letter, is none. A time, a quantile or a rate below zero is told: no
+    /// letter, is none. A time, a quantile or a rate below zero is reported: no
     /// benchmark measures that.
     pub(crate) fn push(
         &mut self,
@@ -410,7 +410,7 @@ impl Log {
     pub(crate) fn distribution(&mut self, histogram: Histogram, line: usize) {
         if self.whole {
             let labels = self.labels.clone();
-            self.distributions.push(Distribution { histogram, labels, line });
+            self.distributions.push(LatencyHistogram { histogram, labels, line });
         }
     }
 
@@ -423,7 +423,7 @@ impl Log {
     pub(crate) fn unread_at(&mut self, line: usize, text: &str, why: impl Into<String>) {
         if self.unread.len() < MAX_UNREAD {
             let text = text.chars().take(200).collect();
-            self.unread.push(Unread { line, text, why: why.into() });
+            self.unread.push(LogProblem { line, text, why: why.into() });
         }
     }
 }
@@ -439,14 +439,14 @@ impl Log {
         let known = || self.failed.iter().any(|failed| failed.line == line);
         if self.failed.len() < MAX_UNREAD && !known() {
             let text = text.chars().take(200).collect();
-            self.failed.push(Unread { line, text, why: why.into() });
+            self.failed.push(LogProblem { line, text, why: why.into() });
         }
     }
 }
 
-fn left_out(metric: &str, line: usize) -> Box<Unread> {
+fn left_out(metric: &str, line: usize) -> Box<LogProblem> {
     let why = format!("more than {MAX_VALUES} values: the rest is not kept");
-    Box::new(Unread { line, text: metric.to_owned(), why })
+    Box::new(LogProblem { line, text: metric.to_owned(), why })
 }
 
 /// A value that was just noted, to be described further.
@@ -467,7 +467,7 @@ impl NotedValue<'_> {
     /// Gives it another unit than its kind has.
     pub(crate) fn unit(mut self, unit: impl NameText) -> Self {
         if let Some(imported) = &mut self.0 {
-            let Series { metric, better, kind, labels, .. } = &*imported.series;
+            let ImportedSeries { metric, better, kind, labels, .. } = &*imported.series;
             imported.series = names::series(metric, &unit.named(), *better, *kind, labels);
         }
         self
@@ -476,7 +476,7 @@ impl NotedValue<'_> {
     /// Says which direction is better.
     pub(crate) fn better(mut self, better: Option<Better>) -> Self {
         if let Some(imported) = &mut self.0 {
-            let Series { metric, unit, kind, labels, .. } = &*imported.series;
+            let ImportedSeries { metric, unit, kind, labels, .. } = &*imported.series;
             imported.series = names::series(metric, unit, better, *kind, labels);
         }
         self
@@ -573,9 +573,9 @@ pub fn read_whole(text: &str, tool: &Tool) -> Vec<Log> {
 /// The lines of `text`, which is no log but what `tool` said beside one, that say that its
 /// run failed.
 #[must_use]
-pub fn failures(tool: &'static Tool, text: &str) -> Vec<Unread> {
+pub fn failures(tool: &'static Tool, text: &str) -> Vec<LogProblem> {
     let mut log = Log::new(tool.name);
-    failure::find(tool, Text::new(text), &mut log);
+    failure::find(tool, LogText::new(text), &mut log);
     log.failed
 }
 
@@ -624,7 +624,7 @@ fn read_sections<T: Send, E>(
 
 impl Log {
     /// Reads further lines of its run.
-    fn read(&mut self, tool: &'static Tool, text: Text<'_>) {
+    fn read(&mut self, tool: &'static Tool, text: LogText<'_>) {
         pieces::read(tool, text, self);
         failure::find(tool, text, self);
     }

@@ -9,7 +9,7 @@ mod summary;
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "lmbench",
@@ -50,7 +50,7 @@ pub(super) const TOOL: Tool = Tool {
 
 /// What the rows of two numbers below a title are.
 #[derive(Clone)]
-enum Table {
+enum PairColumns {
     /// Processes, and a context switch in us.
     Switches { size: String },
     /// Megabytes, and ns for a load.
@@ -64,9 +64,9 @@ enum Table {
 }
 
 /// Reads any number of programs' outputs, and summaries.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    let mut table: Option<Table> = None;
-    let mut summary: Option<summary::Table> = None;
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
+    let mut table: Option<PairColumns> = None;
+    let mut summary: Option<summary::SummaryTable> = None;
     for line in text.lines() {
         if let Some(found) = summary::of_title(line.text) {
             summary = Some(found);
@@ -78,7 +78,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         } else if let Some(title) = line.text.strip_prefix('"') {
             table = of_title(title);
         } else if line.text == "Socket bandwidth using localhost" {
-            table = Some(Table::Bandwidth("socket-bandwidth-using-localhost".to_owned()));
+            table = Some(PairColumns::Bandwidth("socket-bandwidth-using-localhost".to_owned()));
         } else if line.text.is_empty() {
             table = None;
         } else if let Some((name, rest)) =
@@ -94,23 +94,23 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     }
 }
 
-fn of_title(title: &str) -> Option<Table> {
+fn of_title(title: &str) -> Option<PairColumns> {
     if let Some(rest) = title.strip_prefix("size=") {
         let size = rest.split(' ').next()?.to_owned();
-        return Some(Table::Switches { size });
+        return Some(PairColumns::Switches { size });
     }
     if let Some(stride) = title.strip_prefix("stride=") {
-        return Some(Table::Loads { stride: stride.trim().to_owned() });
+        return Some(PairColumns::Loads { stride: stride.trim().to_owned() });
     }
     let lower = title.to_ascii_lowercase();
     let name = slug(&lower);
     if lower.holds("bandwidth") || lower.holds("bcopy") || lower.holds("bzero") {
-        return Some(Table::Bandwidth(name));
+        return Some(PairColumns::Bandwidth(name));
     }
     if lower.starts_with("file system latency") {
-        return Some(Table::Files);
+        return Some(PairColumns::Files);
     }
-    (lower.starts_with("mappings")).then_some(Table::Micros(name))
+    (lower.starts_with("mappings")).then_some(PairColumns::Micros(name))
 }
 
 /// `0k 18774 171147 234949`, with tabs.
@@ -162,15 +162,15 @@ fn bandwidth(line: TextLine<'_>, log: &mut Log) {
     }
 }
 
-fn row(table: &Table, line: TextLine<'_>, log: &mut Log) {
+fn row(table: &PairColumns, line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = line.words().collect();
-    if matches!(table, Table::Files) {
+    if matches!(table, PairColumns::Files) {
         return files(&words, line, log);
     }
     let (left, right) = match words[..] {
         [left, right] => (left, right),
         // Sockets' rates have their unit.
-        [left, right, "MB/sec"] if matches!(table, Table::Bandwidth(_)) => (left, right),
+        [left, right, "MB/sec"] if matches!(table, PairColumns::Bandwidth(_)) => (left, right),
         _ => return,
     };
     let (Some(_), Some(value)) = (number::parse(left), line.number(right)) else {
@@ -180,23 +180,23 @@ fn row(table: &Table, line: TextLine<'_>, log: &mut Log) {
         return;
     };
     match table {
-        Table::Switches { size } => {
+        PairColumns::Switches { size } => {
             log.time("context-switch", value / 1e6, line)
                 .label("processes", left)
                 .label("size", size.as_str());
         }
-        Table::Loads { stride } => {
+        PairColumns::Loads { stride } => {
             log.time("load", value / 1e9, line)
                 .label("size-mb", left)
                 .label("stride", stride.as_str());
         }
-        Table::Bandwidth(name) => {
+        PairColumns::Bandwidth(name) => {
             log.rate("rate", number::scaled(value, 1e6), "B/s", line)
                 .label("size-mb", left)
                 .label("test", name.as_str());
         }
-        Table::Files => {}
-        Table::Micros(name) => {
+        PairColumns::Files => {}
+        PairColumns::Micros(name) => {
             log.time("latency", value / 1e6, line)
                 .label("size-mb", left)
                 .label("test", name.as_str());

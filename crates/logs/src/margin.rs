@@ -11,10 +11,10 @@ use super::prefix::after_date;
 /// Fewer lines prove nothing.
 const MIN_LINES: usize = 2;
 
-/// The rest of a line behind its margin; the line's number counts from 1.
-type Shape = fn(line: &str, number: usize) -> Option<&str>;
+/// Returns the rest of a line behind its margin, if it has one; lines count from 1.
+type AfterMargin = fn(line: &str, number: usize) -> Option<&str>;
 
-const SHAPES: [Shape; 4] = [after_clock, after_epoch, after_number, after_job];
+const SHAPES: [AfterMargin; 4] = [after_clock, after_epoch, after_number, after_job];
 
 /// `text` without its margin, if it has one. Mails whose header says that they
 /// are quoted-printable are decoded.
@@ -34,7 +34,7 @@ pub(super) fn without(text: &str) -> Cow<'_, str> {
 }
 
 /// Whether all lines have it that are not empty; the last may be cut off.
-fn is_margin(shape: Shape, text: &str) -> bool {
+fn is_margin(shape: AfterMargin, text: &str) -> bool {
     let mut lines = 0;
     for (index, line) in text.split_inclusive('\n').enumerate() {
         if line.trim_end().is_empty() {

@@ -4,10 +4,10 @@
 //! of 1024 bytes, `---` where a kind has no such number.
 
 use super::failure::failed;
-use super::json::{self, Node};
+use super::json::{self, JsonNode};
 use super::number;
 use super::sign::{json as in_json, json_part, opens, part};
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "memtier",
@@ -42,7 +42,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// One column.
-enum Column {
+enum MemtierColumn {
     OpsPerS,
     HitsPerS,
     MissesPerS,
@@ -53,12 +53,12 @@ enum Column {
 }
 
 /// Reads any number of tables.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     if text.raw().holds("\"ALL STATS\"") {
         let clean = json::unquoted(text);
         // Of every second they are most of it.
         let skip = |key: &str| key == "Time-Serie";
-        if let Some((document, rest)) = json::parse(Text::at(&clean, text.first_line()), skip) {
+        if let Some((document, rest)) = json::parse(LogText::at(&clean, text.first_line()), skip) {
             read_json(&document, log);
             return tables(rest, log);
         }
@@ -66,8 +66,8 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
     tables(text, log);
 }
 
-fn tables(text: Text<'_>, log: &mut Log) {
-    let mut table: Option<Vec<Column>> = None;
+fn tables(text: LogText<'_>, log: &mut Log) {
+    let mut table: Option<Vec<MemtierColumn>> = None;
     for line in text.lines() {
         if let Some(run) = run_of(line.text) {
             log.label("run", run);
@@ -98,7 +98,7 @@ fn run_of(title: &str) -> Option<&'static str> {
 }
 
 /// An object for each run, with one for each kind of operation in it.
-fn read_json(document: &Node<'_>, log: &mut Log) {
+fn read_json(document: &JsonNode<'_>, log: &mut Log) {
     if !document.whole {
         log.unread_at(document.line, "{", "the document ends early");
     }
@@ -106,7 +106,7 @@ fn read_json(document: &Node<'_>, log: &mut Log) {
         let Some(run) = run_of(title) else { continue };
         log.label("run", run);
         for (operation, node) in stats.members().iter().filter(|(_, node)| node.whole) {
-            let count = node.get("Count").and_then(Node::number);
+            let count = node.get("Count").and_then(JsonNode::number);
             if count.is_some_and(|count| count > 0.0) {
                 log.label("op", operation.to_ascii_lowercase());
                 operation_json(operation, node, log);
@@ -117,7 +117,7 @@ fn read_json(document: &Node<'_>, log: &mut Log) {
     log.clear_labels();
 }
 
-fn operation_json(operation: &str, node: &Node<'_>, log: &mut Log) {
+fn operation_json(operation: &str, node: &JsonNode<'_>, log: &mut Log) {
     let field = |key: &str| {
         let found = node.get(key)?;
         Some((found.number()?, found.line))
@@ -142,7 +142,7 @@ fn operation_json(operation: &str, node: &Node<'_>, log: &mut Log) {
             log.quantile(metric, millis / 1e3, line);
         }
     }
-    for (key, value) in node.get("Percentile Latencies").map_or(&[][..], Node::members) {
+    for (key, value) in node.get("Percentile Latencies").map_or(&[][..], JsonNode::members) {
         let percentile = key.strip_prefix('p').filter(|rest| number::parse(rest).is_some());
         if let (Some(percentile), Some(millis)) = (percentile, value.number()) {
             // As the table says it: 50, 99, 99.9.
@@ -156,29 +156,29 @@ fn operation_json(operation: &str, node: &Node<'_>, log: &mut Log) {
     }
 }
 
-fn columns(line: &str) -> Option<Vec<Column>> {
+fn columns(line: &str) -> Option<Vec<MemtierColumn>> {
     let mut columns = Vec::new();
     let mut words = line.strip_prefix("Type")?.ascii_words().peekable();
     while let Some(word) = words.next() {
         let percentile = word.strip_prefix('p').filter(|rest| number::parse(rest).is_some());
         columns.push(match word {
-            "Ops/sec" => Column::OpsPerS,
-            "Hits/sec" => Column::HitsPerS,
-            "Misses/sec" => Column::MissesPerS,
-            "KB/sec" => Column::BytesPerS,
-            "MOVED/sec" | "ASK/sec" => Column::Other,
-            "Latency" => Column::LatencyAvg,
-            "Avg." if words.next() == Some("Latency") => Column::LatencyAvg,
+            "Ops/sec" => MemtierColumn::OpsPerS,
+            "Hits/sec" => MemtierColumn::HitsPerS,
+            "Misses/sec" => MemtierColumn::MissesPerS,
+            "KB/sec" => MemtierColumn::BytesPerS,
+            "MOVED/sec" | "ASK/sec" => MemtierColumn::Other,
+            "Latency" => MemtierColumn::LatencyAvg,
+            "Avg." if words.next() == Some("Latency") => MemtierColumn::LatencyAvg,
             _ if percentile.is_some() && words.next() == Some("Latency") => {
-                Column::Percentile(percentile.unwrap_or_default().to_owned())
+                MemtierColumn::Percentile(percentile.unwrap_or_default().to_owned())
             }
             _ => return None,
         });
     }
-    matches!(columns.first(), Some(Column::OpsPerS)).then_some(columns)
+    matches!(columns.first(), Some(MemtierColumn::OpsPerS)).then_some(columns)
 }
 
-fn row(columns: &[Column], line: TextLine<'_>, log: &mut Log) {
+fn row(columns: &[MemtierColumn], line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = line.words().collect();
     let name = words[0].to_ascii_lowercase();
     let cells = &words[1..];
@@ -195,15 +195,15 @@ fn row(columns: &[Column], line: TextLine<'_>, log: &mut Log) {
     for (column, value) in columns.iter().zip(values) {
         let Some(value) = value else { continue };
         let noted = match column {
-            Column::OpsPerS => log.rate("ops-per-s", value, "1/s", line),
-            Column::HitsPerS => log.rate("hits-per-s", value, "1/s", line),
-            Column::MissesPerS => log.rate("misses-per-s", value, "1/s", line).better(None),
-            Column::LatencyAvg => log.time("latency-avg", value / 1e3, line),
-            Column::Percentile(name) => {
+            MemtierColumn::OpsPerS => log.rate("ops-per-s", value, "1/s", line),
+            MemtierColumn::HitsPerS => log.rate("hits-per-s", value, "1/s", line),
+            MemtierColumn::MissesPerS => log.rate("misses-per-s", value, "1/s", line).better(None),
+            MemtierColumn::LatencyAvg => log.time("latency-avg", value / 1e3, line),
+            MemtierColumn::Percentile(name) => {
                 log.quantile("latency", value / 1e3, line).label("percentile", name.as_str())
             }
-            Column::BytesPerS => log.rate("rate", value * 1024.0, "B/s", line),
-            Column::Other => continue,
+            MemtierColumn::BytesPerS => log.rate("rate", value * 1024.0, "B/s", line),
+            MemtierColumn::Other => continue,
         };
         noted.label("op", name.as_str());
     }

@@ -5,11 +5,11 @@
 
 use record::{MetricKind, Name};
 
-use super::json::{self, Node};
+use super::json::{self, JsonNode};
 use super::names::name;
 use super::sign::{json as in_json, part};
 use super::text::slug;
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "mpstat",
@@ -23,17 +23,18 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Reads JSON, and any number of tables beside it.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     if text.raw().holds("\"sysstat\"") {
         let clean = json::unquoted(text);
-        if let Some((document, _)) = json::parse(Text::at(&clean, text.first_line()), |_| false) {
+        if let Some((document, _)) = json::parse(LogText::at(&clean, text.first_line()), |_| false)
+        {
             read_json(&document, log);
         }
     }
-    let mut names: Option<Vec<Column>> = None;
+    let mut names: Option<Vec<MpstatColumn>> = None;
     for line in text.lines() {
         if let Some(found) = columns(line.text) {
-            names = Some(found.iter().map(|name| Column::of(name)).collect());
+            names = Some(found.iter().map(|name| MpstatColumn::of(name)).collect());
         } else if line.text.is_empty() {
             names = None;
         } else if let Some(names) = &names {
@@ -43,14 +44,14 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
 }
 
 /// A column: its metric, and whether that is in percent.
-struct Column {
+struct MpstatColumn {
     metric: Name,
     percent: bool,
     /// False of what is no statistic of ours.
     wanted: bool,
 }
 
-impl Column {
+impl MpstatColumn {
     fn of(heading: &str) -> Self {
         match heading.strip_prefix('%') {
             Some(rest) => Self { metric: name(&slug(rest)), percent: true, wanted: true },
@@ -77,7 +78,7 @@ fn columns(line: &str) -> Option<Few<&str>> {
 
 /// `15:35:57     all    0.00   92.50 ...`, with AM or PM behind the time, or
 /// `Average:`.
-fn row(columns: &[Column], line: TextLine<'_>, log: &mut Log) {
+fn row(columns: &[MpstatColumn], line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = line.words().collect();
     if words.len() < columns.len() + 1 || words.len() > columns.len() + 3 {
         if words.len() > 3 {
@@ -105,20 +106,20 @@ fn row(columns: &[Column], line: TextLine<'_>, log: &mut Log) {
     log.clear_labels();
 }
 
-fn read_json(document: &Node<'_>, log: &mut Log) {
+fn read_json(document: &JsonNode<'_>, log: &mut Log) {
     if !document.whole {
         log.unread_at(document.line, "{", "the document ends early");
     }
     let hosts = document.get("sysstat").and_then(|node| node.get("hosts"));
     let statistics =
-        hosts.map_or(&[][..], Node::items).iter().filter_map(|host| host.get("statistics"));
+        hosts.map_or(&[][..], JsonNode::items).iter().filter_map(|host| host.get("statistics"));
     for sample in statistics.flat_map(|node| node.items()) {
-        let time = sample.get("timestamp").and_then(Node::text).unwrap_or_default();
+        let time = sample.get("timestamp").and_then(JsonNode::text).unwrap_or_default();
         for (list, place) in [("cpu-load", "cpu"), ("node-load", "node")] {
-            let rows = sample.get(list).map_or(&[][..], Node::items);
+            let rows = sample.get(list).map_or(&[][..], JsonNode::items);
             for row in rows.iter().filter(|row| row.whole) {
                 // Old versions call the sum of all -1.
-                let whose = row.get(place).and_then(Node::text).unwrap_or("all");
+                let whose = row.get(place).and_then(JsonNode::text).unwrap_or("all");
                 log.clear_labels();
                 log.label(place, if whose == "-1" { "all" } else { whose });
                 log.label("time", time);

@@ -8,34 +8,34 @@ use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use record::{Better, Labels, MetricKind, Name, Series};
+use record::{Better, ImportedSeries, Labels, MetricKind, Name};
 
 /// Slots of each table: more than the names of any tool, and than the labels of
 /// most tables.
 const SLOTS: usize = 4096;
 
-/// Labels that came of others by setting one.
-struct Derived {
+/// Labels derived from others by setting one.
+struct DerivedLabels {
     from: Labels,
     key: Name,
     value: Name,
     to: Labels,
 }
 
-/// A series that came of another by setting a label.
+/// A series derived from another by setting a label.
 struct DerivedSeries {
-    from: Arc<Series>,
+    from: Arc<ImportedSeries>,
     key: Name,
     value: Name,
-    to: Arc<Series>,
+    to: Arc<ImportedSeries>,
 }
 
 thread_local! {
     static NAMES: RefCell<Vec<Option<Name>>> = RefCell::new(vec![None; SLOTS]);
-    static SERIES: RefCell<Vec<Option<Arc<Series>>>> = RefCell::new(vec![None; SLOTS]);
+    static SERIES: RefCell<Vec<Option<Arc<ImportedSeries>>>> = RefCell::new(vec![None; SLOTS]);
     static DERIVED_SERIES: RefCell<Vec<Option<DerivedSeries>>> =
         RefCell::new(std::iter::repeat_with(|| None).take(SLOTS).collect());
-    static LABELS: RefCell<Vec<Option<Derived>>> =
+    static LABELS: RefCell<Vec<Option<DerivedLabels>>> =
         RefCell::new(std::iter::repeat_with(|| None).take(SLOTS).collect());
 }
 
@@ -150,7 +150,7 @@ pub(super) fn labelled(labels: &Labels, key: impl NameText, value: &str) -> Labe
             _ => {
                 let value = name(value);
                 let to = labels.with(key.clone(), value.clone());
-                *slot = Some(Derived { from: labels.clone(), key, value, to: to.clone() });
+                *slot = Some(DerivedLabels { from: labels.clone(), key, value, to: to.clone() });
                 to
             }
         }
@@ -164,7 +164,7 @@ pub(super) fn series(
     better: Option<Better>,
     kind: MetricKind,
     labels: &Labels,
-) -> Arc<Series> {
+) -> Arc<ImportedSeries> {
     SERIES.with_borrow_mut(|known| {
         // Names that are said again lie where they lay.
         let said = metric.as_ptr().addr() ^ unit.as_ptr().addr().rotate_left(23);
@@ -182,7 +182,13 @@ pub(super) fn series(
             }
             _ => {
                 let (metric, unit, labels) = (metric.clone(), unit.clone(), labels.clone());
-                Arc::clone(slot.insert(Arc::new(Series { metric, unit, better, kind, labels })))
+                Arc::clone(slot.insert(Arc::new(ImportedSeries {
+                    metric,
+                    unit,
+                    better,
+                    kind,
+                    labels,
+                })))
             }
         }
     })
@@ -190,10 +196,10 @@ pub(super) fn series(
 
 /// `series` with the label `key` set to `value`, which is not empty.
 pub(super) fn labelled_series(
-    series: &Arc<Series>,
+    series: &Arc<ImportedSeries>,
     key: impl NameText,
     value: &str,
-) -> Arc<Series> {
+) -> Arc<ImportedSeries> {
     let key = key.named();
     DERIVED_SERIES.with_borrow_mut(|derived| {
         let place = key.as_ptr().addr().rotate_left(17) ^ Arc::as_ptr(series).addr();

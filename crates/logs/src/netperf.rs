@@ -9,7 +9,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{hint, opens, part};
 use super::text::{fields, slug};
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "netperf",
@@ -56,7 +56,7 @@ enum Rows {
     Done,
 }
 
-struct State<'a> {
+struct NetperfParser<'a> {
     rows: Rows,
     /// Bytes a second of the throughput's unit.
     unit: Option<f64>,
@@ -128,8 +128,8 @@ fn are_two_rows(above: TextLine<'_>, below: TextLine<'_>) -> bool {
 }
 
 /// Reads any number of runs.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    let fresh = || State {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
+    let fresh = || NetperfParser {
         rows: Rows::Bare,
         unit: None,
         heading: Vec::new(),
@@ -181,7 +181,7 @@ fn test_name(line: &str) -> Option<&str> {
 }
 
 /// Notes what a line of a classic heading says of the rows below it.
-fn heading<'a>(line: TextLine<'a>, state: &mut State<'a>) -> bool {
+fn heading<'a>(line: TextLine<'a>, state: &mut NetperfParser<'a>) -> bool {
     let text = line.text;
     if text.holds("RoundTrip") && text.holds("Trans") {
         state.rows = Rows::RoundTrip;
@@ -259,7 +259,7 @@ fn interim(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     }
 }
 
-fn row<'a>(line: TextLine<'a>, words: &[&'a str], state: &mut State<'a>, log: &mut Log) {
+fn row<'a>(line: TextLine<'a>, words: &[&'a str], state: &mut NetperfParser<'a>, log: &mut Log) {
     if state.rows == Rows::Bare && omni_table(line, words, state, log) {
         return;
     }
@@ -315,7 +315,7 @@ fn throughput(
     value: f64,
     direction: Option<&str>,
     line: TextLine<'_>,
-    state: &State<'_>,
+    state: &NetperfParser<'_>,
     log: &mut Log,
 ) {
     // Without a heading it is the default.
@@ -328,7 +328,13 @@ fn throughput(
 
 /// Messages, errors (not a number where the row has none), throughput, and
 /// perhaps CPU and service demand.
-fn udp(values: &[f64], direction: &str, line: TextLine<'_>, state: &State<'_>, log: &mut Log) {
+fn udp(
+    values: &[f64],
+    direction: &str,
+    line: TextLine<'_>,
+    state: &NetperfParser<'_>,
+    log: &mut Log,
+) {
     log.count("messages", values[0], line).label("direction", direction);
     log.count("errors", values[1], line)
         .label("direction", direction)
@@ -365,7 +371,7 @@ fn demand_of(micros: f64, per: &str, side: &str, line: TextLine<'_>, log: &mut L
 
 /// A row without a heading (`-P 0`): a stream has five numbers; six are UDP or
 /// request and response, which the next row tells: 4 or 2 numbers.
-fn bare<'a>(line: TextLine<'a>, values: &[f64], state: &mut State<'a>, log: &mut Log) {
+fn bare<'a>(line: TextLine<'a>, values: &[f64], state: &mut NetperfParser<'a>, log: &mut Log) {
     if line.is_open() {
         return log.unread(line, "the line may end early");
     }
@@ -393,7 +399,7 @@ fn bare<'a>(line: TextLine<'a>, values: &[f64], state: &mut State<'a>, log: &mut
 }
 
 /// `THROUGHPUT=9413.45`
-fn keyed<'a>(line: TextLine<'a>, state: &mut State<'a>, log: &mut Log) -> bool {
+fn keyed<'a>(line: TextLine<'a>, state: &mut NetperfParser<'a>, log: &mut Log) -> bool {
     let Some((key, value)) = line.split("=") else { return false };
     let is_key = key.len() > 2
         && key
@@ -410,7 +416,7 @@ fn keyed<'a>(line: TextLine<'a>, state: &mut State<'a>, log: &mut Log) -> bool {
 }
 
 /// A heading `Throughput,Throughput Units,...` and the row below it.
-fn csv<'a>(line: TextLine<'a>, state: &mut State<'a>, log: &mut Log) -> bool {
+fn csv<'a>(line: TextLine<'a>, state: &mut NetperfParser<'a>, log: &mut Log) -> bool {
     let text = in_a_string(line.text);
     if fields(text, b',').any(|name| name == "Throughput" || name == "Throughput Units") {
         state.csv = Some(fields(text, b',').collect());
@@ -445,7 +451,7 @@ fn in_a_string(line: &str) -> &str {
 fn omni_table<'a>(
     line: TextLine<'a>,
     words: &[&'a str],
-    state: &mut State<'a>,
+    state: &mut NetperfParser<'a>,
     log: &mut Log,
 ) -> bool {
     let heading = std::mem::take(&mut state.heading);
@@ -478,7 +484,7 @@ fn named<'a>(
     name: &str,
     value: TextLine<'a>,
     line: TextLine<'a>,
-    state: &mut State<'a>,
+    state: &mut NetperfParser<'a>,
     log: &mut Log,
 ) {
     if name == "throughput-units" {
@@ -539,7 +545,7 @@ fn named<'a>(
 }
 
 /// Notes the throughput once its unit is known.
-fn resolve(state: &mut State<'_>, log: &mut Log) {
+fn resolve(state: &mut NetperfParser<'_>, log: &mut Log) {
     let (Some((value, line)), Some(units)) = (state.throughput, state.units) else { return };
     match bytes_per_s(units) {
         Some(factor) => drop(log.rate("throughput", number::scaled(value, factor), "B/s", line)),
@@ -552,7 +558,7 @@ fn resolve(state: &mut State<'_>, log: &mut Log) {
     state.units = None;
 }
 
-fn missing_unit(state: &mut State<'_>, log: &mut Log) {
+fn missing_unit(state: &mut NetperfParser<'_>, log: &mut Log) {
     if let Some((_, line)) = state.throughput.take() {
         log.unread(line, "the throughput has no unit");
     }

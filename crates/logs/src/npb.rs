@@ -6,7 +6,7 @@
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Log, Text, TextLine, Tool};
+use super::{Cut, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "npb",
@@ -22,7 +22,7 @@ pub(super) const TOOL: Tool = Tool {
 
 /// A block until its verification is read.
 #[derive(Default)]
-struct Block<'a> {
+struct NpbBlock<'a> {
     name: Option<String>,
     labels: Vec<(&'static str, String)>,
     time: Option<(f64, TextLine<'a>)>,
@@ -32,12 +32,12 @@ struct Block<'a> {
 
 /// Reads any number of blocks. Values are those of runs whose verification
 /// did not fail.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    let mut block: Option<Block<'_>> = None;
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
+    let mut block: Option<NpbBlock<'_>> = None;
     for line in text.lines() {
         if let Some(name) = completed(line.text) {
             unfinished(block.take(), log);
-            block = Some(Block { name: Some(name), ..Block::default() });
+            block = Some(NpbBlock { name: Some(name), ..NpbBlock::default() });
             continue;
         }
         let Some((key, value)) = line.split("=") else { continue };
@@ -46,7 +46,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         }
         if key == "Class" && block.as_ref().is_none_or(|block| block.time.is_some()) {
             unfinished(block.take(), log);
-            block = Some(Block::default());
+            block = Some(NpbBlock::default());
         }
         let Some(current) = &mut block else { continue };
         match key {
@@ -99,7 +99,7 @@ fn completed(line: &str) -> Option<String> {
         .then(|| name.to_ascii_lowercase())
 }
 
-fn emit(block: Block<'_>, log: &mut Log) {
+fn emit(block: NpbBlock<'_>, log: &mut Log) {
     log.clear_labels();
     if let Some(name) = block.name {
         log.label("benchmark", name);
@@ -119,7 +119,7 @@ fn emit(block: Block<'_>, log: &mut Log) {
 }
 
 /// A block without its verification may be cut off.
-fn unfinished(block: Option<Block<'_>>, log: &mut Log) {
+fn unfinished(block: Option<NpbBlock<'_>>, log: &mut Log) {
     if let Some(line) = block
         .and_then(|block| block.time.map(|(_, line)| line).or(block.total.map(|(_, line)| line)))
     {

@@ -9,7 +9,7 @@ use super::failure::failed;
 use super::names::NameText;
 use super::number::{self, scaled};
 use super::sign::{opens, part};
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "ntttcp",
@@ -27,7 +27,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Reads any number of runs.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     let mut totals = false;
     // Inside the document, and inside what it says of one thread.
     let (mut xml, mut thread) = (false, false);

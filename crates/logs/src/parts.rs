@@ -1,14 +1,14 @@
 //! A log in parts, of which only what is still needed is in memory: the run that
 //! the last part ends in, and of a long one that can be read in pieces
-//! ([`Sign::anew`](super::sign::Sign::anew)) only its last piece.
+//! ([`ToolSignature::anew`](super::sign::ToolSignature::anew)) only its last piece.
 
-use super::sections::{Search, Sections};
+use super::sections::{SectionSearch, Sections};
 use super::{Log, Tool, read_sections, text, visit};
 
 /// As [`visit`], of a log that is read bit by bit. `more` appends its next lines to
 /// a text, and says whether there may be still more; a line that was begun is whole,
-/// but for the last of all. What is told of the whole log by its beginning, such as
-/// that a clock stands before every line, is told by the first part: it should have
+/// but for the last of all. What holds for the whole log by its beginning, such as
+/// that a clock stands before every line, is seen in the first part: it should have
 /// some MiB.
 ///
 /// # Errors
@@ -27,7 +27,7 @@ pub fn visit_parts<T: Send, E>(
         }
         return visit(&raw, tool, shape, take);
     }
-    let mut search = Search::begin(tool);
+    let mut search = SectionSearch::begin(tool);
     let mut shown = String::new();
     let mut added = text::without_byte_order_mark(&raw);
     loop {

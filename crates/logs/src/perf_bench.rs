@@ -8,7 +8,7 @@ use super::failure::failed;
 use super::number::{self, grouped};
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "perf-bench",
@@ -26,7 +26,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Reads any number of benchmarks.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     for line in text.lines() {
         if let Some(rest) = line.after("# Running ") {
             let name = rest.text.split(" benchmark").next().unwrap_or_default();

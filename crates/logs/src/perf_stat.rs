@@ -6,12 +6,12 @@
 use record::{Better, MetricKind, Name};
 
 use super::failure::failed;
-use super::json::{self, Node};
+use super::json::{self, JsonNode};
 use super::names;
 use super::number::{self, scaled};
-use super::sign::{Sign, hint, opens, part};
+use super::sign::{ToolSignature, hint, opens, part};
 use super::text::fields;
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "perf-stat",
@@ -46,7 +46,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// What a row of CSV has, which says all of itself.
-const fn of_row(needle: &'static str) -> Sign {
+const fn of_row(needle: &'static str) -> ToolSignature {
     part(needle).within().when(is_csv).anew()
 }
 
@@ -63,7 +63,7 @@ pub(super) const KVM: Tool = Tool {
 };
 
 /// Reads any number of reports.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     let mut interval = false;
     for line in text.lines() {
         if line.text.starts_with("Performance counter stats for") {
@@ -352,24 +352,26 @@ fn of_csv(fields: &[&str], line: TextLine<'_>, log: &mut Log) {
 }
 
 fn of_json(line: TextLine<'_>, log: &mut Log) {
-    let Some((node, _)) = json::parse(Text::at(line.text, line.number), |_| false) else { return };
-    let Some(event) = node.get("event").and_then(Node::text) else { return };
+    let Some((node, _)) = json::parse(LogText::at(line.text, line.number), |_| false) else {
+        return;
+    };
+    let Some(event) = node.get("event").and_then(JsonNode::text) else { return };
     if !node.whole {
         return log.unread(line, "the line ends early");
     }
-    let count = node.get("counter-value").and_then(Node::text).and_then(number::parse);
+    let count = node.get("counter-value").and_then(JsonNode::text).and_then(number::parse);
     let Some(count) = count else { return };
-    if let Some(time) = node.get("interval").and_then(Node::text) {
+    if let Some(time) = node.get("interval").and_then(JsonNode::text) {
         log.label("time", time);
     }
     for key in ["cpu", "core", "socket", "node", "die"] {
-        if let Some(place) = node.get(key).and_then(Node::text) {
+        if let Some(place) = node.get(key).and_then(JsonNode::text) {
             log.label("place", place);
         }
     }
-    note(log, event, count, node.get("unit").and_then(Node::text).unwrap_or_default(), line);
-    let unit = node.get("metric-unit").and_then(Node::text);
-    if let (Some(value), Some(unit)) = (node.get("metric-value").and_then(Node::number), unit) {
+    note(log, event, count, node.get("unit").and_then(JsonNode::text).unwrap_or_default(), line);
+    let unit = node.get("metric-unit").and_then(JsonNode::text);
+    if let (Some(value), Some(unit)) = (node.get("metric-value").and_then(JsonNode::number), unit) {
         let words: Few<&str> = unit.ascii_words().collect();
         // `CPUs utilized` in JSON is scaled otherwise in some versions.
         if words.first() != Some(&"CPUs") {
@@ -386,7 +388,7 @@ fn is_exit_heading(line: &str) -> bool {
 }
 
 /// Reads any number of tables.
-pub(crate) fn read_kvm(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read_kvm(text: LogText<'_>, log: &mut Log) {
     let mut table = false;
     let mut lines = text.lines();
     while let Some(line) = lines.next() {

@@ -7,7 +7,7 @@ use record::Better;
 use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "pgbench",
@@ -39,7 +39,7 @@ fn is_aborted(line: &str) -> bool {
 }
 
 /// Reads any number of runs.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     for line in text.lines() {
         if let Some(rest) = line.after("pgbench (") {
             log.version = rest.word(0).map(|word| word.trim_end_matches(')').to_owned());

@@ -1,20 +1,20 @@
 //! A long run in pieces that threads read at once.
 //!
 //! At some lines of some outputs a reader forgets all that it knows: at a
-//! table's heading, at a row that says all of itself ([`Sign::anew`]). A run is
+//! table's heading, at a row that says all of itself ([`ToolSignature::anew`]). A run is
 //! cut there, and its pieces, read apart, are what it is read whole.
 
 use rayon::prelude::*;
 
 use super::scan::bare_line;
-use super::sign::Sign;
-use super::{BATCH_BYTES, Log, Text, Tool};
+use super::sign::ToolSignature;
+use super::{BATCH_BYTES, Log, LogText, Tool};
 
 /// Pieces are about so long: worth a thread, and enough for many of them.
 const PIECE_BYTES: usize = 1 << 16;
 
 /// Reads a run of `tool` into `log`.
-pub(super) fn read(tool: &Tool, text: Text<'_>, log: &mut Log) {
+pub(super) fn read(tool: &Tool, text: LogText<'_>, log: &mut Log) {
     if text.raw().len() < BATCH_BYTES {
         return (tool.read)(text, log);
     }
@@ -25,13 +25,19 @@ pub(super) fn read(tool: &Tool, text: Text<'_>, log: &mut Log) {
 }
 
 /// The signs at which the reader of `tool` knows nothing of the lines before.
-fn anew(tool: &Tool) -> Vec<&Sign> {
+fn anew(tool: &Tool) -> Vec<&ToolSignature> {
     tool.signs.iter().filter(|sign| sign.begins_anew()).collect()
 }
 
 /// Reads a run of `tool` that is cut at lines with one of the signs `anew`,
 /// into pieces of at least so many bytes.
-fn in_pieces(tool: &Tool, anew: &[&Sign], piece_bytes: usize, text: Text<'_>, log: &mut Log) {
+fn in_pieces(
+    tool: &Tool,
+    anew: &[&ToolSignature],
+    piece_bytes: usize,
+    text: LogText<'_>,
+    log: &mut Log,
+) {
     let (mut rest, mut line) = (text.raw(), text.first_line());
     while !rest.is_empty() {
         let mut pieces = Vec::new();
@@ -55,7 +61,7 @@ fn in_pieces(tool: &Tool, anew: &[&Sign], piece_bytes: usize, text: Text<'_>, lo
             .zip(first_lines)
             .map(|(piece, first_line)| {
                 let mut behind = log.behind();
-                (tool.read)(Text::at(piece, first_line), &mut behind);
+                (tool.read)(LogText::at(piece, first_line), &mut behind);
                 behind
             })
             .collect();
@@ -85,7 +91,7 @@ fn lines(text: &str) -> usize {
 
 /// Where the first line begins that is `far` enough behind and has one of the
 /// signs `anew`; the end of the text if none has.
-fn end_of_piece(text: &str, far: usize, anew: &[&Sign]) -> usize {
+fn end_of_piece(text: &str, far: usize, anew: &[&ToolSignature]) -> usize {
     let mut from = far;
     while let Some(end) = text.as_bytes().get(from..).and_then(|bytes| memchr::memchr(b'\n', bytes))
     {
@@ -117,10 +123,10 @@ pub(super) mod tests {
             let anew = anew(tool);
             let mut whole = Log { room, ..Log::new(tool.name) };
             let mut pieces = whole.clone();
-            (tool.read)(Text::new(text), &mut whole);
+            (tool.read)(LogText::new(text), &mut whole);
             // Those of values to come, of which there are none.
             whole.clear_labels();
-            in_pieces(tool, &anew, piece_bytes, Text::new(text), &mut pieces);
+            in_pieces(tool, &anew, piece_bytes, LogText::new(text), &mut pieces);
             (!anew.is_empty()).then_some((whole, pieces))
         };
         TOOLS.iter().filter_map(both).collect()

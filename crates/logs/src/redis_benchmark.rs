@@ -6,7 +6,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::{fields, slug};
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "redis-benchmark",
@@ -33,7 +33,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Reads any number of runs.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     let mut columns: Option<Few<&str>> = None;
     for line in text.lines() {
         if let Some(rest) = line.after("====== ") {

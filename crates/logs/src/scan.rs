@@ -9,38 +9,38 @@ use aho_corasick::{AhoCorasick, Input, MatchKind};
 use rayon::prelude::*;
 
 use super::prefix::{without_indent, without_prefix};
-use super::sign::{Sign, SignPosition};
+use super::sign::{SignPosition, ToolSignature};
 use super::{TOOLS, near};
 
 /// Parts of a log that are searched at once are about so long: few enough for
 /// what is found in them to be kept, and worth a thread.
 const PART_BYTES: usize = 1 << 18;
 
-/// Whose a needle is: tool, and place among the tool's signs.
-pub(super) type Owner = (usize, usize);
+/// The tool that a needle belongs to, and which of its signs it is.
+pub(super) type NeedleOwner = (usize, usize);
 
 /// Finder of all signs.
-struct Finder {
+struct SignFinder {
     /// What may stand anywhere, and whose it is.
     within: AhoCorasick,
-    within_owners: Vec<Owner>,
+    within_owners: Vec<NeedleOwner>,
     /// By a line's first two bytes, its place among the `starts`; 0 is none.
     first_two: Vec<u8>,
-    starts: Vec<Vec<Start>>,
+    starts: Vec<Vec<LinePrefix>>,
 }
 
 /// What a line may begin with.
-struct Start {
+struct LinePrefix {
     /// The needle's first bytes, and which bits of eight they are: most lines
     /// that share two bytes with it have others behind.
     head: u64,
     mask: u64,
     needle: &'static [u8],
-    owner: Owner,
+    owner: NeedleOwner,
 }
 
-impl Start {
-    fn of(owner: Owner) -> Self {
+impl LinePrefix {
+    fn of(owner: NeedleOwner) -> Self {
         let needle = sign(owner).needle.as_bytes();
         let bits = 8 * needle.len().min(8) as u32;
         let mask = u64::MAX.checked_shl(bits).map_or(u64::MAX, |above| !above);
@@ -56,10 +56,10 @@ fn first_eight(text: &[u8]) -> u64 {
     }
 }
 
-static FINDER: LazyLock<Finder> = LazyLock::new(|| {
+static FINDER: LazyLock<SignFinder> = LazyLock::new(|| {
     let owners = (0..TOOLS.len())
         .flat_map(|tool| (0..TOOLS[tool].signs.len()).map(move |sign| (tool, sign)));
-    let (at_start, within_owners): (Vec<Owner>, Vec<Owner>) =
+    let (at_start, within_owners): (Vec<NeedleOwner>, Vec<NeedleOwner>) =
         owners.partition(|owner| sign(*owner).place == SignPosition::Start);
     let within = AhoCorasick::builder()
         // No sign begins another one, so this finds all that begin somewhere.
@@ -75,19 +75,19 @@ static FINDER: LazyLock<Finder> = LazyLock::new(|| {
             *slot = u8::try_from(starts.len()).expect("the signs are few");
             starts.push(Vec::new());
         }
-        starts[usize::from(*slot)].push(Start::of(owner));
+        starts[usize::from(*slot)].push(LinePrefix::of(owner));
     }
-    Finder { within, within_owners, first_two, starts }
+    SignFinder { within, within_owners, first_two, starts }
 });
 
-pub(super) fn sign((tool, sign): Owner) -> &'static Sign {
+pub(super) fn sign((tool, sign): NeedleOwner) -> &'static ToolSignature {
     &TOOLS[tool].signs[sign]
 }
 
 /// A sign in a line.
 #[derive(Clone, Copy)]
 pub(super) struct Hit {
-    pub(super) owner: Owner,
+    pub(super) owner: NeedleOwner,
     /// Where its needle ends.
     end: usize,
     /// Where the line begins, and its number in its part, from 1.
@@ -105,14 +105,14 @@ impl Hit {
     }
 }
 
-impl Finder {
+impl SignFinder {
     /// The signs with which the line begins of which `text` holds the bytes `line`.
     #[inline]
     fn at_start<'a>(
         &'a self,
         text: &'a [u8],
         line: Range<usize>,
-    ) -> impl Iterator<Item = Owner> + 'a {
+    ) -> impl Iterator<Item = NeedleOwner> + 'a {
         // What is behind the line is there to be read, and sooner than byte by byte.
         let head = match text[line.start..].first_chunk() {
             Some(eight) if line.len() < 8 => {
@@ -132,14 +132,14 @@ impl Finder {
 
     /// The first sign that may stand anywhere and begins in `span`: where, and
     /// which.
-    fn within(&self, text: &str, span: Range<usize>) -> Option<(usize, Owner)> {
+    fn within(&self, text: &str, span: Range<usize>) -> Option<(usize, NeedleOwner)> {
         let found = self.within.find(Input::new(text).span(span))?;
         Some((found.start(), self.within_owners[found.pattern().as_usize()]))
     }
 }
 
 /// What was found in a part of a log.
-pub(super) struct Scanned {
+pub(super) struct ScanResult {
     /// Line by line, in the order in which they end.
     pub(super) hits: Vec<Hit>,
     pub(super) lines: usize,
@@ -147,7 +147,7 @@ pub(super) struct Scanned {
 
 /// The signs in the next parts of `text`, one for each thread, and where the
 /// parts end.
-pub(super) fn scan(text: &str, from: usize) -> (Vec<Scanned>, usize) {
+pub(super) fn scan(text: &str, from: usize) -> (Vec<ScanResult>, usize) {
     let mut parts = Vec::new();
     let mut start = from;
     // To ask for the number of threads begins them: a short log needs none.
@@ -165,9 +165,9 @@ pub(super) fn scan(text: &str, from: usize) -> (Vec<Scanned>, usize) {
     (scanned, start)
 }
 
-fn scan_part(text: &str, part: Range<usize>) -> Scanned {
+fn scan_part(text: &str, part: Range<usize>) -> ScanResult {
     let (finder, bytes, end) = (&*FINDER, text.as_bytes(), part.end);
-    let mut scanned = Scanned { hits: Vec::new(), lines: 0 };
+    let mut scanned = ScanResult { hits: Vec::new(), lines: 0 };
     let mut next_within = finder.within(text, part.clone());
     let mut line_start = part.start;
     while line_start < end {
@@ -177,7 +177,7 @@ fn scan_part(text: &str, part: Range<usize>) -> Scanned {
         let line = scanned.lines;
         // What surrounds a line stands before it.
         let body_start = line_end - bare_line(&text[line_start..line_end]).len();
-        let hit = |owner: Owner, at| {
+        let hit = |owner: NeedleOwner, at| {
             let end = at + sign(owner).needle.len();
             Hit { owner, end, line_start, line, body_start, line_end }
         };

@@ -8,7 +8,7 @@ use record::{Better, MetricKind};
 use super::number;
 use super::sign::{opens, part};
 use super::text::{fields, slug};
-use super::{Cut, Log, Text, TextLine, Tool};
+use super::{Cut, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "schbench",
@@ -33,7 +33,7 @@ fn is_list(line: &str) -> bool {
 }
 
 /// Reads any number of lists.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     // The list's metric, and what its numbers count in: none are requests.
     let mut list: Option<(String, Option<f64>)> = None;
     for line in text.lines() {

@@ -1,6 +1,6 @@
 //! Where in a log which tool's output begins.
 //!
-//! Every tool names its [`Sign`](super::sign::Sign)s: words that its output holds, in the order
+//! Every tool names its [`ToolSignature`](super::sign::ToolSignature)s: words that its output holds, in the order
 //! in which they are printed. One pass finds them all ([`scan`]); from one tool's sign to
 //! the next tool's reaches a section, and a sign that a run prints once begins
 //! the tool's next run.
@@ -10,14 +10,14 @@ use std::ops::Range;
 
 use super::bare::bare;
 use super::prefix::without_prefix;
-use super::scan::{Hit, Scanned, scan, sign};
+use super::scan::{Hit, ScanResult, scan, sign};
 use super::section::Section;
 use super::sign::{STRONG, SignPosition};
-use super::text::Text;
+use super::text::LogText;
 use super::{Log, TOOLS, Tool, pieces};
 
 /// A section while it grows.
-struct Open {
+struct OpenSection {
     tool: usize,
     start: usize,
     start_line: usize,
@@ -29,11 +29,11 @@ struct Open {
     begun: Option<Box<Log>>,
 }
 
-impl Open {
+impl OpenSection {
     fn closed(self, text: &str, end: usize) -> Section<'_> {
         Section {
             tool: &TOOLS[self.tool],
-            text: Text::at(&text[self.start..end], self.start_line),
+            text: LogText::at(&text[self.start..end], self.start_line),
             begun: self.begun,
             score: self.score,
         }
@@ -41,10 +41,10 @@ impl Open {
 }
 
 /// A search for sections: what must be known of the text before.
-pub(super) struct Search {
+pub(super) struct SectionSearch {
     /// The only tool looked for; then all of the text belongs to it.
     only: Option<usize>,
-    open: Option<Open>,
+    open: Option<OpenSection>,
     /// Whether there was any sign.
     found: bool,
     /// Up to here the text was searched.
@@ -58,11 +58,11 @@ pub(super) struct Search {
 /// The place of a line that is no more in the text.
 const GONE: usize = usize::MAX - 1;
 
-impl Search {
+impl SectionSearch {
     /// One for all tools, or for `only` one.
     pub(super) fn begin(only: Option<&Tool>) -> Self {
         let only = only.and_then(|only| TOOLS.iter().position(|tool| tool.name == only.name));
-        let open = only.map(|tool| Open {
+        let open = only.map(|tool| OpenSection {
             tool,
             start: 0,
             start_line: 1,
@@ -82,7 +82,7 @@ impl Search {
         let tool = &TOOLS[open.tool];
         let end = pieces::last_begin(tool, text, text.len().saturating_sub(added));
         if end > 0 {
-            let read = Text::at(&text[..end], open.start_line);
+            let read = LogText::at(&text[..end], open.start_line);
             let log = open.begun.get_or_insert_with(|| Box::new(Log::new(tool.name)));
             log.read(tool, read);
             log.clear_labels();
@@ -109,9 +109,9 @@ pub(super) struct Sections<'a> {
     text: &'a str,
     /// Whether the text ends where it ends, or goes on.
     is_last: bool,
-    search: Search,
+    search: SectionSearch,
     /// What was searched ahead.
-    scanned: VecDeque<Scanned>,
+    scanned: VecDeque<ScanResult>,
     /// How many hits of the first part are dealt with.
     hits_done: usize,
 }
@@ -119,19 +119,19 @@ pub(super) struct Sections<'a> {
 impl<'a> Sections<'a> {
     /// Those of `text`, or the one of the tool `only`.
     pub(super) fn new(text: &'a str, only: Option<&Tool>) -> Self {
-        Self::resumed(text, Search::begin(only), true)
+        Self::resumed(text, SectionSearch::begin(only), true)
     }
 
     /// Those of a text of which a beginning was searched; if it is not the last, all of
     /// its lines are whole, and the section that it ends in is not given.
-    pub(super) fn resumed(text: &'a str, mut search: Search, is_last: bool) -> Self {
+    pub(super) fn resumed(text: &'a str, mut search: SectionSearch, is_last: bool) -> Self {
         search.backwards += 4 * (text.len() - search.scanned_to);
         Self { text, is_last, search, scanned: VecDeque::new(), hits_done: 0 }
     }
 
     /// How much of the text is needed no more once all its sections were given, and the
     /// search that goes on behind that.
-    pub(super) fn interrupted(mut self) -> (usize, Search) {
+    pub(super) fn interrupted(mut self) -> (usize, SectionSearch) {
         let needless = self.search.open.as_ref().map_or(0, |open| open.start);
         self.search.forget(needless);
         (needless, self.search)
@@ -235,7 +235,7 @@ impl<'a> Sections<'a> {
                     if let Some(open) = self.search.open.take() {
                         batch.push(open.closed(text, start));
                     }
-                    self.search.open = Some(Open {
+                    self.search.open = Some(OpenSection {
                         tool,
                         start,
                         start_line: self.search.lines_before + line - above,

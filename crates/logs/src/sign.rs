@@ -3,7 +3,7 @@
 use super::text::Cut;
 
 /// Words that tell a tool's output.
-pub(crate) struct Sign {
+pub(crate) struct ToolSignature {
     pub(super) needle: &'static str,
     pub(super) place: SignPosition,
     pub(super) weight: u32,
@@ -31,8 +31,8 @@ pub(super) const STRONG: u32 = 10;
 const WEAK: u32 = 1;
 
 /// A line's beginning that this tool alone prints, once a run.
-pub(crate) const fn opens(needle: &'static str) -> Sign {
-    Sign {
+pub(crate) const fn opens(needle: &'static str) -> ToolSignature {
+    ToolSignature {
         needle,
         place: SignPosition::Start,
         weight: STRONG,
@@ -43,26 +43,26 @@ pub(crate) const fn opens(needle: &'static str) -> Sign {
 }
 
 /// A line's beginning that this tool alone prints, any number of times.
-pub(crate) const fn part(needle: &'static str) -> Sign {
-    Sign { opens: false, ..opens(needle) }
+pub(crate) const fn part(needle: &'static str) -> ToolSignature {
+    ToolSignature { opens: false, ..opens(needle) }
 }
 
 /// A line's beginning that others print as well.
-pub(crate) const fn hint(needle: &'static str) -> Sign {
+pub(crate) const fn hint(needle: &'static str) -> ToolSignature {
     part(needle).weak()
 }
 
 /// A word of a JSON document that this tool alone prints, once a document.
-pub(crate) const fn json(needle: &'static str) -> Sign {
-    Sign { place: SignPosition::Json, ..opens(needle) }
+pub(crate) const fn json(needle: &'static str) -> ToolSignature {
+    ToolSignature { place: SignPosition::Json, ..opens(needle) }
 }
 
 /// A word of a JSON document that this tool alone prints, any number of times.
-pub(crate) const fn json_part(needle: &'static str) -> Sign {
-    Sign { place: SignPosition::Json, ..part(needle) }
+pub(crate) const fn json_part(needle: &'static str) -> ToolSignature {
+    ToolSignature { place: SignPosition::Json, ..part(needle) }
 }
 
-impl Sign {
+impl ToolSignature {
     /// The sign may stand anywhere in its line.
     pub(crate) const fn within(self) -> Self {
         Self { place: SignPosition::Within, ..self }

@@ -7,7 +7,7 @@
 use super::failure::failed;
 use super::number::{self, scaled};
 use super::sign::{opens, part};
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "sockperf",
@@ -29,7 +29,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Reads any number of runs.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     let mut of = TimesOf::Latency;
     for line in text.lines() {
         let rest = line.after("sockperf: ").unwrap_or(line);

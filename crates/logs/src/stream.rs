@@ -6,7 +6,7 @@
 use super::number;
 use super::sign::{hint, opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "stream",
@@ -22,15 +22,16 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// The columns behind the name: rate in so many bytes a second, and metrics.
-struct Columns {
+struct StreamColumns {
     rate: f64,
     times: Vec<String>,
 }
 
 /// Reads any number of runs.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     // The columns of 5.10, for a table without its head.
-    let mut table = Columns { rate: 1e6, times: ["avg", "min", "max"].map(time_metric).into() };
+    let mut table =
+        StreamColumns { rate: 1e6, times: ["avg", "min", "max"].map(time_metric).into() };
     let mut run_begin = 0;
     // Below its head, a table of Markdown may have names without a colon.
     let mut headed = false;
@@ -71,7 +72,7 @@ fn time_metric(name: &str) -> String {
 }
 
 /// `Function    Best Rate MB/s  Avg time     Min time     Max time`
-fn columns(line: &str) -> Option<Columns> {
+fn columns(line: &str) -> Option<StreamColumns> {
     let rest = line.strip_prefix("Function")?.trim();
     let (rate, times) = rest.cut("B/s")?;
     let rate =
@@ -82,7 +83,7 @@ fn columns(line: &str) -> Option<Columns> {
         .chunks(2)
         .map(|pair| (pair.len() == 2 && pair[1] == "time").then(|| time_metric(&slug(pair[0]))))
         .collect::<Option<Vec<String>>>()?;
-    (times.len() == 3).then_some(Columns { rate, times })
+    (times.len() == 3).then_some(StreamColumns { rate, times })
 }
 
 /// Whether the line is a row: a name, a rate and three times, which have at
@@ -95,7 +96,7 @@ fn is_row(line: &str) -> bool {
         && words[1..].iter().all(|word| decimals(word) >= 4)
 }
 
-fn row(line: TextLine<'_>, table: &Columns, headed: bool, log: &mut Log) {
+fn row(line: TextLine<'_>, table: &StreamColumns, headed: bool, log: &mut Log) {
     let (name, rest) = match line.split(":") {
         Some(sides) => sides,
         None if headed => match line.split(" ") {

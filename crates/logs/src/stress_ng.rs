@@ -11,7 +11,7 @@ use super::names::{NameText, name};
 use super::number;
 use super::sign::{hint, opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "stress-ng",
@@ -42,7 +42,7 @@ const YAML_END: &str = "...";
 
 /// What the lines below belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum OutputSection {
     None,
     /// The table, and the metrics that a stressor has beside.
     Table {
@@ -54,8 +54,8 @@ enum Part {
 }
 
 /// Reads any number of runs.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    let mut part = Part::None;
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
+    let mut part = OutputSection::None;
     for line in text.lines() {
         let (body, level) = message(line);
         let logged = level.is_some();
@@ -65,7 +65,7 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         };
         if body.text.starts_with("stressor ") && body.text.holds("bogo ops") {
             let columns = if body.text.holds("CPU used") { 9 } else { 7 };
-            part = Part::Table { columns };
+            part = OutputSection::Table { columns };
             log.clear_labels();
         } else if (!logged && yaml(line, &mut part, log)) || times(body, line, log) {
             continue;
@@ -80,12 +80,12 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         } else if let Some(name) =
             body.text.strip_suffix(':').filter(|name| logged && is_stressor(name))
         {
-            part = Part::Perf;
+            part = OutputSection::Perf;
             log.label("stressor", name);
         } else {
             match part {
-                Part::Table { columns } => table(body, columns, line, log),
-                Part::Perf => perf(body, line, log),
+                OutputSection::Table { columns } => table(body, columns, line, log),
+                OutputSection::Perf => perf(body, line, log),
                 _ => {}
             }
         }
@@ -102,7 +102,7 @@ fn is_failure(line: &str) -> bool {
 
 /// What stress-ng warns of in `text`, line by line.
 pub fn warnings(text: &str) -> impl Iterator<Item = &str> {
-    let messages = Text::new(text).lines().map(message);
+    let messages = LogText::new(text).lines().map(message);
     messages.filter(|(_, level)| *level == Some("warn:")).map(|(body, _)| body.text)
 }
 
@@ -256,23 +256,25 @@ fn perf(body: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
 }
 
 /// A line of the YAML; false if it is none.
-fn yaml(line: TextLine<'_>, part: &mut Part, log: &mut Log) -> bool {
+fn yaml(line: TextLine<'_>, part: &mut OutputSection, log: &mut Log) -> bool {
     if line.text.ends_with(':') && !line.text.contains(' ') {
         let top = match line.text {
-            "metrics:" => Part::YamlMetrics,
-            "times:" => Part::YamlTimes,
-            "system-info:" | "perfstats:" | "thermal-zones:" | "rapl-power-domains:" => Part::None,
+            "metrics:" => OutputSection::YamlMetrics,
+            "times:" => OutputSection::YamlTimes,
+            "system-info:" | "perfstats:" | "thermal-zones:" | "rapl-power-domains:" => {
+                OutputSection::None
+            }
             _ => return false,
         };
         *part = top;
         log.clear_labels();
         return true;
     }
-    if !matches!(part, Part::YamlMetrics | Part::YamlTimes) {
+    if !matches!(part, OutputSection::YamlMetrics | OutputSection::YamlTimes) {
         return false;
     }
     if line.text == YAML_END || line.text == "---" {
-        *part = Part::None;
+        *part = OutputSection::None;
         return true;
     }
     let Some((key, value)) = line.split(":") else { return false };
@@ -281,7 +283,7 @@ fn yaml(line: TextLine<'_>, part: &mut Part, log: &mut Log) -> bool {
         log.label("stressor", value.text.trim_matches(['"', '\'']));
         return true;
     }
-    let whole = if *part == Part::YamlMetrics && key != "max-rss" && key != "bogo-ops" {
+    let whole = if *part == OutputSection::YamlMetrics && key != "max-rss" && key != "bogo-ops" {
         value.decimals(value.text, 6)
     } else {
         value.number(value.text)
@@ -292,7 +294,7 @@ fn yaml(line: TextLine<'_>, part: &mut Part, log: &mut Log) -> bool {
         }
         return true;
     };
-    if *part == Part::YamlTimes {
+    if *part == OutputSection::YamlTimes {
         log.time(format_args!("total-{}", slug(key)), number, line).better(None);
         return true;
     }

@@ -9,7 +9,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "sysbench",
@@ -34,7 +34,7 @@ pub(super) const TOOL: Tool = Tool {
 const MIB: f64 = 1024.0 * 1024.0;
 
 /// Reads any number of runs.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     let mut summary = false;
     for line in text.lines() {
         if let Some(rest) = line.after("sysbench ") {

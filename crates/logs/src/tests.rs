@@ -487,7 +487,7 @@ fn pieces_of_a_run_are_what_it_is_whole() {
     // As users get there: of more than a piece.
     let text = "SET: 86956.52 requests per second\n====== GET ======\n".repeat(1 << 16);
     let mut log = Log::new("redis-benchmark");
-    super::pieces::read(tool("redis-benchmark").unwrap(), super::Text::new(&text), &mut log);
+    super::pieces::read(tool("redis-benchmark").unwrap(), super::LogText::new(&text), &mut log);
     let lines: Vec<usize> = log.values.iter().map(|value| value.line).collect();
     assert!(lines.into_iter().eq((1..=1 << 17).step_by(2)));
 }

@@ -12,12 +12,12 @@ use super::{margin, near, number};
 /// A stretch of a log: the output of one run of one tool, and whatever stands
 /// behind it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Text<'a> {
+pub(crate) struct LogText<'a> {
     text: &'a str,
     first_line: usize,
 }
 
-impl<'a> Text<'a> {
+impl<'a> LogText<'a> {
     /// All of a log.
     pub(crate) fn new(text: &'a str) -> Self {
         Self { text, first_line: 1 }
@@ -29,8 +29,8 @@ impl<'a> Text<'a> {
     }
 
     /// The lines as they stand, without what surrounds them.
-    pub(crate) fn lines(self) -> Lines<'a> {
-        Lines { rest: self.text, number: self.first_line }
+    pub(crate) fn lines(self) -> TextLines<'a> {
+        TextLines { rest: self.text, number: self.first_line }
     }
 
     /// The bytes as they stand.
@@ -44,14 +44,14 @@ impl<'a> Text<'a> {
     }
 }
 
-/// The lines of a [`Text`]; a copy looks ahead.
+/// The lines of a [`LogText`]; a copy looks ahead.
 #[derive(Debug, Clone)]
-pub(crate) struct Lines<'a> {
+pub(crate) struct TextLines<'a> {
     rest: &'a str,
     number: usize,
 }
 
-impl<'a> Iterator for Lines<'a> {
+impl<'a> Iterator for TextLines<'a> {
     type Item = TextLine<'a>;
 
     fn next(&mut self) -> Option<TextLine<'a>> {
@@ -225,19 +225,19 @@ impl<'a> Iterator for AsciiWords<'a> {
 }
 
 /// As `str::split`, sooner where the parts are short.
-pub(crate) fn fields(text: &str, separator: u8) -> Fields<'_> {
+pub(crate) fn fields(text: &str, separator: u8) -> TextFields<'_> {
     debug_assert!(separator.is_ascii(), "a whole character");
-    Fields { rest: Some(text), separator }
+    TextFields { rest: Some(text), separator }
 }
 
 /// The parts of a text between separators.
 #[derive(Debug, Clone)]
-pub(crate) struct Fields<'a> {
+pub(crate) struct TextFields<'a> {
     rest: Option<&'a str>,
     separator: u8,
 }
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for TextFields<'a> {
     type Item = &'a str;
 
     #[inline]

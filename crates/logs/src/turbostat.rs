@@ -11,7 +11,7 @@ use super::names;
 use super::number::scaled;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "turbostat",
@@ -28,8 +28,8 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Reads any number of intervals.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
-    let mut names: Option<Vec<Column<'_>>> = None;
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
+    let mut names: Option<Vec<TurbostatColumn<'_>>> = None;
     // Before 3.14 (2014) the row of all has blanks where its place would be.
     let mut places_end = None;
     for line in text.lines() {
@@ -37,10 +37,10 @@ pub(crate) fn read(text: Text<'_>, log: &mut Log) {
         if let Some(rest) = line.after("turbostat version ") {
             log.version = rest.word(0).map(str::to_owned);
         } else if !is_row && is_old_heading(line.text) {
-            names = (!line.is_open()).then(|| line.words().map(Column::of).collect());
+            names = (!line.is_open()).then(|| line.words().map(TurbostatColumn::of).collect());
             places_end = line.text.place("CPU").map(|at| line.indent + at + "CPU".len());
         } else if !is_row && is_heading(line.text) {
-            names = (!line.is_open()).then(|| line.words().map(Column::of).collect());
+            names = (!line.is_open()).then(|| line.words().map(TurbostatColumn::of).collect());
             places_end = None;
         } else if let Some(names) = &names {
             let of_all = places_end.is_some_and(|end| line.indent >= end);
@@ -79,7 +79,7 @@ const PLACES: [(&str, &str); 9] = [
 ];
 
 /// A column, by its heading.
-struct Column<'a> {
+struct TurbostatColumn<'a> {
     name: &'a str,
     /// The label that it is.
     place: Option<&'static str>,
@@ -89,7 +89,7 @@ struct Column<'a> {
     better: Option<Better>,
 }
 
-impl<'a> Column<'a> {
+impl<'a> TurbostatColumn<'a> {
     fn of(name: &'a str) -> Self {
         let (unit, factor, better) = if name == "GHz" || name == "TSC" {
             ("Hz", 1e9, None)
@@ -115,7 +115,7 @@ impl<'a> Column<'a> {
     }
 }
 
-fn row(columns: &[Column<'_>], line: TextLine<'_>, log: &mut Log) {
+fn row(columns: &[TurbostatColumn<'_>], line: TextLine<'_>, log: &mut Log) {
     let words: Few<&str> = line.words().collect();
     let places =
         columns.iter().take_while(|column| column.place.is_some() || column.name == "usec").count();

@@ -11,7 +11,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "unixbench",
@@ -28,7 +28,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Reads any number of runs.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     let mut table: Option<[usize; 3]> = None;
     let mut rated: BTreeSet<String> = BTreeSet::new();
     for line in text.lines() {

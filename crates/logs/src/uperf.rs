@@ -6,7 +6,7 @@
 use super::failure::failed;
 use super::number::{self, scaled};
 use super::sign::{opens, part};
-use super::{Cut, Log, Text, Tool};
+use super::{Cut, Log, LogText, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "uperf",
@@ -30,7 +30,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Reads any number of runs.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     for line in text.lines() {
         if let Some((_, profile)) = line.split(" running profile:") {
             log.label("profile", profile.text.split(' ').next().unwrap_or_default());

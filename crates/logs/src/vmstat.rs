@@ -7,7 +7,7 @@
 use record::MetricKind;
 
 use super::sign::{opens, part};
-use super::{Cut, Few, Log, Text, TextLine, Tool};
+use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "vmstat",
@@ -25,7 +25,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Reads any number of runs.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     let mut names: Option<Few<&str>> = None;
     let mut first = true;
     for line in text.lines() {

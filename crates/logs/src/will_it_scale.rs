@@ -6,7 +6,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::{fields, slug};
-use super::{Cut, Few, Log, Text, Tool};
+use super::{Cut, Few, Log, LogText, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "will-it-scale",
@@ -21,7 +21,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// Reads any number of runs.
-pub(crate) fn read(text: Text<'_>, log: &mut Log) {
+pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     let mut csv = false;
     for line in text.lines() {
         if line.text.starts_with("tasks,processes,") {

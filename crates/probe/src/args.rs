@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::option::{Default, Kind, Opt};
+use crate::option::{Default, Opt, OptionType};
 use crate::vcpus;
 
 /// An option's value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Value {
+pub enum OptionValue {
     /// A whole number.
     Int(i64),
     /// A number.
@@ -21,7 +21,7 @@ pub enum Value {
 
 /// Every option of a probe with its value, given or default.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Args(BTreeMap<&'static str, Value>);
+pub struct Args(BTreeMap<&'static str, OptionValue>);
 
 /// Error type for [`Args::parse`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,7 +62,7 @@ impl Args {
     /// # Errors
     /// [`ArgsError`] names the option and what it allows.
     pub fn parse(options: &'static [Opt], words: &[String]) -> Result<Self, ArgsError> {
-        let mut values: BTreeMap<&'static str, Value> =
+        let mut values: BTreeMap<&'static str, OptionValue> =
             options.iter().map(|opt| (opt.name, opt.default_value())).collect();
         let mut words = words.iter();
         while let Some(word) = words.next() {
@@ -87,17 +87,17 @@ impl Args {
 
     /// The values by name, for the document.
     #[must_use]
-    pub fn values(&self) -> BTreeMap<String, Value> {
+    pub fn values(&self) -> BTreeMap<String, OptionValue> {
         self.0.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
     }
 
-    fn value(&self, name: &str) -> &Value {
+    fn value(&self, name: &str) -> &OptionValue {
         self.0.get(name).expect("a probe asks for the options of its own table")
     }
 
     pub(crate) fn int(&self, name: &str) -> i64 {
         match self.value(name) {
-            Value::Int(number) => *number,
+            OptionValue::Int(number) => *number,
             other => unreachable!("--{name} is a whole number, not {other:?}"),
         }
     }
@@ -114,14 +114,14 @@ impl Args {
 
     pub(crate) fn float(&self, name: &str) -> f64 {
         match self.value(name) {
-            Value::Float(number) => *number,
+            OptionValue::Float(number) => *number,
             other => unreachable!("--{name} is a number, not {other:?}"),
         }
     }
 
     pub(crate) fn text(&self, name: &str) -> &str {
         match self.value(name) {
-            Value::Text(text) => text,
+            OptionValue::Text(text) => text,
             other => unreachable!("--{name} is a text, not {other:?}"),
         }
     }
@@ -145,12 +145,12 @@ pub(crate) fn nearest(
 }
 
 impl Opt {
-    fn default_value(&self) -> Value {
+    fn default_value(&self) -> OptionValue {
         match self.default {
-            Default::Int(number) => Value::Int(number),
-            Default::Float(number) => Value::Float(number),
-            Default::Text(text) => Value::Text(text.to_owned()),
-            Default::PerVcpu => Value::Int(vcpus::allowed().len().max(1) as i64),
+            Default::Int(number) => OptionValue::Int(number),
+            Default::Float(number) => OptionValue::Float(number),
+            Default::Text(text) => OptionValue::Text(text.to_owned()),
+            Default::PerVcpu => OptionValue::Int(vcpus::allowed().len().max(1) as i64),
         }
     }
 
@@ -158,29 +158,37 @@ impl Opt {
     ///
     /// # Errors
     /// [`ArgsError::Value`] says what is allowed.
-    pub(crate) fn read(&self, text: &str) -> Result<Value, ArgsError> {
+    pub(crate) fn read(&self, text: &str) -> Result<OptionValue, ArgsError> {
         let refused = || ArgsError::Value {
             name: self.name,
             value: text.to_owned(),
             expected: self.kind.to_string(),
         };
         match self.kind {
-            Kind::Int(low, high) => {
+            OptionType::Int(low, high) => {
                 let number = text.parse().map_err(|_| refused())?;
-                if (low..=high).contains(&number) { Ok(Value::Int(number)) } else { Err(refused()) }
-            }
-            Kind::Float(low, high) => {
-                let number: f64 = text.parse().map_err(|_| refused())?;
                 if (low..=high).contains(&number) {
-                    Ok(Value::Float(number))
+                    Ok(OptionValue::Int(number))
                 } else {
                     Err(refused())
                 }
             }
-            Kind::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
-            Kind::Vcpus if vcpus::parse_list(text).is_some() => Ok(Value::Text(text.to_owned())),
-            Kind::Text => Ok(Value::Text(text.to_owned())),
-            Kind::Choice(_) | Kind::Vcpus => Err(refused()),
+            OptionType::Float(low, high) => {
+                let number: f64 = text.parse().map_err(|_| refused())?;
+                if (low..=high).contains(&number) {
+                    Ok(OptionValue::Float(number))
+                } else {
+                    Err(refused())
+                }
+            }
+            OptionType::Choice(words) if words.contains(&text) => {
+                Ok(OptionValue::Text(text.to_owned()))
+            }
+            OptionType::Vcpus if vcpus::parse_list(text).is_some() => {
+                Ok(OptionValue::Text(text.to_owned()))
+            }
+            OptionType::Text => Ok(OptionValue::Text(text.to_owned())),
+            OptionType::Choice(_) | OptionType::Vcpus => Err(refused()),
         }
     }
 }

@@ -1,14 +1,14 @@
 //! The command line: which probe, with which options, and what is printed.
 
 use crate::args::{Args, nearest};
-use crate::costs::Snapshot;
+use crate::costs::CounterSnapshot;
 use crate::probes::unixbench::{counted, worker};
 use crate::spec::Probe;
 use crate::{PROBES, docs};
 
-/// How a call ended.
+/// The output and exit code of a call.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct CliExit {
     /// For the standard output: one JSON document, a list or a help text.
     pub stdout: String,
     /// For the standard error: why it failed.
@@ -17,7 +17,7 @@ pub struct Ended {
     pub code: u8,
 }
 
-impl Ended {
+impl CliExit {
     fn fine(stdout: String) -> Self {
         Self { stdout, stderr: String::new(), code: 0 }
     }
@@ -29,30 +29,30 @@ impl Ended {
 
 /// Runs the program with `words`, its arguments without its own name.
 #[must_use]
-pub fn run(words: Vec<String>) -> Ended {
+pub fn run(words: Vec<String>) -> CliExit {
     let wants_help = |word: &String| word == "--help" || word == "-h";
     let (name, rest) = match words.split_first() {
-        None => return Ended { code: 2, ..Ended::fine(docs::usage()) },
+        None => return CliExit { code: 2, ..CliExit::fine(docs::usage()) },
         Some((first, rest)) => (first.as_str(), rest),
     };
     match name {
-        "--help" | "-h" | "help" if rest.is_empty() => Ended::fine(docs::usage()),
+        "--help" | "-h" | "help" if rest.is_empty() => CliExit::fine(docs::usage()),
         "help" => match find(&rest[0]) {
-            Ok(probe) => Ended::fine(docs::help(probe)),
-            Err(text) => Ended::error(text),
+            Ok(probe) => CliExit::fine(docs::help(probe)),
+            Err(text) => CliExit::error(text),
         },
-        "--version" | "-V" => Ended::fine(format!("vmlab-probe {}\n", env!("CARGO_PKG_VERSION"))),
+        "--version" | "-V" => CliExit::fine(format!("vmlab-probe {}\n", env!("CARGO_PKG_VERSION"))),
         counted::NAME => match worker::run(rest) {
-            Ok(()) => Ended::fine(String::new()),
-            Err(text) => Ended::error(text),
+            Ok(()) => CliExit::fine(String::new()),
+            Err(text) => CliExit::error(text),
         },
-        "list" if rest == ["--json"] => Ended::fine(docs::list_json()),
-        "list" if rest.is_empty() => Ended::fine(docs::list()),
-        "list" => Ended::error(format!("list takes --json or nothing, not {}", rest.join(" "))),
+        "list" if rest == ["--json"] => CliExit::fine(docs::list_json()),
+        "list" if rest.is_empty() => CliExit::fine(docs::list()),
+        "list" => CliExit::error(format!("list takes --json or nothing, not {}", rest.join(" "))),
         name => match find(name) {
-            Ok(probe) if rest.iter().any(wants_help) => Ended::fine(docs::help(probe)),
+            Ok(probe) if rest.iter().any(wants_help) => CliExit::fine(docs::help(probe)),
             Ok(probe) => run_probe(probe, rest),
-            Err(text) => Ended::error(text),
+            Err(text) => CliExit::error(text),
         },
     }
 }
@@ -67,13 +67,13 @@ fn find(name: &str) -> Result<&'static Probe, String> {
     })
 }
 
-fn run_probe(probe: &'static Probe, words: &[String]) -> Ended {
+fn run_probe(probe: &'static Probe, words: &[String]) -> CliExit {
     let args = match Args::parse(probe.options, words) {
         Ok(args) => args,
-        Err(error) => return Ended::error(format!("{}: {error}", probe.name)),
+        Err(error) => return CliExit::error(format!("{}: {error}", probe.name)),
     };
     let mut outcome = probe.outcome(&args);
-    let before = Snapshot::now();
+    let before = CounterSnapshot::now();
     if let Err(error) = (probe.run)(&args, &mut outcome) {
         let mut text = format!("{}: {error}", probe.name);
         let mut source = std::error::Error::source(&error);
@@ -81,11 +81,11 @@ fn run_probe(probe: &'static Probe, words: &[String]) -> Ended {
             text += &format!(": {cause}");
             source = cause.source();
         }
-        return Ended::error(text);
+        return CliExit::error(text);
     }
     let document = outcome.finish(before.costs());
     let code = u8::from(!document.verified);
     let mut stdout = serde_json::to_string(&document).expect("the document has string keys alone");
     stdout.push('\n');
-    Ended { code, ..Ended::fine(stdout) }
+    CliExit { code, ..CliExit::fine(stdout) }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 /// What a run cost the whole guest.
 #[derive(Debug, Clone, Serialize, PartialEq)]
-pub struct Costs {
+pub struct GuestCosts {
     /// How long the run took, in seconds.
     pub wall_s: f64,
     /// Time of all vCPUs by what they did, in seconds: `user`, `system`, `steal`...
@@ -43,13 +43,13 @@ pub struct PerVcpu {
 
 /// The counters at one moment.
 #[derive(Debug)]
-pub(crate) struct Snapshot {
+pub(crate) struct CounterSnapshot {
     at: Instant,
-    counters: Counters,
+    counters: GuestCounters,
 }
 
 #[derive(Debug, Default, PartialEq)]
-struct Counters {
+struct GuestCounters {
     vcpu_ticks: Vec<u64>,
     context_switches: Option<u64>,
     forks: Option<u64>,
@@ -73,10 +73,10 @@ const IPIS: [(&str, &str, &str); 3] = [
     ("tlb", "TLB:", "TLB shootdowns"),
 ];
 
-impl Snapshot {
+impl CounterSnapshot {
     pub(crate) fn now() -> Self {
         let read = |name: &str| fs::read_to_string(format!("/proc/{name}")).unwrap_or_default();
-        let mut counters = Counters::default();
+        let mut counters = GuestCounters::default();
         counters.read_stat(&read("stat"));
         counters.read_interrupts(&read("interrupts"));
         counters.read_softirqs(&read("softirqs"));
@@ -87,13 +87,13 @@ impl Snapshot {
     }
 
     /// What happened since this moment.
-    pub(crate) fn costs(&self) -> Costs {
+    pub(crate) fn costs(&self) -> GuestCosts {
         let now = Self::now();
         now.counters.since(&self.counters, (now.at - self.at).as_secs_f64())
     }
 }
 
-impl Counters {
+impl GuestCounters {
     fn read_stat(&mut self, text: &str) {
         for line in text.lines() {
             let mut words = line.split_whitespace();
@@ -144,10 +144,10 @@ impl Counters {
         );
     }
 
-    fn since(&self, before: &Self, wall_s: f64) -> Costs {
+    fn since(&self, before: &Self, wall_s: f64) -> GuestCosts {
         let minus = |now: Option<u64>, before: Option<u64>| Some(now?.saturating_sub(before?));
         let ticks = self.vcpu_ticks.iter().zip(&before.vcpu_ticks);
-        Costs {
+        GuestCosts {
             wall_s,
             vcpu_time_s: TICKS
                 .into_iter()
@@ -182,7 +182,7 @@ impl Counters {
     }
 }
 
-impl Costs {
+impl GuestCosts {
     /// Interprocessor interrupts of one kind; 0 if the kernel counts none.
     pub(crate) fn ipi(&self, name: &str) -> u64 {
         self.ipis.get(name).map_or(0, |ipi| ipi.total)
@@ -218,7 +218,7 @@ mod tests {
                 vec![("call", vec![1, 2]), ("reschedule", vec![3, 4])],
             ),
         ] {
-            let mut counters = Counters::default();
+            let mut counters = GuestCounters::default();
             counters.read_interrupts(text);
             assert_eq!(counters.ipis.into_iter().collect::<Vec<_>>(), expected);
         }
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn differences_are_per_counter() {
-        let (mut before, mut after) = (Counters::default(), Counters::default());
+        let (mut before, mut after) = (GuestCounters::default(), GuestCounters::default());
         before.read_stat("cpu  10 0 20 30 0 0 0 1 0 0\nintr 100 1 2\nctxt 7\nprocesses 3\n");
         after.read_stat("cpu  15 0 20 40 0 0 0 3 0 0\nintr 150 1 2\nctxt 9\nprocesses 3\n");
         before.read_softirqs("   CPU0 CPU1\n  NET_RX:  1  2\n");

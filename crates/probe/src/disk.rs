@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor, statfs};
 
-use crate::document::Outcome;
-use crate::error::{ProbeError, Tried as _};
+use crate::document::ProbeResult;
+use crate::error::{ErrorContext as _, ProbeError};
 
 /// Bytes of a sector in the kernel's statistics, whatever the disk's own are
 /// (Documentation/admin-guide/iostats.rst).
@@ -15,7 +15,11 @@ const SECTOR_BYTES: u64 = 512;
 
 /// Tells what file system `dir` is on, and refuses a folder that has no room
 /// for `needed` bytes.
-pub(crate) fn look_at(dir: &Path, needed: u64, outcome: &mut Outcome) -> Result<(), ProbeError> {
+pub(crate) fn look_at(
+    dir: &Path,
+    needed: u64,
+    outcome: &mut ProbeResult,
+) -> Result<(), ProbeError> {
     let space = statfs(dir).tried(format!("look at {}", dir.display()))?;
     let name = filesystem(space.f_type as u64);
     outcome.fact("filesystem", name);
@@ -57,9 +61,9 @@ pub(crate) fn device_read_bytes() -> Option<u64> {
 
 /// The statistics of the block device below a file.
 #[derive(Debug, Clone)]
-pub(crate) struct Device(PathBuf);
+pub(crate) struct DiskStatistics(PathBuf);
 
-impl Device {
+impl DiskStatistics {
     /// That of an open file; `None` where its file system is on no one device.
     pub(crate) fn of(file: &File) -> Option<Self> {
         let number = file.metadata().ok()?.st_dev();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::json;
 
 use crate::PROBES;
-use crate::spec::{Default, Kind, Opt, Probe};
+use crate::spec::{Default, Opt, OptionType, Probe};
 
 /// What `vmlab-probe --help` prints.
 pub(crate) fn usage() -> String {
@@ -33,11 +33,11 @@ pub(crate) fn list() -> String {
 pub(crate) fn list_json() -> String {
     let option = |opt: &Opt| {
         let (kind, allowed) = match opt.kind {
-            Kind::Int(low, high) => ("int", json!([low, high])),
-            Kind::Float(low, high) => ("float", json!([low, high])),
-            Kind::Choice(words) => ("choice", json!(words)),
-            Kind::Vcpus => ("vcpus", json!(null)),
-            Kind::Text => ("text", json!(null)),
+            OptionType::Int(low, high) => ("int", json!([low, high])),
+            OptionType::Float(low, high) => ("float", json!([low, high])),
+            OptionType::Choice(words) => ("choice", json!(words)),
+            OptionType::Vcpus => ("vcpus", json!(null)),
+            OptionType::Text => ("text", json!(null)),
         };
         let default = match opt.default {
             Default::Int(number) => json!(number),
@@ -50,7 +50,7 @@ pub(crate) fn list_json() -> String {
             "unit": opt.unit, "help": opt.help,
         })
     };
-    let metric = |metric: &crate::spec::MetricDef| {
+    let metric = |metric: &crate::spec::ProbeMetric| {
         json!({
             "name": metric.name, "unit": metric.unit, "better": metric.better,
             "kind": metric.kind, "per": metric.per, "help": metric.help,

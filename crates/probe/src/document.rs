@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram as Hdr;
 use serde::Serialize;
 
-use crate::args::{Args, Value};
-use crate::costs::Costs;
-use crate::metric::MetricDef;
+use crate::args::{Args, OptionValue};
+use crate::costs::GuestCosts;
+use crate::metric::ProbeMetric;
 
-/// Everything that one run of a probe says.
+/// Everything that one run of a probe prints.
 #[derive(Debug, Serialize)]
-pub struct Document {
+pub struct RunDocument {
     /// The probe's name.
     pub probe: &'static str,
     /// Version of the program.
@@ -19,26 +19,26 @@ pub struct Document {
     /// Machine that it was built for: `x86_64`, `aarch64`.
     pub arch: &'static str,
     /// Every option with the value that was used.
-    pub params: BTreeMap<String, Value>,
+    pub params: BTreeMap<String, OptionValue>,
     /// What the probe found out about the guest, such as the clock source.
     pub facts: BTreeMap<&'static str, String>,
     /// True if all checks of the result were right, and there was one at least.
     pub verified: bool,
     /// The checks, each with what was seen.
-    pub checks: Vec<Check>,
+    pub checks: Vec<ResultCheck>,
     /// The values, in the order in which they were measured.
-    pub metrics: Vec<Row>,
+    pub metrics: Vec<MetricValue>,
     /// Distributions.
-    pub histograms: Vec<Histogram>,
+    pub histograms: Vec<DurationHistogram>,
     /// What a reader of the values must know.
     pub warnings: Vec<String>,
     /// What the whole run cost the guest, warm-up included.
-    pub costs: Costs,
+    pub costs: GuestCosts,
 }
 
 /// A check that a probe made of its own result.
 #[derive(Debug, Serialize)]
-pub struct Check {
+pub struct ResultCheck {
     /// What was checked.
     pub name: String,
     /// True if it was right.
@@ -49,7 +49,7 @@ pub struct Check {
 
 /// One value of a metric.
 #[derive(Debug, Serialize)]
-pub struct Row {
+pub struct MetricValue {
     /// The metric, as the probe's table names it.
     pub name: &'static str,
     /// The value in `unit`.
@@ -75,7 +75,7 @@ pub struct Row {
 
 /// A distribution of times.
 #[derive(Debug, Serialize)]
-pub struct Histogram {
+pub struct DurationHistogram {
     /// Its name, as the probe's table has it.
     pub name: &'static str,
     /// Unit of all values in it: `s`.
@@ -109,7 +109,7 @@ pub(crate) fn nanoseconds() -> Hdr<u64> {
     Hdr::new_with_bounds(1, 60_000_000_000, 2).expect("these bounds are allowed")
 }
 
-impl Histogram {
+impl DurationHistogram {
     /// As seconds, from nanoseconds.
     pub(crate) fn of_ns(name: &'static str, hdr: &Hdr<u64>) -> Self {
         let s = |ns: u64| ns as f64 / 1e9;
@@ -131,25 +131,25 @@ impl Histogram {
 
 /// What a probe fills in while it runs.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct ProbeResult {
     /// The probe's name.
     probe: &'static str,
     /// Its metrics, as its table has them.
-    known_metrics: &'static [MetricDef],
+    known_metrics: &'static [ProbeMetric],
     /// Its histograms, as its table has them.
     known_histograms: &'static [(&'static str, &'static str)],
-    params: BTreeMap<String, Value>,
+    params: BTreeMap<String, OptionValue>,
     facts: BTreeMap<&'static str, String>,
-    checks: Vec<Check>,
-    metrics: Vec<Row>,
-    histograms: Vec<Histogram>,
+    checks: Vec<ResultCheck>,
+    metrics: Vec<MetricValue>,
+    histograms: Vec<DurationHistogram>,
     warnings: Vec<String>,
 }
 
-impl Outcome {
+impl ProbeResult {
     pub(crate) fn new(
         probe: &'static str,
-        known_metrics: &'static [MetricDef],
+        known_metrics: &'static [ProbeMetric],
         known_histograms: &'static [(&'static str, &'static str)],
         args: &Args,
     ) -> Self {
@@ -168,13 +168,13 @@ impl Outcome {
 
     /// Adds a value of the metric `name` of the probe's table; the row can be
     /// given a repeat, a thread and labels.
-    pub(crate) fn push(&mut self, name: &str, value: f64) -> &mut Row {
+    pub(crate) fn push(&mut self, name: &str, value: f64) -> &mut MetricValue {
         let def = self.known_metrics.iter().find(|def| def.name == name);
         let def = def.unwrap_or_else(|| unreachable!("the table has no metric {name}"));
         if !value.is_finite() {
             self.check(name.to_owned(), false, format!("{value} is no number"));
         }
-        self.metrics.push(Row {
+        self.metrics.push(MetricValue {
             name: def.name,
             value: if value.is_finite() { value } else { 0.0 },
             unit: def.unit,
@@ -190,7 +190,7 @@ impl Outcome {
 
     /// Adds a check of the result.
     pub(crate) fn check(&mut self, name: impl Into<String>, ok: bool, detail: impl Into<String>) {
-        self.checks.push(Check { name: name.into(), ok, detail: detail.into() });
+        self.checks.push(ResultCheck { name: name.into(), ok, detail: detail.into() });
     }
 
     /// Adds something that a reader of the values must know, once.
@@ -207,7 +207,7 @@ impl Outcome {
     }
 
     /// Says the value that an option left to the probe took.
-    pub(crate) fn param(&mut self, name: &str, value: Value) {
+    pub(crate) fn param(&mut self, name: &str, value: OptionValue) {
         self.params.insert(name.to_owned(), value);
     }
 
@@ -215,11 +215,11 @@ impl Outcome {
     pub(crate) fn histogram(&mut self, name: &str, hdr: &Hdr<u64>) {
         let known = self.known_histograms.iter().find(|(known, _)| *known == name);
         let (name, _) = known.unwrap_or_else(|| unreachable!("the table has no histogram {name}"));
-        self.histograms.push(Histogram::of_ns(name, hdr));
+        self.histograms.push(DurationHistogram::of_ns(name, hdr));
     }
 
-    pub(crate) fn finish(self, costs: Costs) -> Document {
-        Document {
+    pub(crate) fn finish(self, costs: GuestCosts) -> RunDocument {
+        RunDocument {
             probe: self.probe,
             version: env!("CARGO_PKG_VERSION"),
             arch: std::env::consts::ARCH,
@@ -235,7 +235,7 @@ impl Outcome {
     }
 }
 
-impl Row {
+impl MetricValue {
     /// Says in which repeat the value was measured.
     pub(crate) fn repeat(&mut self, repeat: usize) -> &mut Self {
         self.repeat = Some(repeat);

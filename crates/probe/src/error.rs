@@ -20,12 +20,12 @@ pub enum ProbeError {
 }
 
 /// Names what was tried when the operating system refuses it.
-pub(crate) trait Tried<T> {
+pub(crate) trait ErrorContext<T> {
     /// `what` completes "Cannot ...".
     fn tried(self, what: impl Into<String>) -> Result<T, ProbeError>;
 }
 
-impl<T, E: Into<io::Error>> Tried<T> for Result<T, E> {
+impl<T, E: Into<io::Error>> ErrorContext<T> for Result<T, E> {
     fn tried(self, what: impl Into<String>) -> Result<T, ProbeError> {
         self.map_err(|source| ProbeError::Os { what: what.into(), source: source.into() })
     }

@@ -29,6 +29,7 @@ mod semaphore;
 pub mod spec;
 mod stat;
 mod team;
+mod temporary_file;
 mod vcpus;
 
 #[cfg(test)]

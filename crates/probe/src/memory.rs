@@ -2,13 +2,13 @@
 
 use memmap2::{Advice, MmapMut, MmapOptions};
 
-use crate::error::{ProbeError, Tried as _};
-use crate::option::{Default, Kind, Opt};
+use crate::error::{ErrorContext as _, ProbeError};
+use crate::option::{Default, Opt, OptionType};
 
 /// Which pages back the memory.
 pub(crate) const PAGES: Opt = Opt {
     name: "pages",
-    kind: Kind::Choice(&["default", "4k", "thp"]),
+    kind: OptionType::Choice(&["default", "4k", "thp"]),
     default: Default::Text("default"),
     unit: "",
     help: "Pages behind the memory: as the guest decides, small ones alone, or transparent huge \

@@ -2,7 +2,7 @@
 
 /// A metric that a probe yields.
 #[derive(Debug, Clone, Copy)]
-pub struct MetricDef {
+pub struct ProbeMetric {
     /// Name, unique inside the probe: lower case, digits, `-`.
     pub name: &'static str,
     /// Base unit: `s`, `B`, `1/s`, `B/s`, `count`, `ratio`.
@@ -17,7 +17,7 @@ pub struct MetricDef {
     pub help: &'static str,
 }
 
-impl MetricDef {
+impl ProbeMetric {
     /// A rate of the whole run, the more the better.
     pub(crate) const fn rate(name: &'static str, unit: &'static str, help: &'static str) -> Self {
         Self { name, unit, better: "higher", kind: "rate", per: "total", help }

@@ -6,7 +6,7 @@ pub struct Opt {
     /// Its name without the dashes: lower case, `-`.
     pub name: &'static str,
     /// Its type and allowed values.
-    pub kind: Kind,
+    pub kind: OptionType,
     /// Its value when it is not given.
     pub default: Default,
     /// Unit of the value, or nothing.
@@ -17,7 +17,7 @@ pub struct Opt {
 
 /// Type and allowed values of an option.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Kind {
+pub enum OptionType {
     /// A whole number from the first to the second, both included.
     Int(i64, i64),
     /// A number from the first to the second, both included.
@@ -43,7 +43,7 @@ pub enum Default {
     PerVcpu,
 }
 
-impl std::fmt::Display for Kind {
+impl std::fmt::Display for OptionType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Int(low, high) => write!(f, "a whole number from {low} to {high}"),
@@ -69,7 +69,7 @@ impl std::fmt::Display for Default {
 /// How long one repeat measures.
 pub(crate) const SECONDS: Opt = Opt {
     name: "seconds",
-    kind: Kind::Float(0.001, 86_400.0),
+    kind: OptionType::Float(0.001, 86_400.0),
     default: Default::Float(0.5),
     unit: "s",
     help: "How long one repeat measures",
@@ -78,7 +78,7 @@ pub(crate) const SECONDS: Opt = Opt {
 /// How often the measurement is repeated.
 pub(crate) const REPEAT: Opt = Opt {
     name: "repeat",
-    kind: Kind::Int(1, 100_000),
+    kind: OptionType::Int(1, 100_000),
     default: Default::Int(3),
     unit: "",
     help: "How often it measures; every repeat's values are printed",
@@ -87,7 +87,7 @@ pub(crate) const REPEAT: Opt = Opt {
 /// How long the probe runs before it measures.
 pub(crate) const WARMUP: Opt = Opt {
     name: "warmup",
-    kind: Kind::Float(0.0, 86_400.0),
+    kind: OptionType::Float(0.0, 86_400.0),
     default: Default::Float(0.1),
     unit: "s",
     help: "How long it runs before the first repeat",
@@ -96,7 +96,7 @@ pub(crate) const WARMUP: Opt = Opt {
 /// How many threads work.
 pub(crate) const THREADS: Opt = Opt {
     name: "threads",
-    kind: Kind::Int(1, 1024),
+    kind: OptionType::Int(1, 1024),
     default: Default::PerVcpu,
     unit: "",
     help: "Threads that work",
@@ -105,7 +105,7 @@ pub(crate) const THREADS: Opt = Opt {
 /// Where threads run.
 pub(crate) const CPUS: Opt = Opt {
     name: "cpus",
-    kind: Kind::Vcpus,
+    kind: OptionType::Vcpus,
     default: Default::Text(""),
     unit: "",
     help: "vCPUs that the threads are pinned to, one after the other; empty leaves them free",

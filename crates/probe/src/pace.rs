@@ -3,14 +3,14 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// What a timed loop did.
+/// The result of a timed loop.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Done {
+pub(crate) struct TimedLoop {
     pub(crate) ops: u64,
     pub(crate) elapsed_s: f64,
 }
 
-impl Done {
+impl TimedLoop {
     /// Operations a second.
     pub(crate) fn rate(self) -> f64 {
         self.ops as f64 / self.elapsed_s
@@ -26,7 +26,7 @@ impl Done {
 ///
 /// The clock is read once a batch. Batches grow until one takes a thousandth of
 /// the time, so reading the clock costs nothing that counts.
-pub(crate) fn for_seconds(seconds: f64, mut batch: impl FnMut(u64)) -> Done {
+pub(crate) fn for_seconds(seconds: f64, mut batch: impl FnMut(u64)) -> TimedLoop {
     let (begin, mut n, mut ops) = (Instant::now(), 1, 0);
     let (limit, short) = (Duration::from_secs_f64(seconds), seconds / 1000.0);
     let mut last = begin;
@@ -35,7 +35,7 @@ pub(crate) fn for_seconds(seconds: f64, mut batch: impl FnMut(u64)) -> Done {
         ops += n;
         let now = Instant::now();
         if now - begin >= limit {
-            return Done { ops, elapsed_s: (now - begin).as_secs_f64() };
+            return TimedLoop { ops, elapsed_s: (now - begin).as_secs_f64() };
         }
         if (now - last).as_secs_f64() < short && n < 1 << 40 {
             n *= 2;
@@ -45,10 +45,10 @@ pub(crate) fn for_seconds(seconds: f64, mut batch: impl FnMut(u64)) -> Done {
 }
 
 /// Calls `operation` exactly `ops` times.
-pub(crate) fn for_ops(ops: u64, mut batch: impl FnMut(u64)) -> Done {
+pub(crate) fn for_ops(ops: u64, mut batch: impl FnMut(u64)) -> TimedLoop {
     let begin = Instant::now();
     batch(ops);
-    Done { ops, elapsed_s: begin.elapsed().as_secs_f64() }
+    TimedLoop { ops, elapsed_s: begin.elapsed().as_secs_f64() }
 }
 
 /// Computes for a time that grows with `loops` and depends on nothing else:

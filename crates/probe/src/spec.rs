@@ -1,12 +1,12 @@
 //! The shape of a row of the table of probes.
 
 use crate::args::Args;
-use crate::document::Outcome;
+use crate::document::ProbeResult;
+pub(crate) use crate::error::ErrorContext;
 pub use crate::error::ProbeError;
-pub(crate) use crate::error::Tried;
-pub use crate::metric::MetricDef;
+pub use crate::metric::ProbeMetric;
 pub(crate) use crate::option::{CPUS, REPEAT, SECONDS, THREADS, WARMUP};
-pub use crate::option::{Default, Kind, Opt};
+pub use crate::option::{Default, Opt, OptionType};
 
 /// One probe: its texts, options and metrics, and how it runs.
 #[derive(Debug)]
@@ -22,17 +22,17 @@ pub struct Probe {
     /// What can be set.
     pub options: &'static [Opt],
     /// What it yields.
-    pub metrics: &'static [MetricDef],
+    pub metrics: &'static [ProbeMetric],
     /// Histograms it yields, each with what it holds.
     pub histograms: &'static [(&'static str, &'static str)],
     /// Options of the example in the documentation.
     pub example: &'static str,
-    pub(crate) run: fn(&Args, &mut Outcome) -> Result<(), ProbeError>,
+    pub(crate) run: fn(&Args, &mut ProbeResult) -> Result<(), ProbeError>,
 }
 
 impl Probe {
     /// What a run of it fills in.
-    pub(crate) fn outcome(&self, args: &Args) -> Outcome {
-        Outcome::new(self.name, self.metrics, self.histograms, args)
+    pub(crate) fn outcome(&self, args: &Args) -> ProbeResult {
+        ProbeResult::new(self.name, self.metrics, self.histograms, args)
     }
 }

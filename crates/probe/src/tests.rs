@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::costs::Snapshot;
-use crate::probes::net::server::Server;
-use crate::spec::Kind;
+use crate::costs::CounterSnapshot;
+use crate::probes::net::server::TestServer;
+use crate::spec::OptionType;
 use crate::{PROBES, args::Args, cli};
 
 /// Runs a probe that must end well; its document.
@@ -42,7 +42,7 @@ fn the_table_keeps_its_rules() {
             if opt.default != crate::spec::Default::PerVcpu {
                 opt.read(&default).unwrap();
             }
-            if let Kind::Choice(words) = opt.kind {
+            if let OptionType::Choice(words) = opt.kind {
                 assert!(words.contains(&&*default), "{}: --{}", probe.name, opt.name);
             }
         }
@@ -122,7 +122,7 @@ fn a_result_is_verified_by_its_checks_alone() {
         let mut outcome = PROBES[0].outcome(&args);
         checks.iter().for_each(|ok| outcome.check("a", *ok, "b"));
         outcome.push("elapsed", value);
-        let document = outcome.finish(Snapshot::now().costs());
+        let document = outcome.finish(CounterSnapshot::now().costs());
         assert_eq!(document.verified, expected, "{checks:?} {value}");
         assert!(serde_json::to_string(&document).is_ok());
     }
@@ -293,7 +293,7 @@ fn numa_reads_each_nodes_memory() {
 
 /// Runs a client against a server of its own; the client's document.
 fn with_server(line: &str) -> Value {
-    let server = Server::bind("127.0.0.1", 0).unwrap();
+    let server = TestServer::bind("127.0.0.1", 0).unwrap();
     let port = server.address().port();
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| server.serve(1).unwrap());

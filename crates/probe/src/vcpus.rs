@@ -2,7 +2,7 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::error::{ProbeError, Tried as _};
+use crate::error::{ErrorContext as _, ProbeError};
 
 /// Reads a list in the kernel's format (`0,2-3`); nothing if it is not one.
 pub(crate) fn parse_list(text: &str) -> Option<Vec<usize>> {
@@ -36,15 +36,15 @@ pub(crate) fn pin(vcpus: &[usize], thread: usize) -> Result<(), ProbeError> {
 
 /// The calling thread is pinned until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Pinned(Vec<usize>);
+pub(crate) struct PinGuard(Vec<usize>);
 
 /// Pins the calling thread as [`pin`] does, and frees it again in the end.
-pub(crate) fn pin_scoped(vcpus: &[usize], thread: usize) -> Result<Pinned, ProbeError> {
+pub(crate) fn pin_scoped(vcpus: &[usize], thread: usize) -> Result<PinGuard, ProbeError> {
     let before = if vcpus.is_empty() { Vec::new() } else { allowed() };
-    pin(vcpus, thread).map(|()| Pinned(before))
+    pin(vcpus, thread).map(|()| PinGuard(before))
 }
 
-impl Drop for Pinned {
+impl Drop for PinGuard {
     fn drop(&mut self) {
         if !self.0.is_empty() {
             // Where the thread was allowed before, it is again.

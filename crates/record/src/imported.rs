@@ -23,7 +23,7 @@ use crate::{Better, MetricKind};
 /// those that the tool prints (`op=write`, `threads=4`) and those that whoever
 /// imports it adds (`variant=pinned`, `boot=3`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Imported {
+pub struct ImportedValue {
     /// The metric's name inside its tool.
     pub metric: Name,
     /// The value, in base units.
@@ -40,12 +40,12 @@ pub struct Imported {
     pub line: usize,
 }
 
-/// An [`Imported`] as it is kept where there may be millions: all but the number
-/// and its line is its [`Series`], whose fields are its own.
+/// An [`ImportedValue`] as it is kept where there may be millions: all but the number
+/// and its line is its [`ImportedSeries`], whose fields are its own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogValue {
     /// What is measured.
-    pub series: Arc<Series>,
+    pub series: Arc<ImportedSeries>,
     /// The value, in base units.
     pub value: f64,
     /// The line that it stands in, from 1.
@@ -55,7 +55,7 @@ pub struct LogValue {
 /// What values of one metric with the same labels share: each is a number, a
 /// line and a reference to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Series {
+pub struct ImportedSeries {
     /// The metric's name inside its tool.
     pub metric: Name,
     /// The base unit: `s`, `B`, `1/s`, `B/s`, `count`, ...
@@ -69,10 +69,10 @@ pub struct Series {
 }
 
 impl Deref for LogValue {
-    type Target = Series;
+    type Target = ImportedSeries;
 
     #[inline]
-    fn deref(&self) -> &Series {
+    fn deref(&self) -> &ImportedSeries {
         &self.series
     }
 }
@@ -82,7 +82,7 @@ impl LogValue {
     /// that share a series share one afterwards.
     pub fn relabel(values: &mut [Self], with: impl Fn(&Labels) -> Labels) {
         // A series of which values are left lies where no other can.
-        let mut known: HashMap<*const Series, Arc<Series>> = HashMap::new();
+        let mut known: HashMap<*const ImportedSeries, Arc<ImportedSeries>> = HashMap::new();
         let mut last: Option<(Labels, Labels)> = None;
         for value in values {
             let series = known.entry(Arc::as_ptr(&value.series)).or_insert_with(|| {
@@ -91,21 +91,25 @@ impl LogValue {
                     _ => with(&value.labels),
                 };
                 last = Some((value.labels.clone(), labels.clone()));
-                Arc::new(Series { labels, ..Series::clone(&value.series) })
+                Arc::new(ImportedSeries { labels, ..ImportedSeries::clone(&value.series) })
             });
             value.series = Arc::clone(series);
         }
     }
 }
 
-impl From<Imported> for LogValue {
-    fn from(row: Imported) -> Self {
-        let Imported { metric, value, unit, better, kind, labels, line } = row;
-        Self { series: Arc::new(Series { metric, unit, better, kind, labels }), value, line }
+impl From<ImportedValue> for LogValue {
+    fn from(row: ImportedValue) -> Self {
+        let ImportedValue { metric, value, unit, better, kind, labels, line } = row;
+        Self {
+            series: Arc::new(ImportedSeries { metric, unit, better, kind, labels }),
+            value,
+            line,
+        }
     }
 }
 
-/// The row of an [`Imported`].
+/// The row of an [`ImportedValue`].
 impl Serialize for LogValue {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut row = serializer.serialize_struct("Imported", 7)?;
@@ -122,10 +126,10 @@ impl Serialize for LogValue {
 
 /// A short text that many values share.
 #[derive(Clone)]
-pub struct Name(Kept);
+pub struct Name(NameStorage);
 
 #[derive(Clone)]
-enum Kept {
+enum NameStorage {
     /// Part of the program: nothing to count.
     Static(&'static str),
     Shared(Arc<str>),
@@ -136,7 +140,7 @@ impl Name {
     #[must_use]
     #[inline]
     pub const fn known(text: &'static str) -> Self {
-        Self(Kept::Static(text))
+        Self(NameStorage::Static(text))
     }
 }
 
@@ -146,21 +150,21 @@ impl Deref for Name {
     #[inline]
     fn deref(&self) -> &str {
         match &self.0 {
-            Kept::Static(text) => text,
-            Kept::Shared(text) => text,
+            NameStorage::Static(text) => text,
+            NameStorage::Shared(text) => text,
         }
     }
 }
 
 impl From<&str> for Name {
     fn from(text: &str) -> Self {
-        Self(Kept::Shared(text.into()))
+        Self(NameStorage::Shared(text.into()))
     }
 }
 
 impl From<String> for Name {
     fn from(text: String) -> Self {
-        Self(Kept::Shared(text.into()))
+        Self(NameStorage::Shared(text.into()))
     }
 }
 
@@ -342,7 +346,7 @@ mod tests {
     use super::*;
 
     fn value(labels: &Labels, value: f64) -> LogValue {
-        let series = Series {
+        let series = ImportedSeries {
             metric: "lat".into(),
             unit: "s".into(),
             better: None,
@@ -361,7 +365,7 @@ mod tests {
             json,
             r#"{"metric":"lat","value":2.0,"unit":"s","better":null,"kind":"quantile","labels":{"op":"read"},"line":7}"#
         );
-        assert_eq!(LogValue::from(serde_json::from_str::<Imported>(&json).unwrap()), value);
+        assert_eq!(LogValue::from(serde_json::from_str::<ImportedValue>(&json).unwrap()), value);
     }
 
     #[test]

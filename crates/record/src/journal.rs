@@ -12,15 +12,18 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CounterSet, Environment, Ground, Histogram, HostWatch, Outcome, Sample, TrialProfile, Unsteady,
+    CounterSet, Environment, Ground, Histogram, HostWatch, Outcome, Sample, TrialProfile,
+    UnsteadyCause,
 };
 
-pub use lines::{Damage, DamageKind, DecodeError, End, Journal, Line, NotAnEnd, decode, read};
+pub use lines::{
+    Damage, DamageKind, DecodeError, Journal, JournalLine, JournalTail, NotAnEnd, decode, read,
+};
 
 /// Everything that happens in a study, in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "kebab-case")]
-pub enum Event {
+pub enum JournalEvent {
     /// A process began (or resumed) the study.
     SessionStarted {
         /// vmlab's version.
@@ -60,7 +63,7 @@ pub enum Event {
         attempt: u32,
         /// What was unsteady and is counted all the same.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        unsteady: Vec<Unsteady>,
+        unsteady: Vec<UnsteadyCause>,
         /// What of the host could not be put back as it was when the block
         /// ended, a sentence each.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -76,7 +79,7 @@ pub enum Event {
         /// The attempt that ended.
         attempt: u32,
         /// What was unsteady.
-        reasons: Vec<Unsteady>,
+        reasons: Vec<UnsteadyCause>,
         /// What of the host could not be put back as it was when the block
         /// ended, a sentence each.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -100,7 +103,7 @@ pub enum Event {
     },
 }
 
-impl Event {
+impl JournalEvent {
     /// The trial that ended, if this says so.
     #[must_use]
     pub fn ended_trial(&self) -> Option<&TrialKey> {
@@ -247,8 +250,8 @@ mod tests {
     use super::*;
 
     /// The event, written as a line and read again.
-    fn read_again(event: &Event) -> Event {
-        let (text, _) = End::default().line(event).unwrap();
+    fn read_again(event: &JournalEvent) -> JournalEvent {
+        let (text, _) = JournalTail::default().line(event).unwrap();
         decode(text.trim_end().as_bytes()).unwrap().event
     }
 
@@ -256,19 +259,20 @@ mod tests {
     #[test]
     fn what_was_unsteady_is_read_in_both_ways() {
         let told = r#"{"event":"block-rejected","block":1,"attempt":0,"reasons":["b: others used 26 % of the time (limit 10 %)"],"unix_s":1.5}"#;
-        let Event::BlockRejected { reasons, .. } = serde_json::from_str(told).unwrap() else {
+        let JournalEvent::BlockRejected { reasons, .. } = serde_json::from_str(told).unwrap()
+        else {
             panic!("another event")
         };
         let words = "b: others used 26 % of the time (limit 10 %)";
-        assert_eq!(reasons, [Unsteady::Told(words.to_owned())]);
+        assert_eq!(reasons, [UnsteadyCause::Told(words.to_owned())]);
 
-        let trial = Unsteady::Trial {
+        let trial = UnsteadyCause::Trial {
             workload: "hackbench".to_owned(),
             variant: "b".to_owned(),
             sign: crate::HostSign::Others,
             excess: 0.25,
         };
-        let event = Event::BlockEnded {
+        let event = JournalEvent::BlockEnded {
             block: 1,
             attempt: 0,
             unsteady: vec![trial],
@@ -280,7 +284,7 @@ mod tests {
 
     #[test]
     fn what_was_not_put_back_is_told_and_older_blocks_lack_it() {
-        let ended = |not_restored: Vec<String>| Event::BlockEnded {
+        let ended = |not_restored: Vec<String>| JournalEvent::BlockEnded {
             block: 1,
             attempt: 0,
             unsteady: Vec::new(),
@@ -288,7 +292,7 @@ mod tests {
             unix_s: 2.0,
         };
         let old = r#"{"event":"block-ended","block":1,"attempt":0,"unix_s":2.0}"#;
-        assert_eq!(serde_json::from_str::<Event>(old).unwrap(), ended(Vec::new()));
+        assert_eq!(serde_json::from_str::<JournalEvent>(old).unwrap(), ended(Vec::new()));
         assert_eq!(serde_json::to_string(&ended(Vec::new())).unwrap(), old);
         let told = ended(vec!["Host setting governor could not be set back".into()]);
         assert_eq!(read_again(&told), told);

@@ -3,7 +3,7 @@
 //!
 //! This crate holds the *vocabulary of results* and is pure: it reads and
 //! writes text, never files. A measured, a simulated and an imported value are
-//! the same type, [`Record`]; only [`Environment`] tells them apart, and it
+//! the same type, [`SampleRow`]; only [`Environment`] tells them apart, and it
 //! travels with every value so that emulated time can never read as speed.
 //!
 //! What is not here: how a benchmark's output becomes samples (`workload`),
@@ -30,12 +30,12 @@ pub use cpu_pm::{CpuPmDeviation, CpuPmFinding};
 pub use environment::Environment;
 pub use ground::Ground;
 pub use histogram::Histogram;
-pub use imported::{Imported, Labels, LogValue, Name, Series};
+pub use imported::{ImportedSeries, ImportedValue, Labels, LogValue, Name};
 pub use metric::{Better, Metric, MetricKind, Unit, show_value};
 pub use outcome::{Failure, FailureCause, FailureKind, Outcome};
-pub use profile::{Folded, ProfileSide, SideProfile, TrialProfile};
-pub use row::{Record, RecordSource, Sample};
-pub use watch::{HostSign, HostWatch, Unsteady};
+pub use profile::{FoldedStacks, ProfileSide, SideProfile, TrialProfile};
+pub use row::{RecordSource, Sample, SampleRow};
+pub use watch::{HostSign, HostWatch, UnsteadyCause};
 
 /// Version of the record format: the rows of `samples.csv` and
 /// `samples.json`, and the journal's events.

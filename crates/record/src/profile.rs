@@ -84,9 +84,9 @@ pub struct SideProfile {
 
 /// Stacks, each with how often it was met.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Folded(BTreeMap<Vec<String>, u64>);
+pub struct FoldedStacks(BTreeMap<Vec<String>, u64>);
 
-impl Folded {
+impl FoldedStacks {
     /// Reads what `perf script -F comm,ip,sym` prints: for each sample a line with the
     /// command, a line for each frame from the innermost on, an empty line. A line that
     /// is neither is left out, as is a last sample without its empty line.
@@ -186,33 +186,33 @@ mod tests {
 
     #[test]
     fn samples_are_folded_from_the_outermost_frame_on() {
-        let folded = Folded::from_perf_script(SCRIPT);
+        let folded = FoldedStacks::from_perf_script(SCRIPT);
         let text = folded.to_text();
         assert_eq!(text, "perf bench: x;[unknown] 1\nswapper;do_idle;native_safe_halt 2\n");
         assert_eq!(folded.samples(), 3);
-        assert_eq!(Folded::from_text(&text), folded);
+        assert_eq!(FoldedStacks::from_text(&text), folded);
     }
 
     #[test]
     fn what_has_no_end_is_bounded() {
         let deep = format!("a\n{}\n", "\t12 f\n".repeat(100_000));
-        let folded = Folded::from_perf_script(&deep);
+        let folded = FoldedStacks::from_perf_script(&deep);
         assert!(folded.stacks().all(|(stack, _)| stack.len() <= MAX_FRAMES));
         assert_eq!(folded.samples(), 1);
         let wide: String = (0..3 * MAX_STACKS).map(|i| format!("a\n\t12 f{i}\n\n")).collect();
-        let folded = Folded::from_perf_script(&wide);
+        let folded = FoldedStacks::from_perf_script(&wide);
         assert_eq!(folded.stacks().count(), MAX_STACKS + 1);
         assert_eq!(folded.samples(), 3 * MAX_STACKS as u64);
-        let long = Folded::from_perf_script(&format!("a\n\t12 {}\n\n", "x".repeat(10_000)));
+        let long = FoldedStacks::from_perf_script(&format!("a\n\t12 {}\n\n", "x".repeat(10_000)));
         assert!(long.to_text().len() < 200);
     }
 
     proptest::proptest! {
         #[test]
         fn any_text_is_read(text in "(?s).{0,400}") {
-            let folded = Folded::from_perf_script(&text);
-            proptest::prop_assert_eq!(Folded::from_text(&folded.to_text()), folded);
-            let _ = Folded::from_text(&text);
+            let folded = FoldedStacks::from_perf_script(&text);
+            proptest::prop_assert_eq!(FoldedStacks::from_text(&folded.to_text()), folded);
+            let _ = FoldedStacks::from_text(&text);
         }
     }
 }

@@ -28,7 +28,7 @@ pub struct RecordSource {
 /// The ladder is study > variant > cell (variant x load x workload) > trial
 /// (one boot) > run (one benchmark invocation) > sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Record {
+pub struct SampleRow {
     /// The study's name.
     pub study: String,
     /// The host-load level.

@@ -1,6 +1,8 @@
 //! What the host did beside a trial, from which it is told whether the host
 //! was steady.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -39,8 +41,10 @@ pub struct HostWatch {
     pub clock_after_hz: Option<f64>,
 }
 
-/// What a host that is out of line shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// What the host was seen to do beside a trial.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum HostSign {
     /// Others used the VM's pCPUs.
@@ -49,20 +53,50 @@ pub enum HostSign {
     Steal,
     /// Something waited for memory.
     Memory,
-    /// The pCPUs' clock fell.
+    /// The pCPUs' clock, or its change.
     Clock,
-    /// The canary took longer.
+    /// A fixed piece of work beside the trial took longer.
     Canary,
-    /// vCPUs waited for a pCPU.
+    /// vCPUs waited for a pCPU. A VM with more vCPUs than pCPUs makes its own,
+    /// so it can't be compared between variants.
     RunDelay,
-    /// The pCPUs were throttled.
+    /// The pCPUs were throttled: a number of events, no logarithm. A busy VM
+    /// heats them itself, so it can't be compared between variants.
     Throttles,
 }
 
-/// Why a block was called unsteady.
+impl HostSign {
+    /// True if it also depends on how much of its pCPUs the VM itself uses.
+    #[must_use]
+    pub fn follows_own_use(self) -> bool {
+        matches!(self, Self::Others | Self::Steal)
+    }
+
+    /// True if no variant makes it itself, so that a difference is the host's.
+    #[must_use]
+    pub fn is_comparable(self) -> bool {
+        !matches!(self, Self::RunDelay | Self::Throttles)
+    }
+}
+
+impl fmt::Display for HostSign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Others => "others' time on the pCPUs",
+            Self::Steal => "steal",
+            Self::Memory => "waiting for memory",
+            Self::Clock => "the clock",
+            Self::Canary => "the canary",
+            Self::RunDelay => "vCPUs' wait for a pCPU",
+            Self::Throttles => "throttling",
+        })
+    }
+}
+
+/// Why a block counts as unsteady.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub enum Unsteady {
+pub enum UnsteadyCause {
     /// A trial was out of line with those of the same variant before it, unlike
     /// the others of its block.
     Trial {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use crate::patience::{Deadline, GaveUp, Patience};
-use crate::process::{Listener, Process};
+use crate::process::{ChildProcess, StderrListener};
 use crate::session::deaf_ssh;
 use crate::words::last_line;
 use crate::{SshSession, quote};
@@ -27,7 +27,7 @@ pub struct RemoteCommand<'s> {
     session: &'s SshSession,
     words: Vec<String>,
     input: Vec<u8>,
-    heard: Option<Listener>,
+    heard: Option<StderrListener>,
 }
 
 /// How a command ended.
@@ -47,7 +47,7 @@ pub enum RunError {
     /// ssh can't be started here.
     #[error("Cannot start ssh")]
     Start(#[source] io::Error),
-    /// The connection is gone; what became of the command is not known.
+    /// The connection is gone; whether the command ended is not known.
     #[error("The connection to {host} was lost ({said})")]
     Lost {
         /// The machine.
@@ -171,7 +171,7 @@ impl<'s> RemoteCommand<'s> {
         command.arg("-T").args(self.session.target(&self.words));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process =
-            Process::spawn(&mut command, self.heard.take()).map_err(RunError::Start)?;
+            ChildProcess::spawn(&mut command, self.heard.take()).map_err(RunError::Start)?;
         let child = process.child();
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().expect("standard output was asked for as a pipe");
@@ -209,7 +209,7 @@ pub struct RemoteProcess<'s> {
     shown: String,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
-    process: Process,
+    process: ChildProcess,
 }
 
 impl RemoteProcess<'_> {

@@ -20,12 +20,12 @@ const BODY_LIMIT: usize = 1 << 30;
 const LENGTHS: usize = 8;
 /// The sum.
 const SUM: usize = 4;
-/// So much may come before the greeting.
+/// Most bytes that may come before the greeting.
 const NOISE_LIMIT: usize = 64 << 10;
 
-/// A message.
+/// One message of the stream: a head and a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frame {
+pub struct RemoteFrame {
     /// What it is; at most 64 KiB.
     pub head: Vec<u8>,
     /// What it carries; at most 1 GiB.
@@ -53,7 +53,7 @@ pub enum FrameError {
     Greeting(usize),
 }
 
-impl Frame {
+impl RemoteFrame {
     /// The frame's bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -124,7 +124,7 @@ impl Decoder {
     ///
     /// # Errors
     /// [`FrameError`]: what follows can't be understood.
-    pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
+    pub fn next_frame(&mut self) -> Result<Option<RemoteFrame>, FrameError> {
         let bytes = &self.bytes[self.taken..];
         if self.greeting.is_some() || bytes.len() < LENGTHS {
             return Ok(None);
@@ -144,7 +144,7 @@ impl Decoder {
         if crc32fast::hash(&bytes[..end]) != number(end) {
             return Err(FrameError::Sum);
         }
-        let frame = Frame {
+        let frame = RemoteFrame {
             head: bytes[LENGTHS..LENGTHS + head].to_vec(),
             body: bytes[LENGTHS + head..end].to_vec(),
         };
@@ -159,13 +159,13 @@ mod tests {
 
     use super::*;
 
-    fn frames() -> impl Strategy<Value = Vec<Frame>> {
+    fn frames() -> impl Strategy<Value = Vec<RemoteFrame>> {
         let bytes = |most| prop::collection::vec(any::<u8>(), 0..most);
-        let frame = (bytes(20), bytes(300)).prop_map(|(head, body)| Frame { head, body });
+        let frame = (bytes(20), bytes(300)).prop_map(|(head, body)| RemoteFrame { head, body });
         prop::collection::vec(frame, 0..8)
     }
 
-    fn decode(decoder: &mut Decoder, pieces: &[&[u8]]) -> Result<Vec<Frame>, FrameError> {
+    fn decode(decoder: &mut Decoder, pieces: &[&[u8]]) -> Result<Vec<RemoteFrame>, FrameError> {
         let mut found = Vec::new();
         for piece in pieces {
             decoder.push(piece);
@@ -185,7 +185,7 @@ mod tests {
             noise in "[a-z\n ]{0,40}",
         ) {
             let mut stream = format!("{noise}\nhello there 1\n").into_bytes();
-            stream.extend(frames.iter().flat_map(Frame::encode));
+            stream.extend(frames.iter().flat_map(RemoteFrame::encode));
             let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
             cuts.extend([0, stream.len()]);
             cuts.sort_unstable();
@@ -199,7 +199,7 @@ mod tests {
             frames in frames(),
             cut in any::<prop::sample::Index>(),
         ) {
-            let encoded: Vec<_> = frames.iter().map(Frame::encode).collect();
+            let encoded: Vec<_> = frames.iter().map(RemoteFrame::encode).collect();
             let stream = encoded.concat();
             let cut = cut.index(stream.len() + 1);
             let mut whole = 0;
@@ -215,7 +215,7 @@ mod tests {
             place in any::<prop::sample::Index>(),
             bit in 0u8..8,
         ) {
-            let encoded: Vec<_> = frames.iter().map(Frame::encode).collect();
+            let encoded: Vec<_> = frames.iter().map(RemoteFrame::encode).collect();
             let mut stream = encoded.concat();
             let place = place.index(stream.len());
             stream[place] ^= 1 << bit;

@@ -21,7 +21,7 @@ mod words;
 pub use command::{RemoteCommand, RemoteOutput, RemoteProcess, RunError};
 pub use copy::CopyError;
 pub use destination::{Destination, DestinationError};
-pub use frames::{Decoder, Frame, FrameError};
+pub use frames::{Decoder, FrameError, RemoteFrame};
 pub use patience::{GaveUp, Patience};
 pub use quote::quote;
 pub use session::{OpenError, SshOptions, SshSession};

@@ -23,7 +23,7 @@ const GRACE: Duration = Duration::from_secs(2);
 const WORDS_LIMIT: Duration = Duration::from_secs(1);
 
 /// Who hears each line of standard error.
-pub(crate) type Listener = Box<dyn FnMut(&str) + Send>;
+pub(crate) type StderrListener = Box<dyn FnMut(&str) + Send>;
 
 /// What was said on standard error.
 #[derive(Default)]
@@ -33,15 +33,15 @@ struct StderrTail {
 }
 
 /// A child process; ended when dropped.
-pub(crate) struct Process {
+pub(crate) struct ChildProcess {
     child: Child,
     pidfd: OwnedFd,
     said: Arc<(Mutex<StderrTail>, Condvar)>,
 }
 
-impl Process {
+impl ChildProcess {
     /// Starts `command`; its standard error is kept and told line by line.
-    pub(crate) fn spawn(command: &mut Command, heard: Option<Listener>) -> io::Result<Self> {
+    pub(crate) fn spawn(command: &mut Command, heard: Option<StderrListener>) -> io::Result<Self> {
         let mut child = command.stderr(Stdio::piped()).spawn()?;
         let pidfd = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
@@ -101,13 +101,13 @@ impl Process {
     }
 }
 
-impl fmt::Debug for Process {
+impl fmt::Debug for ChildProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Process").field("pid", &self.child.id()).finish_non_exhaustive()
     }
 }
 
-impl Drop for Process {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         self.end();
     }
@@ -119,7 +119,7 @@ fn locked(lock: &Mutex<StderrTail>) -> MutexGuard<'_, StderrTail> {
 }
 
 /// Reads to the end, so that nobody waits for a reader, and keeps the last of it.
-fn listen(stderr: impl Read, kept: &Mutex<StderrTail>, mut heard: Option<Listener>) {
+fn listen(stderr: impl Read, kept: &Mutex<StderrTail>, mut heard: Option<StderrListener>) {
     let mut lines = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use crate::patience::{Deadline, GaveUp, Patience};
-use crate::process::Process;
+use crate::process::ChildProcess;
 use crate::words::{ConnectionRefusal, last_line, refusal};
 use crate::{Destination, quote};
 
@@ -30,7 +30,7 @@ const ALIVE_COUNT: u32 = 4;
 const KEEPER: &str = "printf '\\nvmlab-is-here %s %s %s\\n' \"$(uname -m)\" \"$(uname -n)\" \"${XDG_CACHE_HOME:-$HOME/.cache}\"\nexec cat >/dev/null";
 const KEEPER_WORD: &str = "vmlab-is-here ";
 
-/// So much may a login shell there print of its own.
+/// Most bytes that a login shell there may print of its own.
 const NOISE_BYTES: usize = 64 << 10;
 
 /// Starts ssh deaf to the terminal's Ctrl-C, which ends a run in its own order;
@@ -66,7 +66,7 @@ pub struct SshSession {
     there: Greeting,
     socket: PathBuf,
     env: Vec<(String, String)>,
-    master: Process,
+    master: ChildProcess,
     /// Open as long as the connection is wanted.
     _keeper: Option<ChildStdout>,
 }
@@ -179,7 +179,7 @@ impl SshSession {
         command.arg("--").arg(target(destination)).arg(quote(["sh", "-c", KEEPER]));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let wait = patience.start();
-        let mut master = Process::spawn(&mut command, None).map_err(OpenError::Start)?;
+        let mut master = ChildProcess::spawn(&mut command, None).map_err(OpenError::Start)?;
         let mut keeper = master.child().stdout.take().expect("standard output was asked for");
         let greeting = greeting(&mut keeper, &wait)
             .map_err(|source| OpenError::GaveUp { destination: destination.to_string(), source })?;
@@ -346,7 +346,7 @@ fn greeting(keeper: &mut ChildStdout, wait: &Deadline<'_>) -> Result<Option<Gree
 }
 
 /// Why there is no connection, from ssh's words.
-fn refused(destination: &Destination, master: &mut Process, wait: &Deadline<'_>) -> OpenError {
+fn refused(destination: &Destination, master: &mut ChildProcess, wait: &Deadline<'_>) -> OpenError {
     let command = destination.command_line();
     let destination = destination.to_string();
     let status = match master.wait(wait) {

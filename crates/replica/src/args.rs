@@ -6,7 +6,7 @@ use vmconfig::command_line::Smp;
 use vmconfig::qemu::{
     Capabilities, Interface, Netdev, escape_path, memory_backend, numa_distance, numa_node,
 };
-use vmconfig::{Accel, Arch, GuestTopology, Memory};
+use vmconfig::{Accel, Arch, GuestTopology, MemoryBacking};
 
 use crate::shape::ReplicaMachine;
 
@@ -27,7 +27,7 @@ pub(crate) const INITRD: &str = "initrd.cpio";
 
 /// The files that a replica starts from.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Files<'a> {
+pub(crate) struct ReplicaFiles<'a> {
     /// The host image's kernel.
     pub(crate) kernel: &'a Path,
     /// The host image's root disk.
@@ -44,7 +44,7 @@ pub(crate) struct Files<'a> {
 pub(crate) fn args(
     name: &str,
     shape: &ReplicaMachine,
-    files: &Files<'_>,
+    files: &ReplicaFiles<'_>,
     nvme_disks: usize,
     wait_for_state: bool,
 ) -> Vec<String> {
@@ -76,7 +76,7 @@ pub(crate) fn args(
     add(&["-smp", &smp, "-m", &format!("{}M", shape.memory_mib())]);
     for (id, node) in shape.nodes.iter().enumerate() {
         let backend_id = format!("memory{id}");
-        let memory = memory_backend(&backend_id, node.memory_mib, &Memory::default());
+        let memory = memory_backend(&backend_id, node.memory_mib, &MemoryBacking::default());
         add(&["-object", &memory, "-numa", &numa_node(id, &node.pcpus, &backend_id)]);
     }
     for ((from, to), distance) in &shape.distances {

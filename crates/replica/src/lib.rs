@@ -28,5 +28,8 @@ pub use like::{KNOWN, KnownHost, UnknownHost, like};
 pub use repeatable::{Repeatable, RepeatableError, RunningRepeatable};
 pub use saved::remove_all as remove_saved_states;
 pub use shape::{ReplicaMachine, ShapeError, ShapeNode};
-pub use store::{DownError, FindError, Made, Replica, ReplicaState, find, find_up, folder, list};
-pub use up::{ReplicaRequest, UpError, preview, up};
+pub use store::{
+    Replica, ReplicaDownError, ReplicaFindError, ReplicaManifest, ReplicaState, find, find_up,
+    folder, list,
+};
+pub use up::{ReplicaRequest, ReplicaUpError, preview, up};

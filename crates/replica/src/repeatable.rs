@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use guest::image::{Archive, GuestImage};
 use guest::qemu::Qemu;
 use host::owner::{Owner, OwnerError, RuntimeDir, RuntimeDirError, runtime_dir};
-use topology::{Host, Virtualised};
+use topology::{Host, HostVirtualisation};
 use vmconfig::qemu::escape_path;
 
 use crate::args::{CONSOLE, INITRD};
@@ -236,11 +236,11 @@ impl Drop for RunningRepeatable {
 /// What vmlab inside can't see: that the clock counts instructions.
 fn declared() -> Host {
     Host {
-        virtualised: Virtualised {
+        virtualised: HostVirtualisation {
             is_vm: Some(true),
             emulator: Some("QEMU (TCG), instruction-counted".to_owned()),
             counts_instructions: true,
-            ..Virtualised::default()
+            ..HostVirtualisation::default()
         },
         ..Host::default()
     }

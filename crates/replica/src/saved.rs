@@ -16,7 +16,7 @@ use host::state_dir::FileError;
 /// The machine's memory and devices.
 const STATE: &str = "state";
 
-/// So many states are kept, the newest.
+/// Only this many states are kept, the newest.
 const KEPT: usize = 4;
 
 /// What goes with a state: the host in it knows these.
@@ -24,11 +24,11 @@ const WITH: [&str; 5] = [KEY, "key.pub", HOST_KEY, "host_key.pub", INITRD];
 
 /// A state that may be there or may be made.
 #[derive(Debug, Clone)]
-pub(crate) struct Saved {
+pub(crate) struct SavedState {
     folder: PathBuf,
 }
 
-impl Saved {
+impl SavedState {
     /// The state of that key, 64 hexadecimal digits.
     pub(crate) fn of(key: &str) -> Self {
         Self { folder: root().join(&key[..16]) }
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn the_error_names_the_file_that_is_missing() {
         let folder = tempfile::tempdir().unwrap();
-        let saved = Saved { folder: folder.path().join("state") };
+        let saved = SavedState { folder: folder.path().join("state") };
         let to = folder.path().join("replica");
         let lost = saved.bring(&to).unwrap_err();
         assert_eq!((lost.doing, lost.path), ("read", saved.folder.join(WITH[0])));
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_state_without_its_keys_is_not_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let saved = Saved { folder: folder.path().join("state") };
+        let saved = SavedState { folder: folder.path().join("state") };
         let replica = folder.path().join("replica");
         fs::create_dir(&replica).unwrap();
         let write = |_: &Path| -> Result<(), FileError> { panic!("written without its keys") };

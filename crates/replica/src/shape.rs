@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use topology::{Host, Node, PcpuSet, Virtualised};
+use topology::{Host, HostVirtualisation, Node, PcpuSet};
 use vmconfig::Arch;
 
 /// Most pCPUs of an emulated x86-64 host: xAPIC has ids of 8 bits.
@@ -183,10 +183,10 @@ impl ReplicaMachine {
             cpu_model: host.cpu_model.clone(),
             pcpus: host.pcpus.clone(),
             caches: host.caches.clone(),
-            virtualised: Virtualised {
+            virtualised: HostVirtualisation {
                 is_vm: Some(true),
                 emulator: Some("QEMU (TCG)".to_owned()),
-                ..Virtualised::default()
+                ..HostVirtualisation::default()
             },
             ..Host::default()
         };

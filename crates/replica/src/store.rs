@@ -2,7 +2,7 @@
 //! made it.
 //!
 //! `$XDG_STATE_HOME/vmlab/replicas/<name>` (else below `~/.local/state`) holds
-//! `replica.json` ([`Made`]), the console's output, the monitor's socket, the
+//! `replica.json` ([`ReplicaManifest`]), the console's output, the monitor's socket, the
 //! key that ssh offers and the host's own. QEMU is told by its process id
 //! together with its start and the machine's boot, so that another process of
 //! that number is never mistaken for it.
@@ -35,7 +35,7 @@ const QUIT_LIMIT: Duration = Duration::from_secs(5);
 
 /// How a replica came to be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Made {
+pub struct ReplicaManifest {
     /// The host's architecture.
     pub arch: Arch,
     /// The described machine, in a few words.
@@ -113,7 +113,7 @@ pub struct Replica {
     /// Its folder.
     pub folder: PathBuf,
     /// How it came to be.
-    pub made: Made,
+    pub made: ReplicaManifest,
 }
 
 const KIND: KeptKind = KeptKind {
@@ -125,7 +125,7 @@ const KIND: KeptKind = KeptKind {
 
 /// Error type for [`find`] and [`list`].
 #[derive(Debug, thiserror::Error)]
-pub enum FindError {
+pub enum ReplicaFindError {
     /// There is no such one.
     #[error(transparent)]
     NotOne(#[from] NotOne),
@@ -144,7 +144,7 @@ pub enum FindError {
 
 /// Error type for [`Replica::down`].
 #[derive(Debug, thiserror::Error)]
-pub enum DownError {
+pub enum ReplicaDownError {
     /// QEMU can't be ended.
     #[error(transparent)]
     End(#[from] EndOrphanError),
@@ -163,12 +163,12 @@ pub fn folder() -> PathBuf {
 /// All replicas of this user, by name.
 ///
 /// # Errors
-/// [`FindError::Read`].
-pub fn list() -> Result<Vec<Replica>, FindError> {
+/// [`ReplicaFindError::Read`].
+pub fn list() -> Result<Vec<Replica>, ReplicaFindError> {
     list_in(&folder())
 }
 
-fn list_in(root: &Path) -> Result<Vec<Replica>, FindError> {
+fn list_in(root: &Path) -> Result<Vec<Replica>, ReplicaFindError> {
     let all = kept(root, MADE).map_err(FileError::of("read", root))?.into_iter();
     Ok(all.map(|(name, folder, made)| Replica { name, folder, made }).collect())
 }
@@ -177,20 +177,20 @@ fn list_in(root: &Path) -> Result<Vec<Replica>, FindError> {
 /// state.
 ///
 /// # Errors
-/// [`FindError`] says which there are.
-pub fn find(name: Option<&str>) -> Result<Replica, FindError> {
-    one_of(KIND, list()?, name, |replica| &replica.name).map_err(FindError::from)
+/// [`ReplicaFindError`] says which there are.
+pub fn find(name: Option<&str>) -> Result<Replica, ReplicaFindError> {
+    one_of(KIND, list()?, name, |replica| &replica.name).map_err(ReplicaFindError::from)
 }
 
 /// Like [`find`], but only one that is up.
 ///
 /// # Errors
-/// [`FindError`].
-pub fn find_up(name: Option<&str>) -> Result<Replica, FindError> {
+/// [`ReplicaFindError`].
+pub fn find_up(name: Option<&str>) -> Result<Replica, ReplicaFindError> {
     let replica = find(name)?;
     match replica.state() {
         ReplicaState::Up => Ok(replica),
-        state => Err(FindError::NotUp { name: replica.name, state }),
+        state => Err(ReplicaFindError::NotUp { name: replica.name, state }),
     }
 }
 
@@ -228,8 +228,8 @@ impl Replica {
     /// Ends it and removes its folder.
     ///
     /// # Errors
-    /// [`DownError`].
-    pub fn down(&self) -> Result<(), DownError> {
+    /// [`ReplicaDownError`].
+    pub fn down(&self) -> Result<(), ReplicaDownError> {
         if let Some(process) = self.process() {
             owner::end_kept(&process, QUIT_LIMIT)?;
         }
@@ -252,7 +252,7 @@ impl Replica {
     }
 
     /// Makes the folder of a new replica; fails if there is one of that name.
-    pub(crate) fn create(name: &str, made: Made) -> io::Result<Self> {
+    pub(crate) fn create(name: &str, made: ReplicaManifest) -> io::Result<Self> {
         let root = folder();
         DirBuilder::new().recursive(true).mode(0o700).create(&root)?;
         let folder = root.join(name);
@@ -286,8 +286,8 @@ mod tests {
 
     use super::*;
 
-    fn made() -> Made {
-        Made {
+    fn made() -> ReplicaManifest {
+        ReplicaManifest {
             arch: Arch::X86_64,
             source: "two-nodes".to_owned(),
             image: "host-debian-12".to_owned(),

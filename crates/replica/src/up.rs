@@ -15,13 +15,13 @@ use remote::{OpenError, Patience, RunError, SshOptions, SshSession};
 use serde_json::{Value, json};
 use topology::Host;
 
-use crate::args::{CONSOLE, Files, INITRD, PID, QMP, SCRATCH, args, nvme};
+use crate::args::{CONSOLE, INITRD, PID, QMP, ReplicaFiles, SCRATCH, args, nvme};
 use crate::disks::{self, DiskError};
 use crate::inside::{self, Programs, ReplicaPrograms};
-use crate::saved::Saved;
+use crate::saved::SavedState;
 use crate::shape::{ReplicaMachine, ShapeError};
 use crate::store::{
-    HOST_KEY, KEY, KNOWN_HOSTS, MADE, Made, Replica, ReplicaState, folder, write_private,
+    HOST_KEY, KEY, KNOWN_HOSTS, MADE, Replica, ReplicaManifest, ReplicaState, folder, write_private,
 };
 use host::state_dir::FileError;
 
@@ -77,7 +77,7 @@ pub struct ReplicaRequest<'a> {
 
 /// Error type for [`up`].
 #[derive(Debug, thiserror::Error)]
-pub enum UpError {
+pub enum ReplicaUpError {
     /// The machine can't be emulated.
     #[error(transparent)]
     Shape(#[from] ShapeError),
@@ -222,7 +222,7 @@ pub fn preview(
     recipe: &Recipe,
 ) -> Result<(ReplicaMachine, Vec<String>), ShapeError> {
     let shape = ReplicaMachine::of(host, memory_mib)?;
-    let files = Files {
+    let files = ReplicaFiles {
         kernel: Path::new("vmlinuz"),
         root_image: Path::new("root.ext4"),
         guests: Path::new("guests.ext4"),
@@ -236,26 +236,26 @@ pub fn preview(
 /// takes time. If anything fails, nothing is left.
 ///
 /// # Errors
-/// [`UpError`] says what to do next.
+/// [`ReplicaUpError`] says what to do next.
 pub fn up(
     wanted: &ReplicaRequest<'_>,
     cancel: &Cancel,
     say: &mut dyn FnMut(&str),
-) -> Result<Replica, UpError> {
+) -> Result<Replica, ReplicaUpError> {
     let shape = ReplicaMachine::of(wanted.host, wanted.memory_mib)?;
     check_name(wanted.name)?;
     check_memory(&shape)?;
     say("preparing disks");
     let guests = disks::guests(wanted.guests)?;
     let loaded = ReplicaPrograms::read(&wanted.programs)?;
-    let saved = Saved::of(&state_key(wanted, &shape, &loaded, &guests));
+    let saved = SavedState::of(&state_key(wanted, &shape, &loaded, &guests));
     let wanted = &ReplicaRequest { fresh: wanted.fresh || !wanted.nvme_mib.is_empty(), ..*wanted };
     let restored = !wanted.fresh && saved.is_there();
     let replica = create(wanted, &shape, arguments(wanted, &shape, &guests, restored), restored)?;
-    let mut start = Start { wanted, shape: &shape, replica, cancel, say };
+    let mut start = PendingStart { wanted, shape: &shape, replica, cancel, say };
     let free_mib = free_bytes(&start.replica.folder) >> 20;
     let result = match free_mib << 20 < LEAST_DISK_BYTES {
-        true => Err(UpError::DiskFull { path: folder(), free_mib }),
+        true => Err(ReplicaUpError::DiskFull { path: folder(), free_mib }),
         false => start.run(&loaded, &saved),
     };
     match result {
@@ -263,7 +263,7 @@ pub fn up(
         Err(error) => {
             // The first error is the one to tell; `down` can be tried again.
             let _ = start.replica.down();
-            if restored && !matches!(error, UpError::Cancelled(_)) {
+            if restored && !matches!(error, ReplicaUpError::Cancelled(_)) {
                 // It may be the state's fault: it is not tried again.
                 saved.remove();
             }
@@ -279,7 +279,7 @@ fn arguments(
     wait_for_state: bool,
 ) -> Vec<String> {
     let (image, _) = wanted.image;
-    let files = Files {
+    let files = ReplicaFiles {
         kernel: &image.kernel,
         root_image: &image.root_image,
         guests,
@@ -313,15 +313,15 @@ fn state_key(
     hasher.finalize().to_hex().to_string()
 }
 
-fn check_name(name: &str) -> Result<(), UpError> {
+fn check_name(name: &str) -> Result<(), ReplicaUpError> {
     let plain = |c: char| c.is_ascii_alphanumeric();
     let good = name.len() <= 40
         && name.starts_with(plain)
         && name.chars().all(|c| plain(c) || matches!(c, '-' | '_' | '.'));
-    if good { Ok(()) } else { Err(UpError::Name(name.to_owned())) }
+    if good { Ok(()) } else { Err(ReplicaUpError::Name(name.to_owned())) }
 }
 
-fn check_memory(shape: &ReplicaMachine) -> Result<(), UpError> {
+fn check_memory(shape: &ReplicaMachine) -> Result<(), ReplicaUpError> {
     let available = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
         line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
@@ -329,7 +329,7 @@ fn check_memory(shape: &ReplicaMachine) -> Result<(), UpError> {
     let memory_mib = shape.memory_mib();
     match available.map(|kib| kib >> 10) {
         Some(available_mib) if available_mib < memory_mib + QEMU_MIB => {
-            Err(UpError::Memory { memory_mib, available_mib })
+            Err(ReplicaUpError::Memory { memory_mib, available_mib })
         }
         _ => Ok(()),
     }
@@ -345,18 +345,20 @@ fn create(
     shape: &ReplicaMachine,
     args: Vec<String>,
     restored: bool,
-) -> Result<Replica, UpError> {
+) -> Result<Replica, ReplicaUpError> {
     let path = folder().join(wanted.name);
     match crate::store::find(Some(wanted.name)) {
         Ok(old) if old.state() == ReplicaState::Dead => {
             // If it can't be removed, the name stays taken, which is said below.
             let _ = old.down();
         }
-        Ok(old) => return Err(UpError::Exists { name: old.name.clone(), state: old.state() }),
+        Ok(old) => {
+            return Err(ReplicaUpError::Exists { name: old.name.clone(), state: old.state() });
+        }
         // What was killed at its very beginning.
         Err(_) => drop(fs::remove_dir_all(&path)),
     }
-    let made = Made {
+    let made = ReplicaManifest {
         arch: shape.arch,
         source: wanted.source.to_owned(),
         image: wanted.image.1.to_owned(),
@@ -376,7 +378,7 @@ fn create(
     };
     Replica::create(wanted.name, made).map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists => {
-            UpError::Exists { name: wanted.name.to_owned(), state: ReplicaState::Booting }
+            ReplicaUpError::Exists { name: wanted.name.to_owned(), state: ReplicaState::Booting }
         }
         _ => FileError::of("make", &path)(source).into(),
     })
@@ -387,7 +389,7 @@ fn unix_s() -> u64 {
 }
 
 /// A start that is under way.
-struct Start<'a> {
+struct PendingStart<'a> {
     wanted: &'a ReplicaRequest<'a>,
     shape: &'a ReplicaMachine,
     replica: Replica,
@@ -395,8 +397,8 @@ struct Start<'a> {
     say: &'a mut dyn FnMut(&str),
 }
 
-impl Start<'_> {
-    fn run(&mut self, loaded: &ReplicaPrograms, saved: &Saved) -> Result<(), UpError> {
+impl PendingStart<'_> {
+    fn run(&mut self, loaded: &ReplicaPrograms, saved: &SavedState) -> Result<(), ReplicaUpError> {
         self.prepare(loaded, saved)?;
         self.cancel.check()?;
         let began = Instant::now();
@@ -404,7 +406,7 @@ impl Start<'_> {
         self.replica.made.process = Some(process.clone());
         let mut monitor = Monitor::connect(&self.replica.folder.join(QMP))?;
         let port = forwarded_port(&monitor.ask_human("info usernet")?).ok_or_else(|| {
-            UpError::Refused { said: "its monitor names no forwarded port".to_owned() }
+            ReplicaUpError::Refused { said: "its monitor names no forwarded port".to_owned() }
         })?;
         self.replica.made.port = Some(port);
         self.note()?;
@@ -434,7 +436,11 @@ impl Start<'_> {
     }
 
     /// Keys, initial RAM disk and scratch disk.
-    fn prepare(&mut self, loaded: &ReplicaPrograms, saved: &Saved) -> Result<(), UpError> {
+    fn prepare(
+        &mut self,
+        loaded: &ReplicaPrograms,
+        saved: &SavedState,
+    ) -> Result<(), ReplicaUpError> {
         let folder = self.replica.folder.clone();
         disks::scratch(&folder.join(SCRATCH))?;
         for (number, mib) in (1..).zip(self.wanted.nvme_mib) {
@@ -446,7 +452,7 @@ impl Start<'_> {
         for key in [KEY, HOST_KEY] {
             let path = folder.join(key);
             inside::make_key(&path, "vmlab-replica").map_err(|source| match source.kind() {
-                io::ErrorKind::NotFound => UpError::NoSsh,
+                io::ErrorKind::NotFound => ReplicaUpError::NoSsh,
                 _ => FileError::of("make", &path)(source).into(),
             })?;
         }
@@ -459,8 +465,8 @@ impl Start<'_> {
     }
 
     /// Starts QEMU, which leaves this process once its devices are made.
-    fn start_qemu(&mut self) -> Result<Owner, UpError> {
-        let refused = |said: String| UpError::Refused { said };
+    fn start_qemu(&mut self) -> Result<Owner, ReplicaUpError> {
+        let refused = |said: String| ReplicaUpError::Refused { said };
         let output = Command::new(&self.wanted.qemu.path)
             .args(&self.replica.made.args)
             .current_dir(&self.replica.folder)
@@ -485,11 +491,11 @@ impl Start<'_> {
         Owner::of(pid, "replica").map_err(|_| self.died("started"))
     }
 
-    fn note(&self) -> Result<(), UpError> {
+    fn note(&self) -> Result<(), ReplicaUpError> {
         Ok(self.replica.save().map_err(FileError::of("make", &self.replica.folder.join(MADE)))?)
     }
 
-    fn know_host_key(&self, port: u16) -> Result<(), UpError> {
+    fn know_host_key(&self, port: u16) -> Result<(), ReplicaUpError> {
         let folder = &self.replica.folder;
         let path = folder.join(KNOWN_HOSTS);
         let public = folder.join(HOST_KEY).with_extension("pub");
@@ -498,7 +504,7 @@ impl Start<'_> {
         Ok(fs::write(&path, line).map_err(FileError::of("make", &path))?)
     }
 
-    fn wait_for_boot(&mut self, process: &Owner, began: Instant) -> Result<(), UpError> {
+    fn wait_for_boot(&mut self, process: &Owner, began: Instant) -> Result<(), ReplicaUpError> {
         let console = self.replica.folder.join(CONSOLE);
         let limit = self.wanted.boot_limit;
         loop {
@@ -511,31 +517,31 @@ impl Start<'_> {
                 return Err(self.died("booted"));
             }
             if began.elapsed() >= limit {
-                return Err(UpError::NeverUp { limit, tail: tail(&console) });
+                return Err(ReplicaUpError::NeverUp { limit, tail: tail(&console) });
             }
             // QEMU tells nobody what its guest prints.
             std::thread::sleep(LOOK);
         }
     }
 
-    fn died(&self, doing: &'static str) -> UpError {
-        UpError::Died { doing, tail: tail(&self.replica.folder.join(CONSOLE)) }
+    fn died(&self, doing: &'static str) -> ReplicaUpError {
+        ReplicaUpError::Died { doing, tail: tail(&self.replica.folder.join(CONSOLE)) }
     }
 
     /// A first connection: that it can be made, and what the host lacks.
-    fn greet(&mut self) -> Result<(), UpError> {
+    fn greet(&mut self) -> Result<(), ReplicaUpError> {
         (self.say)("connecting");
         let said = self.in_host("cat /run/vmlab/missing 2>/dev/null; vmlab --version >&2")?;
         if said.is_empty() {
             return Ok(());
         }
         let missing = said.lines().collect::<Vec<_>>().join(", ");
-        Err(UpError::Missing { missing, image: self.wanted.image.1.to_owned() })
+        Err(ReplicaUpError::Missing { missing, image: self.wanted.image.1.to_owned() })
     }
 
     /// What must not be in a saved state: the name, the time, and a disk that
     /// each replica has for itself. `/var/tmp` is on it: disks of VMs lie there.
-    fn settle(&mut self) -> Result<(), UpError> {
+    fn settle(&mut self) -> Result<(), ReplicaUpError> {
         let (name, now) = (&self.replica.name, unix_s());
         let script = format!(
             "set -e; hostname {name}; date -s @{now} >/dev/null; \
@@ -545,7 +551,7 @@ impl Start<'_> {
         self.in_host(&script).map(drop)
     }
 
-    fn in_host(&self, script: &str) -> Result<String, UpError> {
+    fn in_host(&self, script: &str) -> Result<String, ReplicaUpError> {
         let owner = Owner::current("replica")?;
         let runtime = runtime_dir(&owner)?;
         let destination = self.replica.destination().expect("the port is known");
@@ -557,7 +563,7 @@ impl Start<'_> {
         if output.code != 0 {
             let said = output.stderr.trim().to_owned();
             let tail = tail(&self.replica.folder.join(CONSOLE));
-            return Err(UpError::Inside { said, tail });
+            return Err(ReplicaUpError::Inside { said, tail });
         }
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
@@ -575,7 +581,7 @@ fn migrate(
     what: &'static str,
     path: &Path,
     cancel: &Cancel,
-) -> Result<(), UpError> {
+) -> Result<(), ReplicaUpError> {
     let quoted = remote::quote([path.display().to_string()]);
     // Only newer QEMUs take a file by its name.
     let (command, uri) = match what {
@@ -591,11 +597,11 @@ fn migrate(
             Some("completed") => return Ok(()),
             Some("failed" | "cancelled") => {
                 let said = status["error-desc"].as_str().unwrap_or("no reason given").to_owned();
-                return Err(UpError::State { what, said });
+                return Err(ReplicaUpError::State { what, said });
             }
             _ if Instant::now() >= until => {
                 let said = format!("not done within {} s", ANSWER_LIMIT.as_secs());
-                return Err(UpError::State { what, said });
+                return Err(ReplicaUpError::State { what, said });
             }
             _ => {}
         }

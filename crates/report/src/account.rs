@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::count_of::CountOf;
 use crate::estimate::ShownEstimate;
 
-/// What became of the differences' accounts.
+/// Whether the differences could be accounted for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "prices", rename_all = "kebab-case")]
 pub enum Accounting {
@@ -17,7 +17,7 @@ pub enum Accounting {
     /// There is one, and it is not of the study's host and environment.
     Unfit {
         /// What is not the same, at least one.
-        why: Vec<Unfit>,
+        why: Vec<UnfitPrices>,
     },
     /// There is one of the same host and environment.
     Used {
@@ -29,7 +29,7 @@ pub enum Accounting {
 /// Why a price list says nothing of a study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "unfit", rename_all = "kebab-case")]
-pub enum Unfit {
+pub enum UnfitPrices {
     /// Times there are emulated time, in the list or in the study.
     EmulatedTime {
         /// Where.
@@ -93,7 +93,7 @@ pub struct VariantAccount {
     /// The difference less all parts, s.
     pub unexplained: ShownEstimate,
     /// Events that were more or fewer, and have no price.
-    pub unpriced: Vec<Unpriced>,
+    pub unpriced: Vec<UnpricedEvents>,
     /// Where exits were counted by reason, which takes time at each, if not in both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exits_by_reason_only: Option<ReasonsIn>,
@@ -124,7 +124,7 @@ pub struct AccountPart {
 
 /// Events that have no price.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Unpriced {
+pub struct UnpricedEvents {
     /// The events.
     pub event: PricedEvent,
     /// How many more the variant has, the mean of the blocks.

@@ -4,17 +4,17 @@ use record::Unit;
 
 use crate::quantity::{event_count, percent};
 use crate::{
-    AccountPart, Accounting, CountOf, HostFact, NoPrice, ReasonsIn, Report, ShownEstimate, Unfit,
-    Unpriced, VariantAccount,
+    AccountPart, Accounting, CountOf, HostFact, NoPrice, ReasonsIn, Report, ShownEstimate,
+    UnfitPrices, UnpricedEvents, VariantAccount,
 };
 
-/// Seconds, or where the clock counts them instructions.
-struct Amounts {
+/// The unit of an account: seconds, or instructions where the clock counts those.
+struct AccountUnit {
     unit: Unit,
     scale: f64,
 }
 
-impl Amounts {
+impl AccountUnit {
     fn of(report: &Report) -> Self {
         if report.environment.is_deterministic() {
             Self { unit: Unit::from("count"), scale: 1e9 }
@@ -35,7 +35,8 @@ impl Amounts {
 
     /// `±0.05 s`; empty without an interval.
     fn width(&self, estimate: &ShownEstimate) -> String {
-        let width = |span: crate::Span| format!("±{}", self.plain((span.hi - span.lo) / 2.0));
+        let width =
+            |span: crate::ShownInterval| format!("±{}", self.plain((span.hi - span.lo) / 2.0));
         estimate.interval.map_or(String::new(), width)
     }
 }
@@ -62,7 +63,7 @@ impl VariantAccount {
 
     /// The whole of it in one sentence.
     pub(crate) fn sentence(&self, report: &Report, baseline: &str) -> String {
-        let amounts = Amounts::of(report);
+        let amounts = AccountUnit::of(report);
         let total = self.difference.centre;
         let more = if total < 0.0 { "less" } else { "more" };
         let executes = if report.environment.is_deterministic() { "executes" } else { "takes" };
@@ -91,7 +92,7 @@ impl VariantAccount {
 
     /// The rows of its table: what, and one text for each of [`HEADS`].
     pub(crate) fn rows(&self, report: &Report) -> Vec<[String; 5]> {
-        let amounts = Amounts::of(report);
+        let amounts = AccountUnit::of(report);
         let count = |count: f64| {
             let sign = if count < 0.0 { "-" } else { "+" };
             format!("{sign}{}", event_count(count.abs()))
@@ -116,7 +117,7 @@ impl VariantAccount {
     /// What a reader of it must know.
     pub(crate) fn notes(&self) -> Vec<String> {
         let unpriced = self.unpriced.iter().map(|unpriced| {
-            let Unpriced { event, count, operation, why } = unpriced;
+            let UnpricedEvents { event, count, operation, why } = unpriced;
             let many = format!("{} {}", event_count(count.abs()), event.plural());
             let more = if *count < 0.0 { "fewer" } else { "more" };
             match why {
@@ -162,13 +163,13 @@ pub(crate) fn why_none(report: &Report) -> Option<String> {
             Some(text.to_owned())
         }
         Accounting::Unfit { why } => {
-            let why: Vec<String> = why.iter().map(Unfit::to_string).collect();
+            let why: Vec<String> = why.iter().map(UnfitPrices::to_string).collect();
             Some(format!("No account in seconds: {}.", why.join("; ")))
         }
     }
 }
 
-impl std::fmt::Display for Unfit {
+impl std::fmt::Display for UnfitPrices {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::EmulatedTime { environment } => {
@@ -217,17 +218,21 @@ mod tests {
 
     #[test]
     fn every_reason_is_a_part_of_a_sentence() {
-        let check = |why: Unfit, expected: &str| assert_eq!(why.to_string(), expected);
+        let check = |why: UnfitPrices, expected: &str| assert_eq!(why.to_string(), expected);
         check(
-            Unfit::EmulatedTime { environment: Environment::Tcg },
+            UnfitPrices::EmulatedTime { environment: Environment::Tcg },
             "times are emulated time (emulated (TCG)), which is no price and no speed",
         );
         check(
-            Unfit::Other { what: HostFact::Kernel, list: Some("6.1.0".to_owned()), study: None },
+            UnfitPrices::Other {
+                what: HostFact::Kernel,
+                list: Some("6.1.0".to_owned()),
+                study: None,
+            },
             "the prices are of another host kernel (\"6.1.0\", not one that is not known)",
         );
         check(
-            Unfit::OtherEnvironment { list: Environment::NestedKvm, study: Environment::Kvm },
+            UnfitPrices::OtherEnvironment { list: Environment::NestedKvm, study: Environment::Kvm },
             "the prices are of another environment (KVM on emulated host, not KVM)",
         );
     }

@@ -6,12 +6,12 @@ use std::fmt::Write as _;
 use record::{Environment, Metric};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stats::{AcrossHosts, ClassAcross, Holds, Interval};
+use stats::{AcrossHosts, ClassAcross, ClassConsistency, Interval};
 
 use crate::quantity::{counted, percent, ratio_estimate, ratio_span};
-use crate::sentence::{Claim, as_sentence, label, under_load};
-use crate::terminal::{Align, Out, Paint, Table};
-use crate::{Role, ShownEstimate, Span, Style, Verdict};
+use crate::sentence::{VariantClaim, as_sentence, label, under_load};
+use crate::terminal::{Align, Paint, TextOutput, TextTable};
+use crate::{ShownEstimate, ShownInterval, ShownVerdict, TerminalStyle, VariantRole};
 
 /// Version of [`AcrossReport`] as JSON.
 pub const ACROSS_VERSION: u32 = 1;
@@ -38,7 +38,7 @@ pub struct AcrossReport {
     pub level: f64,
     /// Where trials ran, each once.
     pub environments: Vec<Environment>,
-    /// That of the nodes that are told of together; absent without a node.
+    /// That of the nodes that are reported together; absent without a node.
     pub environment: Option<Environment>,
     /// The nodes that were asked for.
     pub nodes: Vec<NodeRow>,
@@ -48,7 +48,7 @@ pub struct AcrossReport {
     pub warnings: Vec<String>,
 }
 
-/// A node, and what became of it.
+/// A node, and whether it finished.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeRow {
     /// Its name.
@@ -96,9 +96,9 @@ pub struct AcrossVariant {
     /// Its name.
     pub variant: String,
     /// What it is compared as.
-    pub role: Role,
+    pub role: VariantRole,
     /// What all nodes say.
-    pub verdict: Verdict,
+    pub verdict: ShownVerdict,
     /// The numbers behind it.
     pub across: AcrossHosts,
     /// What each node says.
@@ -117,7 +117,7 @@ pub struct NodeRatio {
     /// Blocks that it rests on.
     pub blocks: u32,
     /// The verdict of the node's own study.
-    pub verdict: Verdict,
+    pub verdict: ShownVerdict,
     /// Logarithms of the ratio, a block each.
     pub log_ratios: Vec<f64>,
 }
@@ -138,15 +138,15 @@ impl AcrossReport {
 
 /// The report as text of at most `width` columns.
 #[must_use]
-pub fn across_text(report: &AcrossReport, width: usize, style: Style) -> String {
-    let mut out = Out::new(width, style);
+pub fn across_text(report: &AcrossReport, width: usize, style: TerminalStyle) -> String {
+    let mut out = TextOutput::new(width, style);
     heading(report, &mut out);
     out.blank();
     let primary = report.groups.iter().filter(|group| group.primary);
     let mut all: Vec<(&AcrossGroup, &AcrossVariant)> =
         primary.flat_map(|group| group.variants.iter().map(move |one| (group, one))).collect();
     // Nobody asked about the A/A arm.
-    all.sort_by_key(|(_, variant)| variant.role == Role::AaArm);
+    all.sort_by_key(|(_, variant)| variant.role == VariantRole::AaArm);
     for (group, variant) in &all {
         verdict(report, group, variant, &mut out);
     }
@@ -162,7 +162,7 @@ pub fn across_text(report: &AcrossReport, width: usize, style: Style) -> String 
     out.text
 }
 
-fn heading(report: &AcrossReport, out: &mut Out) {
+fn heading(report: &AcrossReport, out: &mut TextOutput) {
     out.paragraph("", &report.title, Some(Paint::Bold));
     if let Some(question) = &report.question {
         out.paragraph("", question, None);
@@ -186,15 +186,20 @@ fn heading(report: &AcrossReport, out: &mut Out) {
 }
 
 fn shown(ratio: Option<f64>, interval: Option<Interval>) -> String {
-    let interval = interval.map(|interval| Span { lo: interval.lo, hi: interval.hi });
+    let interval = interval.map(|interval| ShownInterval { lo: interval.lo, hi: interval.hi });
     let estimate = ratio.map(|centre| ShownEstimate { centre, interval });
     estimate.as_ref().map(ratio_estimate).unwrap_or_default()
 }
 
 /// The verdict, what it rests on, and where it does not hold.
-fn verdict(report: &AcrossReport, group: &AcrossGroup, variant: &AcrossVariant, out: &mut Out) {
+fn verdict(
+    report: &AcrossReport,
+    group: &AcrossGroup,
+    variant: &AcrossVariant,
+    out: &mut TextOutput,
+) {
     let AcrossVariant { across, role, .. } = variant;
-    let claim = Claim {
+    let claim = VariantClaim {
         workload: &group.workload,
         load: &group.load,
         metric: &group.metric,
@@ -241,7 +246,7 @@ fn sentences(report: &AcrossReport, variant: &AcrossVariant) -> Vec<String> {
         ));
     }
     if let (Some(centre), Some(Interval { lo, hi, .. })) = (across.ratio, across.prediction) {
-        let estimate = ShownEstimate { centre, interval: Some(Span { lo, hi }) };
+        let estimate = ShownEstimate { centre, interval: Some(ShownInterval { lo, hi }) };
         let span = ratio_span(&estimate).unwrap_or_default();
         said.push(format!("Another such node is to show {span}."));
     }
@@ -267,16 +272,18 @@ fn holds(report: &AcrossReport, across: &AcrossHosts) -> Vec<String> {
     let open = named(&|class| class.stand == stats::ClassStand::Open);
     let mut said = Vec::new();
     match across.holds {
-        Holds::NoClasses => return said,
-        Holds::Everywhere => said.push(format!("It holds in all {classes} of {of}.")),
-        Holds::NotEverywhere if differs.is_empty() => {
+        ClassConsistency::NoClasses => return said,
+        ClassConsistency::Everywhere => said.push(format!("It holds in all {classes} of {of}.")),
+        ClassConsistency::NotEverywhere if differs.is_empty() => {
             said.push(format!("Classes of {of} contradict each other: see the table."));
         }
-        Holds::NotEverywhere => said.push(format!("It does not hold in {of} {differs}.")),
-        Holds::NotShownEverywhere => {
+        ClassConsistency::NotEverywhere => {
+            said.push(format!("It does not hold in {of} {differs}."))
+        }
+        ClassConsistency::NotShownEverywhere => {
             said.push(format!("Of the {classes} of {of}, it is not shown in {open}."));
         }
-        Holds::Undecided => {}
+        ClassConsistency::Undecided => {}
     }
     if across.classes.iter().any(|class| class.of_one_host) {
         said.push("Each class is one node: nothing is known of others of its class.".to_owned());
@@ -284,7 +291,12 @@ fn holds(report: &AcrossReport, across: &AcrossHosts) -> Vec<String> {
     said
 }
 
-fn numbers(report: &AcrossReport, group: &AcrossGroup, variant: &AcrossVariant, out: &mut Out) {
+fn numbers(
+    report: &AcrossReport,
+    group: &AcrossGroup,
+    variant: &AcrossVariant,
+    out: &mut TextOutput,
+) {
     let across = &variant.across;
     out.blank();
     let title = format!(
@@ -297,12 +309,12 @@ fn numbers(report: &AcrossReport, group: &AcrossGroup, variant: &AcrossVariant, 
         group.metric.better
     );
     out.paragraph("", &title, Some(Paint::Bold));
-    let chip = |verdict: Verdict| {
+    let chip = |verdict: ShownVerdict| {
         let label = label(verdict, variant.role, &group.metric);
         format!("{} {}", label.sign, label.word)
     };
     let head = report.class_label.as_deref().unwrap_or("class");
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         (head, Align::Left),
         ("nodes", Align::Right),
         ("blocks", Align::Right),
@@ -315,7 +327,7 @@ fn numbers(report: &AcrossReport, group: &AcrossGroup, variant: &AcrossVariant, 
             class.hosts.to_string(),
             class.blocks.to_string(),
             shown(Some(class.ratio), class.interval),
-            chip(Verdict::from(&class.verdict)),
+            chip(ShownVerdict::from(&class.verdict)),
         ]);
     }
     table.row(vec![
@@ -338,10 +350,10 @@ fn numbers(report: &AcrossReport, group: &AcrossGroup, variant: &AcrossVariant, 
 }
 
 /// Nodes whose own verdict points the other way than that of all.
-fn odd_nodes(variant: &AcrossVariant, chip: &dyn Fn(Verdict) -> String, out: &mut Out) {
-    let side = |verdict: Verdict| match verdict {
-        Verdict::Better | Verdict::SlightlyBetter => 1,
-        Verdict::Worse | Verdict::SlightlyWorse => -1,
+fn odd_nodes(variant: &AcrossVariant, chip: &dyn Fn(ShownVerdict) -> String, out: &mut TextOutput) {
+    let side = |verdict: ShownVerdict| match verdict {
+        ShownVerdict::Better | ShownVerdict::SlightlyBetter => 1,
+        ShownVerdict::Worse | ShownVerdict::SlightlyWorse => -1,
         _ => 0,
     };
     let all = side(variant.verdict);
@@ -365,7 +377,7 @@ fn odd_nodes(variant: &AcrossVariant, chip: &dyn Fn(Verdict) -> String, out: &mu
 }
 
 /// Nodes that brought nothing or not all, and why.
-fn without_results(report: &AcrossReport, out: &mut Out) {
+fn without_results(report: &AcrossReport, out: &mut TextOutput) {
     let mut why: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for node in report.nodes.iter().filter(|node| !node.is_complete) {
         let reason = node.reason.as_deref().unwrap_or(&node.state);
@@ -412,7 +424,7 @@ mod tests {
                 }
             })
             .collect();
-        let question = AcrossQuestion { alpha: 0.05, margin: 0.03, better: stats::Better::Lower };
+        let question = AcrossQuestion { alpha: 0.05, margin: 0.03, better: record::Better::Lower };
         let across = across_hosts(&hosts, &question);
         let row = |number: usize| NodeRow {
             node: format!("node-{number}"),
@@ -431,15 +443,15 @@ mod tests {
             ratio: None,
             blocks: 3,
             verdict: match host.log_ratios[0] < 0.0 {
-                true => Verdict::Better,
-                false => Verdict::Worse,
+                true => ShownVerdict::Better,
+                false => ShownVerdict::Worse,
             },
             log_ratios: host.log_ratios.clone(),
         });
         let variant = AcrossVariant {
             variant: "two".to_owned(),
-            role: Role::Candidate,
-            verdict: Verdict::from(&across.verdict),
+            role: VariantRole::Candidate,
+            verdict: ShownVerdict::from(&across.verdict),
             nodes: nodes.collect(),
             across,
         };
@@ -474,7 +486,7 @@ mod tests {
 
     #[test]
     fn where_it_does_not_hold_is_said() {
-        let text = across_text(&report(), 100, Style::default());
+        let text = across_text(&report(), 100, TerminalStyle::default());
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for part in [
             "Study s on 13 nodes: 12 complete, 1 failed.",
@@ -496,16 +508,16 @@ mod tests {
     #[test]
     fn emulated_time_stands_beside_the_numbers() {
         let emulated = AcrossReport { environment: Some(Environment::Tcg), ..report() };
-        let text = across_text(&emulated, 300, Style::default());
+        let text = across_text(&emulated, 300, TerminalStyle::default());
         assert!(text.contains("blocks), emulated (TCG)."), "{text}");
-        let measured = across_text(&report(), 300, Style::default());
+        let measured = across_text(&report(), 300, TerminalStyle::default());
         assert!(measured.contains("blocks), KVM.") && !measured.contains("emulated"), "{measured}");
     }
 
     #[test]
     fn nothing_yet_is_said() {
         let none = AcrossReport { groups: Vec::new(), ..report() };
-        let text = across_text(&none, 80, Style::default());
+        let text = across_text(&none, 80, TerminalStyle::default());
         assert!(text.contains("there is nothing to show"), "{text}");
     }
 

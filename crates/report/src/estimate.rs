@@ -9,12 +9,12 @@ pub struct ShownEstimate {
     /// The best guess.
     pub centre: f64,
     /// Its interval at [`Method::level`](crate::Method::level); none from a single boot or block.
-    pub interval: Option<Span>,
+    pub interval: Option<ShownInterval>,
 }
 
 /// An interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Span {
+pub struct ShownInterval {
     /// Lower end.
     pub lo: f64,
     /// Upper end.

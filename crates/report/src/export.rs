@@ -1,6 +1,6 @@
 //! All samples in long form: one row a sample, every setting beside it.
 
-use record::{RECORD_FORMAT_VERSION, Record};
+use record::{RECORD_FORMAT_VERSION, SampleRow};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ const COLUMNS: [&str; 20] = [
 /// `records` as comma-separated values (RFC 4180) with a header; values in
 /// base units, written so that reading them gives the very same number.
 #[must_use]
-pub fn csv(records: &[Record]) -> String {
+pub fn csv(records: &[SampleRow]) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let mut write = |row: &[String]| {
         writer.write_record(row).expect("rows have one length and memory takes them");
@@ -45,7 +45,7 @@ pub fn csv(records: &[Record]) -> String {
     String::from_utf8(bytes).expect("all cells are strings")
 }
 
-fn row(record: &Record) -> [String; COLUMNS.len()] {
+fn row(record: &SampleRow) -> [String; COLUMNS.len()] {
     [
         record.study.clone(),
         record.load.clone(),
@@ -78,18 +78,18 @@ fn word(value: &impl Serialize) -> String {
     }
 }
 
-/// What [`json`] gives.
+/// The document that [`json`] prints.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Samples<'a> {
+pub struct SampleRows<'a> {
     format: &'static str,
     version: u32,
-    records: &'a [Record],
+    records: &'a [SampleRow],
 }
 
 /// `records` as one JSON object: `format`, `version` and `records`.
 #[must_use]
-pub fn json(records: &[Record]) -> String {
-    let samples = Samples { format: "vmlab-records", version: RECORD_FORMAT_VERSION, records };
+pub fn json(records: &[SampleRow]) -> String {
+    let samples = SampleRows { format: "vmlab-records", version: RECORD_FORMAT_VERSION, records };
     serde_json::to_string_pretty(&samples).expect("all keys of a record are strings")
 }
 
@@ -99,8 +99,8 @@ mod tests {
     use proptest::prelude::*;
     use record::{Better, Environment, Metric, MetricKind, RecordSource, Unit};
 
-    fn record(variant: &str, value: f64) -> Record {
-        Record {
+    fn record(variant: &str, value: f64) -> SampleRow {
+        SampleRow {
             study: "made-up".to_owned(),
             load: "idle".to_owned(),
             workload: "hackbench".to_owned(),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     /// Reads a row back by the names of its columns.
-    fn read(text: &str) -> Vec<Record> {
+    fn read(text: &str) -> Vec<SampleRow> {
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         let heads = reader.headers().unwrap().clone();
         let number = |text: &str| text.parse::<u32>().unwrap();
@@ -137,7 +137,7 @@ mod tests {
                 let at = |name: &str| row[heads.iter().position(|h| h == name).unwrap()].to_owned();
                 let word = |name: &str| serde_json::Value::String(at(name));
                 let version = Some(at("tool_version")).filter(|version| !version.is_empty());
-                Record {
+                SampleRow {
                     study: at("study"),
                     load: at("load"),
                     workload: at("workload"),
@@ -188,7 +188,7 @@ mod tests {
             let records = vec![record(&variant, value), record("b", 1.0)];
             prop_assert_eq!(read(&csv(&records)), records.clone());
             let json: serde_json::Value = serde_json::from_str(&json(&records)).unwrap();
-            let back: Vec<Record> = serde_json::from_value(json["records"].clone()).unwrap();
+            let back: Vec<SampleRow> = serde_json::from_value(json["records"].clone()).unwrap();
             prop_assert_eq!(back, records);
         }
     }

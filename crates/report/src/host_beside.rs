@@ -1,10 +1,10 @@
 //! What the host did beside the trials, in words and as a table.
 
-use record::{HostSign, Unsteady};
-use stats::{HostDifference, Interval, Invalidity, Weight};
+use record::{HostSign, UnsteadyCause};
+use stats::{DisturbanceWeight, HostDifference, Interval, Invalidity};
 
 use crate::quantity::percent;
-use crate::{HostBeside, Report, Share};
+use crate::{HostBeside, Report, TimeShare};
 
 /// Others' share of the pCPUs from which on a host is called busy.
 const BUSY: f64 = 0.1;
@@ -21,14 +21,14 @@ pub(crate) fn notes(judged: &stats::Judgement) -> Vec<String> {
         // Why it is invalid says the rest.
         return held.map(|held| format!("The interval holds ×{held:.2}.")).into_iter().collect();
     }
-    let matters = judged.host.iter().filter(|found| found.weight >= Weight::Unclear);
+    let matters = judged.host.iter().filter(|found| found.weight >= DisturbanceWeight::Unclear);
     let note = |found: &HostDifference| {
         let held = held.map(|held| format!("; the interval holds ×{held:.2}")).unwrap_or_default();
         match found.weight {
-            Weight::Unclear => format!(
+            DisturbanceWeight::Unclear => format!(
                 "The host may have disturbed one side more: {found}, which may be chance{held}."
             ),
-            Weight::Own => format!(
+            DisturbanceWeight::Own => format!(
                 "The host was busy, and the two used it differently: {found}. Others get what a \
                  VM leaves, so this may be the variants' own doing{held}."
             ),
@@ -42,10 +42,12 @@ pub(crate) fn notes(judged: &stats::Judgement) -> Vec<String> {
 
 /// Why a block was called unsteady, without the final stop.
 #[must_use]
-pub fn unsteady(why: &Unsteady) -> String {
+pub fn unsteady(why: &UnsteadyCause) -> String {
     let (workload, variant, sign, excess) = match why {
-        Unsteady::Told(text) => return text.clone(),
-        Unsteady::Trial { workload, variant, sign, excess } => (workload, variant, sign, *excess),
+        UnsteadyCause::Told(text) => return text.clone(),
+        UnsteadyCause::Trial { workload, variant, sign, excess } => {
+            (workload, variant, sign, *excess)
+        }
     };
     let part = || percent(-(-excess).exp_m1());
     let longer = || percent(excess.exp_m1());
@@ -67,7 +69,7 @@ pub fn unsteady(why: &Unsteady) -> String {
 pub fn busy(beside: &[HostBeside]) -> Option<String> {
     let quiet = beside.iter().filter(|beside| beside.is_quiet);
     let all = quiet.flat_map(|beside| &beside.variants).filter_map(|variant| {
-        let share = |share: Option<Share>| share.unwrap_or(Share { mean: 0.0, most: 0.0 });
+        let share = |share: Option<TimeShare>| share.unwrap_or(TimeShare { mean: 0.0, most: 0.0 });
         let (others, steal) = (share(variant.others), share(variant.steal));
         let trials = f64::from(variant.trials);
         (variant.trials > 0).then(|| {
@@ -92,9 +94,9 @@ pub(crate) const HEADS: [&str; 7] =
 
 /// Its rows: shares as mean and greatest.
 pub(crate) fn rows(beside: &HostBeside) -> Vec<[String; 7]> {
-    let share = |share: Option<Share>| match share {
+    let share = |share: Option<TimeShare>| match share {
         None => "-".to_owned(),
-        Some(Share { mean, most }) => {
+        Some(TimeShare { mean, most }) => {
             format!("{:.1} % (to {:.1})", mean * 100.0, most * 100.0)
         }
     };
@@ -117,7 +119,7 @@ pub(crate) fn rows(beside: &HostBeside) -> Vec<[String; 7]> {
 pub(crate) fn is_notable(report: &Report, beside: &HostBeside) -> bool {
     let shares =
         |variant: &crate::VariantDisturbance| [variant.others, variant.steal, variant.memory];
-    let is_much = |share: Share| share.mean >= NOTABLE;
+    let is_much = |share: TimeShare| share.mean >= NOTABLE;
     let here = report
         .groups
         .iter()
@@ -128,5 +130,5 @@ pub(crate) fn is_notable(report: &Report, beside: &HostBeside) -> bool {
         .flat_map(|judgement| &judgement.host);
     let mut variants = beside.variants.iter();
     (beside.is_quiet && variants.any(|variant| shares(variant).into_iter().flatten().any(is_much)))
-        || host.any(|found| found.weight >= Weight::Unclear)
+        || host.any(|found| found.weight >= DisturbanceWeight::Unclear)
 }

@@ -5,7 +5,7 @@ use stats::{Comparison, Engine, Interval, Invalidity, Warning};
 use crate::host_beside;
 use crate::quantity::percent;
 use crate::sentence::as_sentence;
-use crate::{InterimLook, ShownEstimate, Span, VariantJudgement, Verdict};
+use crate::{InterimLook, ShownEstimate, ShownInterval, ShownVerdict, VariantJudgement};
 
 /// A difference of more than a factor of 11 is not a bound.
 const HOPELESSLY_WIDE: f64 = 10.0;
@@ -25,7 +25,7 @@ impl VariantJudgement {
 impl VariantJudgement {
     /// Nothing may be said, whatever the numbers are.
     pub fn invalidate(&mut self, why: Invalidity) {
-        self.verdict = Verdict::Invalid;
+        self.verdict = ShownVerdict::Invalid;
         self.more_blocks = None;
         self.notes = vec![as_sentence(&why.to_string())];
         self.why = Some(why);
@@ -41,7 +41,7 @@ fn looks(engine: &dyn Engine, comparison: &Comparison) -> Vec<InterimLook> {
         let judged = engine.judge(&so_far);
         let says_something = |span: &Interval| span.lo > NO_BOUND && span.hi < 1.0 / NO_BOUND;
         let interval = judged.interval.filter(says_something)?;
-        let interval = Some(Span { lo: interval.lo, hi: interval.hi });
+        let interval = Some(ShownInterval { lo: interval.lo, hi: interval.hi });
         let ratio = ShownEstimate { centre: judged.ratio?, interval };
         Some(InterimLook { blocks: judged.blocks_used, ratio })
     };
@@ -60,14 +60,15 @@ impl From<&stats::Judgement> for VariantJudgement {
         notes.extend(host_beside::notes(judged));
         let warnings = judged.warnings.iter().filter(|one| **one != Warning::HostDiffered);
         notes.extend(warnings.map(|warning| as_sentence(&warning.to_string())));
-        let interval = judged.interval.map(|interval| Span { lo: interval.lo, hi: interval.hi });
+        let interval =
+            judged.interval.map(|interval| ShownInterval { lo: interval.lo, hi: interval.hi });
         Self {
             ratio: judged.ratio.map(|centre| ShownEstimate { centre, interval }),
             blocks: judged.blocks_used,
             p: judged.p,
             q: None,
             looks: Vec::new(),
-            verdict: Verdict::from(&judged.verdict),
+            verdict: ShownVerdict::from(&judged.verdict),
             more_blocks: match judged.verdict {
                 stats::Verdict::NotDecided { more_blocks, .. } => Some(more_blocks),
                 _ => None,
@@ -106,7 +107,8 @@ fn undecided_notes(judged: &stats::Judgement, at_most: f64, more_blocks: u32) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stats::{Better, Comparison, Engine, FixedBlocks, PairedBlocks};
+    use record::Better;
+    use stats::{Comparison, Engine, FixedBlocks, PairedBlocks};
 
     fn judge(log_ratios: &[f64]) -> VariantJudgement {
         let blocks = PairedBlocks { log_ratios: log_ratios.to_vec() };
@@ -119,13 +121,13 @@ mod tests {
     #[test]
     fn verdicts_keep_their_interval_and_say_what_is_missing() {
         let better = judge(&[-0.69, -0.70, -0.68, -0.71, -0.69]);
-        assert_eq!((better.verdict, better.blocks), (Verdict::Better, 5));
+        assert_eq!((better.verdict, better.blocks), (ShownVerdict::Better, 5));
         let ratio = better.ratio.unwrap();
         let span = ratio.interval.unwrap();
         assert!(span.lo < ratio.centre && ratio.centre < span.hi && span.hi < 0.51);
 
         let undecided = judge(&[-0.1, 0.1, 0.05, -0.06, 0.02]);
-        assert_eq!(undecided.verdict, Verdict::NotDecided);
+        assert_eq!(undecided.verdict, ShownVerdict::NotDecided);
         assert!(undecided.notes[0].starts_with("They differ by at most"), "{undecided:?}");
 
         let none = judge(&[]);

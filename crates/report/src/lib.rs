@@ -30,25 +30,25 @@ pub mod trend;
 mod verdict;
 
 pub use account::{
-    AccountPart, Accounting, HostFact, NoPrice, PricedEvent, ReasonsIn, Unfit, Unpriced,
-    VariantAccount,
+    AccountPart, Accounting, HostFact, NoPrice, PricedEvent, ReasonsIn, UnfitPrices,
+    UnpricedEvents, VariantAccount,
 };
 pub use across::{
     ACROSS_VERSION, AcrossGroup, AcrossReport, AcrossVariant, NodeRatio, NodeRow, across_text,
 };
 pub use count_of::CountOf;
 pub use escape::escape;
-pub use estimate::{ShownEstimate, Span};
-pub use export::{Samples, csv, json};
+pub use estimate::{ShownEstimate, ShownInterval};
+pub use export::{SampleRows, csv, json};
 pub use host_beside::{busy, unsteady};
 pub use html::{html, page_head};
 pub use model::{
-    BootPoint, Cell, CounterMove, CounterRow, Curve, Distribution, FurtherVm, HostBeside,
-    InterimLook, LabelledText, Method, PublishedClaim, PublishedKind, PublishedValue, Quantile,
-    REPORT_VERSION, Report, ReportFact, ReportVariant, ResultGroup, Role, Share, Suite,
-    TABLE_SHARES, TrialFailure, VariantDisturbance, VariantJudgement, Verdict,
+    BootPoint, CellResults, CounterMove, CounterRow, Curve, FurtherVm, HostBeside, InterimLook,
+    LabelledText, Method, PublishedClaim, PublishedKind, PublishedValue, Quantile, REPORT_VERSION,
+    Report, ReportFact, ReportVariant, ResultGroup, ShownVerdict, Suite, TABLE_SHARES, TimeShare,
+    TrialFailure, VariantDisturbance, VariantJudgement, VariantRole, WorkloadLatencies,
 };
-pub use profile::{Frame, FunctionChange, ProfileComparison, ProfileOverhead, ProfiledSide};
+pub use profile::{FunctionChange, ProfileComparison, ProfileOverhead, ProfiledSide, StackFrame};
 pub use quantity::sample_kind;
-pub use terminal::{Style, terminal};
-pub use verdict::{EQUAL, Label, Terms, class_sgr, direction, label, percent, steadiness};
+pub use terminal::{TerminalStyle, terminal};
+pub use verdict::{EQUAL, Label, Terms, class_sgr, label, percent, steadiness};

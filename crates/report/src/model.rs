@@ -12,7 +12,7 @@ use stats::{PublishedAgreement, Relation};
 
 use crate::account::{Accounting, VariantAccount};
 use crate::count_of::CountOf;
-use crate::estimate::{ShownEstimate, Span};
+use crate::estimate::{ShownEstimate, ShownInterval};
 use crate::profile::{ProfileComparison, ProfileOverhead};
 
 /// Version of `report.json`.
@@ -56,7 +56,7 @@ pub struct Report {
     pub groups: Vec<ResultGroup>,
     /// One for each load x workload x histogram.
     #[serde(default)]
-    pub distributions: Vec<Distribution>,
+    pub distributions: Vec<WorkloadLatencies>,
     /// What the host did beside the trials: one for each load x workload that
     /// was watched.
     #[serde(default)]
@@ -131,7 +131,7 @@ pub struct ReportVariant {
     /// What differs from the baseline, one line.
     pub summary: String,
     /// What it is compared as.
-    pub role: Role,
+    pub role: VariantRole,
     /// True if its workloads ran on the host itself, in no VM.
     #[serde(default)]
     pub on_host: bool,
@@ -162,7 +162,7 @@ pub struct FurtherVm {
 /// What a variant is compared as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Role {
+pub enum VariantRole {
     /// All others are compared with it. Exactly one variant.
     Baseline,
     /// Compared with the baseline.
@@ -186,7 +186,7 @@ pub struct ResultGroup {
     pub margin: Option<f64>,
     /// One for each variant, in the study's order. None at all where the group
     /// holds nothing but what others published.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<CellResults>,
     /// Whether each variant is steadier than the baseline, in words.
     #[serde(default)]
     pub steadiness: Vec<ReportFact>,
@@ -205,7 +205,7 @@ pub struct ResultGroup {
 
 /// How the latencies of a workload are distributed under one host load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Distribution {
+pub struct WorkloadLatencies {
     /// The host-load level's name.
     pub load: String,
     /// The workload's name.
@@ -271,13 +271,13 @@ pub struct VariantDisturbance {
     /// Trials that were watched.
     pub trials: u32,
     /// Share of the VM's pCPUs' time that others used.
-    pub others: Option<Share>,
+    pub others: Option<TimeShare>,
     /// Share of the VM's pCPUs' time that the host's own hypervisor took.
-    pub steal: Option<Share>,
+    pub steal: Option<TimeShare>,
     /// Share of the time in which something waited for memory.
-    pub memory: Option<Share>,
+    pub memory: Option<TimeShare>,
     /// Share of the time that its vCPUs wanted to run in which they waited.
-    pub run_delay: Option<Share>,
+    pub run_delay: Option<TimeShare>,
     /// Time of the canaries, s.
     pub canary_s: Option<f64>,
     /// Clock of its pCPUs, Hz.
@@ -288,7 +288,7 @@ pub struct VariantDisturbance {
 
 /// A share of time over several trials, 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Share {
+pub struct TimeShare {
     /// Mean of the trials.
     pub mean: f64,
     /// The greatest.
@@ -311,7 +311,7 @@ pub struct Suite {
 
 /// One variant's results in a group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Cell {
+pub struct CellResults {
     /// The variant's name.
     pub variant: String,
     /// Every boot that brought values.
@@ -355,7 +355,7 @@ pub struct VariantJudgement {
     #[serde(default)]
     pub looks: Vec<InterimLook>,
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: ShownVerdict,
     /// About how many more blocks decide it, where it is not decided and that
     /// can be said.
     #[serde(default)]
@@ -384,7 +384,7 @@ pub struct InterimLook {
 /// What a comparison says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum ShownVerdict {
     /// The variant is better; the interval excludes 1.
     Better,
     /// The variant is worse; the interval excludes 1.
@@ -447,12 +447,12 @@ pub struct PublishedValue {
     /// Its ratio to the baseline, where the value itself is not told.
     #[serde(default)]
     pub ratio: Option<f64>,
-    /// The range that was told instead of the value, in the base unit.
+    /// The range that was published instead of the value, in the base unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub range: Option<Span>,
-    /// The range that was told instead of the ratio.
+    pub range: Option<ShownInterval>,
+    /// The range that was published instead of the ratio.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ratio_range: Option<Span>,
+    pub ratio_range: Option<ShownInterval>,
     /// The single runs behind the value, in the base unit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<f64>,
@@ -505,7 +505,7 @@ pub enum PublishedKind {
         /// What its values are of.
         of: CountOf,
         /// The published ratio; both ends are the same for a single number.
-        published: Span,
+        published: ShownInterval,
     },
 }
 
@@ -530,7 +530,7 @@ impl Report {
     /// The variant that all others are compared with.
     #[must_use]
     pub fn baseline(&self) -> Option<&ReportVariant> {
-        self.variants.iter().find(|variant| variant.role == Role::Baseline)
+        self.variants.iter().find(|variant| variant.role == VariantRole::Baseline)
     }
 
     /// The accounts of `group`.
@@ -566,7 +566,7 @@ impl Curve {
 impl ResultGroup {
     /// The cell of `variant`.
     #[must_use]
-    pub fn cell(&self, variant: &str) -> Option<&Cell> {
+    pub fn cell(&self, variant: &str) -> Option<&CellResults> {
         self.cells.iter().find(|cell| cell.variant == variant)
     }
 

@@ -37,14 +37,14 @@ pub struct ProfiledSide {
     pub cut: bool,
     /// The frames of the stacks, each behind the one that called it; those that neither
     /// has a hundredth of its samples in are left out.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<StackFrame>,
     /// The functions whose share differs most, wherever they were called from.
     pub functions: Vec<FunctionChange>,
 }
 
-/// A frame of the stacks.
+/// One frame of a call stack.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Frame {
+pub struct StackFrame {
     /// Frames above it.
     pub depth: u32,
     /// The function.

@@ -4,8 +4,8 @@ use record::ProfileSide;
 
 use crate::quantity::{counted, percent, ratio_estimate};
 use crate::{
-    Frame, FunctionChange, ProfileComparison, ProfileOverhead, ProfiledSide, Report, ShownEstimate,
-    Span,
+    FunctionChange, ProfileComparison, ProfileOverhead, ProfiledSide, Report, ShownEstimate,
+    ShownInterval, StackFrame,
 };
 
 /// Columns of a table of functions.
@@ -17,7 +17,7 @@ pub(crate) fn points(share: f64) -> String {
 }
 
 /// `[-14.0, -9.6]`
-fn span(span: Span) -> String {
+fn span(span: ShownInterval) -> String {
     format!("[{}, {}]", points(span.lo), points(span.hi))
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn differs(change: &ShownEstimate) -> bool {
     change.interval.is_some_and(|span| span.lo > 0.0 || span.hi < 0.0)
 }
 
-impl Frame {
+impl StackFrame {
     /// All of it in words.
     pub(crate) fn words(&self) -> String {
         let [a, b] = self.shares.map(percent);

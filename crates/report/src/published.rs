@@ -5,8 +5,8 @@ use stats::{Interval, PublishedAgreement, Relation, Verdict, ratio_agreement};
 
 use crate::quantity::{UnitScale, ratio, ratio_estimate, ratio_range};
 use crate::{
-    Cell, CountOf, PublishedClaim, PublishedKind, PublishedValue, Report, ResultGroup,
-    ShownEstimate, Span, VariantJudgement,
+    CellResults, CountOf, PublishedClaim, PublishedKind, PublishedValue, Report, ResultGroup,
+    ShownEstimate, ShownInterval, VariantJudgement,
 };
 
 /// Heads of the table of claims.
@@ -23,7 +23,7 @@ pub(crate) struct PublishedRow<'a> {
     pub(crate) published: &'a PublishedValue,
     pub(crate) measured: Option<ShownEstimate>,
     pub(crate) is_baseline: bool,
-    pub(crate) published_ratio: Option<Span>,
+    pub(crate) published_ratio: Option<ShownInterval>,
     pub(crate) measured_ratio: Option<ShownEstimate>,
     /// Standard deviation between boots, in the metric's base unit.
     pub(crate) measured_sd: Option<f64>,
@@ -60,12 +60,16 @@ pub(crate) fn tells_agreement(group: &ResultGroup) -> bool {
 
 /// The published ratio of `variant` to the baseline, or that of the values: a
 /// range where either is one.
-pub(crate) fn published_ratio(group: &ResultGroup, baseline: &str, variant: &str) -> Option<Span> {
+pub(crate) fn published_ratio(
+    group: &ResultGroup,
+    baseline: &str,
+    variant: &str,
+) -> Option<ShownInterval> {
     let published = group.published(variant)?;
-    let one = |value: f64| Span { lo: value, hi: value };
+    let one = |value: f64| ShownInterval { lo: value, hi: value };
     let of_values = || {
         let (a, b) = (group.published(baseline)?.extent()?, published.extent()?);
-        Some(Span { lo: b.lo / a.hi, hi: b.hi / a.lo })
+        Some(ShownInterval { lo: b.lo / a.hi, hi: b.hi / a.lo })
     };
     let ratio = published.ratio_range.or(published.ratio.map(one)).or_else(of_values)?;
     let is_ratio = |value: f64| value.is_finite() && value > 0.0;
@@ -78,11 +82,11 @@ fn published_interval(
     baseline: &str,
     variant: &str,
     level: f64,
-) -> Option<Span> {
+) -> Option<ShownInterval> {
     let runs = |name: &str| Some(logs(&group.published(name)?.runs)).filter(|logs| logs.len() > 1);
     let of_runs = || {
         let welch = stats::welch(&runs(baseline)?, &runs(variant)?, level).ok()?;
-        Some(Span { lo: welch.interval.lo.exp(), hi: welch.interval.hi.exp() })
+        Some(ShownInterval { lo: welch.interval.lo.exp(), hi: welch.interval.hi.exp() })
     };
     of_runs().or_else(|| published_ratio(group, baseline, variant))
 }
@@ -92,7 +96,7 @@ fn logs(runs: &[f64]) -> Vec<f64> {
 }
 
 /// Sample standard deviation of the boots that count.
-fn sd_of_boots(cell: &Cell) -> Option<f64> {
+fn sd_of_boots(cell: &CellResults) -> Option<f64> {
     let counted = cell.boots.iter().filter(|boot| boot.counted);
     sd(&counted.map(|boot| boot.value).collect::<Vec<f64>>())
 }
@@ -120,8 +124,8 @@ impl PublishedValue {
     }
 
     /// From where to where the value lies.
-    fn extent(&self) -> Option<Span> {
-        self.range.or_else(|| self.centre().map(|value| Span { lo: value, hi: value }))
+    fn extent(&self) -> Option<ShownInterval> {
+        self.range.or_else(|| self.centre().map(|value| ShownInterval { lo: value, hi: value }))
     }
 }
 
@@ -187,7 +191,7 @@ impl PublishedClaim {
                 ratio_agreement((published.lo, published.hi), interval, margin)
             }
         };
-        let span = interval.map(|interval| Span { lo: interval.lo, hi: interval.hi });
+        let span = interval.map(|interval| ShownInterval { lo: interval.lo, hi: interval.hi });
         Self {
             measured: judged.ratio.map(|centre| ShownEstimate { centre, interval: span }),
             blocks: judged.blocks_used,
@@ -240,7 +244,7 @@ pub(crate) fn published_value(published: &PublishedValue, scale: &UnitScale) -> 
 }
 
 /// A published ratio: one number or a range.
-pub(crate) fn shown_ratio(published: Span) -> String {
+pub(crate) fn shown_ratio(published: ShownInterval) -> String {
     if published.lo == published.hi { ratio(published.lo) } else { ratio_range(published) }
 }
 

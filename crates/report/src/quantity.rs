@@ -3,7 +3,7 @@
 use record::{MetricKind, Unit};
 use stats::SampleKind;
 
-use crate::{PublishedValue, ResultGroup, ShownEstimate, Span};
+use crate::{PublishedValue, ResultGroup, ShownEstimate, ShownInterval};
 
 /// How the samples of a metric become one number of a boot: counts in the unit
 /// `ratio`, parts of a whole and events by what was done, are compared in hundredths. `stats` knows no records; its words are theirs.
@@ -72,7 +72,7 @@ impl UnitScale {
         }
     }
 
-    pub(crate) fn span(&self, span: Span) -> String {
+    pub(crate) fn span(&self, span: ShownInterval) -> String {
         format!("[{}, {}]", self.number(span.lo), self.number(span.hi))
     }
 
@@ -120,7 +120,7 @@ pub(crate) fn ratio(value: f64) -> String {
 }
 
 /// `×0.30 to ×0.50`.
-pub(crate) fn ratio_range(range: Span) -> String {
+pub(crate) fn ratio_range(range: ShownInterval) -> String {
     format!("{} to {}", ratio(range.lo), ratio(range.hi))
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn ratio_centre(estimate: &ShownEstimate) -> String {
 
 /// Two digits behind the point, more where the interval is narrow or where
 /// rounding would put one of its ends on 1, which it does not touch.
-fn ratio_digits(centre: f64, interval: Option<Span>) -> usize {
+fn ratio_digits(centre: f64, interval: Option<ShownInterval>) -> usize {
     let ends = interval.map_or([centre, centre], |span| [span.lo, span.hi]);
     let width = if interval.is_some() { ends[1] - ends[0] } else { 1.0 };
     let by_width = if width >= 0.02 { 2 } else { 3 };
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn ratios_have_the_digits_that_their_interval_needs() {
         let check = |centre, interval: Option<(f64, f64)>, expected: &str| {
-            let interval = interval.map(|(lo, hi)| Span { lo, hi });
+            let interval = interval.map(|(lo, hi)| ShownInterval { lo, hi });
             assert_eq!(ratio_estimate(&ShownEstimate { centre, interval }), expected);
         };
         check(0.5313, Some((0.4899, 0.5801)), "×0.53 [0.49, 0.58]");

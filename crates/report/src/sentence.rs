@@ -8,8 +8,8 @@ use crate::quantity::{
 };
 use crate::verdict::{self, Label, Terms};
 use crate::{
-    CountOf, CounterMove, CounterRow, Distribution, Report, ReportVariant, ResultGroup, Role,
-    VariantJudgement, Verdict,
+    CountOf, CounterMove, CounterRow, Report, ReportVariant, ResultGroup, ShownVerdict,
+    VariantJudgement, VariantRole, WorkloadLatencies,
 };
 
 /// A verdict of one variant in one group.
@@ -50,7 +50,7 @@ pub(crate) fn headline(report: &Report) -> Vec<VariantVerdict<'_>> {
     let primary = report.groups.iter().filter(|group| group.primary);
     let mut all: Vec<VariantVerdict<'_>> =
         primary.flat_map(|group| findings(report, group)).collect();
-    all.sort_by_key(|finding| finding.variant.role == Role::AaArm);
+    all.sort_by_key(|finding| finding.variant.role == VariantRole::AaArm);
     all
 }
 
@@ -67,8 +67,8 @@ pub(crate) fn findings<'a>(report: &'a Report, group: &'a ResultGroup) -> Vec<Va
 }
 
 /// The label of `verdict` about a variant of `role`.
-pub(crate) fn label(verdict: Verdict, role: Role, metric: &Metric) -> Label {
-    verdict::label(verdict, role == Role::AaArm, Terms::of(metric.kind, metric.better))
+pub(crate) fn label(verdict: ShownVerdict, role: VariantRole, metric: &Metric) -> Label {
+    verdict::label(verdict, role == VariantRole::AaArm, Terms::of(metric.kind, metric.better))
 }
 
 /// The word for better (or worse) in the metric's own terms.
@@ -91,23 +91,23 @@ pub(crate) fn under_load(load: &str) -> String {
 }
 
 /// What is said of a variant, wherever it was measured.
-pub(crate) struct Claim<'a> {
+pub(crate) struct VariantClaim<'a> {
     pub(crate) workload: &'a str,
     pub(crate) load: &'a str,
     pub(crate) metric: &'a Metric,
     pub(crate) margin: Option<f64>,
     pub(crate) baseline: &'a str,
     pub(crate) variant: &'a str,
-    pub(crate) role: Role,
-    pub(crate) verdict: Verdict,
+    pub(crate) role: VariantRole,
+    pub(crate) verdict: ShownVerdict,
 }
 
-impl Claim<'_> {
+impl VariantClaim<'_> {
     /// A sentence without its full stop.
     pub(crate) fn text(&self) -> String {
         let (a, b, metric) = (self.baseline, self.variant, self.metric);
         let at = format!("at {} {}", self.workload, under_load(self.load));
-        let is_better = matches!(self.verdict, Verdict::Better | Verdict::SlightlyBetter);
+        let is_better = matches!(self.verdict, ShownVerdict::Better | ShownVerdict::SlightlyBetter);
         let word = comparative(is_better, metric);
         let margin = self.margin.map(percent).unwrap_or_default();
         let differs = match metric.kind {
@@ -117,21 +117,21 @@ impl Claim<'_> {
             }
         };
         match (self.verdict, self.role) {
-            (Verdict::NotDecided | Verdict::Equivalent, Role::AaArm) => {
+            (ShownVerdict::NotDecided | ShownVerdict::Equivalent, VariantRole::AaArm) => {
                 format!("A/A check passed: {b}, the same as {a}, shows no difference {at}")
             }
-            (Verdict::Invalid, _) => format!("Not valid: {b} against {a} {at}"),
-            (_, Role::AaArm) => {
+            (ShownVerdict::Invalid, _) => format!("Not valid: {b} against {a} {at}"),
+            (_, VariantRole::AaArm) => {
                 format!("A/A check failed: {b}, the same as {a}, seems {word} {at}")
             }
-            (Verdict::Better | Verdict::Worse, _) => differs,
-            (Verdict::SlightlyBetter | Verdict::SlightlyWorse, _) => {
+            (ShownVerdict::Better | ShownVerdict::Worse, _) => differs,
+            (ShownVerdict::SlightlyBetter | ShownVerdict::SlightlyWorse, _) => {
                 format!("{differs}, but by less than {margin}")
             }
-            (Verdict::Equivalent, _) => {
+            (ShownVerdict::Equivalent, _) => {
                 format!("{b} and {a} differ by no more than {margin} {at}")
             }
-            (Verdict::NotDecided, _) => {
+            (ShownVerdict::NotDecided, _) => {
                 format!("Not decided whether {b} differs from {a} {at}")
             }
         }
@@ -144,7 +144,7 @@ fn claim(
     variant: &ReportVariant,
     judgement: &VariantJudgement,
 ) -> String {
-    let claim = Claim {
+    let claim = VariantClaim {
         workload: &group.workload,
         load: &group.load,
         metric: &group.metric,
@@ -210,7 +210,7 @@ pub(crate) fn without_verdict(report: &Report) -> Vec<String> {
 
 /// Why quantiles of a distribution are missing, or their bands, a sentence for
 /// all variants of which the same is true.
-pub(crate) fn what_is_missing(found: &Distribution) -> Vec<String> {
+pub(crate) fn what_is_missing(found: &WorkloadLatencies) -> Vec<String> {
     let mut notes: Vec<(String, Vec<&str>)> = Vec::new();
     for curve in &found.curves {
         let mut why = curve.missing.clone();
@@ -235,7 +235,7 @@ pub(crate) fn what_is_missing(found: &Distribution) -> Vec<String> {
 /// How the samples of a boot become the boot's number.
 pub(crate) fn boot_statistic(report: &Report, group: &ResultGroup) -> &'static str {
     let counted = |(name, share): (&str, f64)| {
-        let here = |found: &Distribution| {
+        let here = |found: &WorkloadLatencies| {
             (&*found.workload, &*found.load, &*found.name) == (&*group.workload, &*group.load, name)
         };
         share < 1.0 && report.distributions.iter().any(here)
@@ -309,7 +309,7 @@ pub(crate) fn count_values(report: &Report, count: &CounterRow) -> Vec<String> {
     if !report.environment.is_deterministic() {
         return count.values.iter().map(|value| count_value(count, *value)).collect();
     }
-    let baseline = report.variants.iter().position(|variant| variant.role == Role::Baseline);
+    let baseline = report.variants.iter().position(|variant| variant.role == VariantRole::Baseline);
     let of_baseline = baseline.and_then(|index| *count.values.get(index)?);
     let shown = |(index, value): (usize, &Option<f64>)| {
         exact_count(count, *value, of_baseline.filter(|_| baseline != Some(index)))

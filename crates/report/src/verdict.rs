@@ -3,7 +3,7 @@
 
 use record::{Better, MetricKind};
 
-use crate::Verdict;
+use crate::ShownVerdict;
 
 /// How a verdict is shown in short: a word, a sign that does not need a colour,
 /// and the style-sheet class of the colour.
@@ -88,16 +88,16 @@ pub const EQUAL: Label = Label { word: "equal", sign: "=", class: "undecided" };
 
 /// Whether a variant is steadier than the baseline: `it is less steady`.
 #[must_use]
-pub fn steadiness(verdict: Verdict) -> String {
+pub fn steadiness(verdict: ShownVerdict) -> String {
     match verdict {
-        Verdict::Better | Verdict::SlightlyBetter => {
+        ShownVerdict::Better | ShownVerdict::SlightlyBetter => {
             format!("it is {}", Terms::Spread.comparative(true))
         }
-        Verdict::Worse | Verdict::SlightlyWorse => {
+        ShownVerdict::Worse | ShownVerdict::SlightlyWorse => {
             format!("it is {}", Terms::Spread.comparative(false))
         }
-        Verdict::Equivalent => "it is as steady".to_owned(),
-        Verdict::NotDecided | Verdict::Invalid => "nothing can be told".to_owned(),
+        ShownVerdict::Equivalent => "it is as steady".to_owned(),
+        ShownVerdict::NotDecided | ShownVerdict::Invalid => "nothing can be told".to_owned(),
     }
 }
 
@@ -117,40 +117,33 @@ pub fn percent(fraction: f64) -> String {
     text
 }
 
-/// The better direction of a metric as the statistics know it.
-#[must_use]
-pub fn direction(better: Better) -> stats::Better {
-    match better {
-        Better::Lower => stats::Better::Lower,
-        Better::Higher => stats::Better::Higher,
-    }
-}
-
 /// The label of a verdict, in `terms`; `is_aa` of one about a variant against itself.
 #[must_use]
-pub fn label(verdict: Verdict, is_aa: bool, terms: Terms) -> Label {
+pub fn label(verdict: ShownVerdict, is_aa: bool, terms: Terms) -> Label {
     let is_undirected = matches!(terms, Terms::Undirected { .. });
     let (word, sign, class) = match (verdict, is_aa) {
-        (Verdict::Invalid, _) => ("not valid", "!", "invalid"),
-        (Verdict::NotDecided | Verdict::Equivalent, true) => ("A/A passed", "=", "undecided"),
+        (ShownVerdict::Invalid, _) => ("not valid", "!", "invalid"),
+        (ShownVerdict::NotDecided | ShownVerdict::Equivalent, true) => {
+            ("A/A passed", "=", "undecided")
+        }
         (_, true) => ("A/A failed", "!", "invalid"),
-        (Verdict::NotDecided, _) => ("not decided", "?", "undecided"),
-        (Verdict::Equivalent, _) => ("no difference", "≈", "equal"),
-        (Verdict::SlightlyBetter | Verdict::SlightlyWorse, _) if is_undirected => {
+        (ShownVerdict::NotDecided, _) => ("not decided", "?", "undecided"),
+        (ShownVerdict::Equivalent, _) => ("no difference", "≈", "equal"),
+        (ShownVerdict::SlightlyBetter | ShownVerdict::SlightlyWorse, _) if is_undirected => {
             (terms.barely(true), "◇", "equal")
         }
-        (Verdict::Better | Verdict::Worse, _) if is_undirected => {
+        (ShownVerdict::Better | ShownVerdict::Worse, _) if is_undirected => {
             (terms.comparative(true), "◆", "undecided")
         }
-        (Verdict::SlightlyBetter, _) => (terms.barely(true), "△", "equal"),
-        (Verdict::SlightlyWorse, _) => (terms.barely(false), "▽", "equal"),
-        (Verdict::Better, _) => (terms.comparative(true), "▲", "better"),
-        (Verdict::Worse, _) => (terms.comparative(false), "▼", "worse"),
+        (ShownVerdict::SlightlyBetter, _) => (terms.barely(true), "△", "equal"),
+        (ShownVerdict::SlightlyWorse, _) => (terms.barely(false), "▽", "equal"),
+        (ShownVerdict::Better, _) => (terms.comparative(true), "▲", "better"),
+        (ShownVerdict::Worse, _) => (terms.comparative(false), "▼", "worse"),
     };
     Label { word, sign, class }
 }
 
-impl From<&stats::SpreadVerdict> for Verdict {
+impl From<&stats::SpreadVerdict> for ShownVerdict {
     /// Better is steadier.
     fn from(verdict: &stats::SpreadVerdict) -> Self {
         match verdict {
@@ -161,7 +154,7 @@ impl From<&stats::SpreadVerdict> for Verdict {
     }
 }
 
-impl From<&stats::Verdict> for Verdict {
+impl From<&stats::Verdict> for ShownVerdict {
     fn from(verdict: &stats::Verdict) -> Self {
         match verdict {
             stats::Verdict::BBetter => Self::Better,

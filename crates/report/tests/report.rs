@@ -6,7 +6,7 @@ mod made_up;
 use expect_test::expect;
 use proptest::prelude::*;
 use record::Environment;
-use report::{Report, Role, Span, Style, html, terminal};
+use report::{Report, ShownInterval, TerminalStyle, VariantRole, html, terminal};
 use unicode_width::UnicodeWidthStr;
 
 fn all() -> Vec<(&'static str, Report)> {
@@ -26,7 +26,7 @@ fn all() -> Vec<(&'static str, Report)> {
 }
 
 fn text_of(report: &Report) -> String {
-    terminal(report, 80, Style { colour: false })
+    terminal(report, 80, TerminalStyle { colour: false })
 }
 
 fn parse(page: &str) -> roxmltree::Document<'_> {
@@ -222,7 +222,7 @@ fn a_difference_is_told_as_an_account() {
         told.contains("`vmlab calibrate --all --as-in-trials --out prices.json` makes one"),
         "{told}"
     );
-    let why = vec![report::Unfit::SoftwareKvm];
+    let why = vec![report::UnfitPrices::SoftwareKvm];
     report.accounting = Some(report::Accounting::Unfit { why });
     assert!(html(&report).contains("No account in seconds: the prices were taken under a KVM"));
 }
@@ -275,7 +275,7 @@ fn what_was_counted_is_drawn_with_its_band_and_told_in_numbers() {
 #[test]
 fn an_aa_arm_that_differs_is_a_failed_check() {
     let mut report = made_up::two_loads();
-    report.variants[1].role = Role::AaArm;
+    report.variants[1].role = VariantRole::AaArm;
     report.groups.truncate(1);
     let text = text_of(&report);
     assert!(
@@ -288,7 +288,7 @@ fn an_aa_arm_that_differs_is_a_failed_check() {
 fn no_line_is_wider_than_the_terminal() {
     for (name, report) in all() {
         for width in [40, 60, 80, 120, 200] {
-            for line in terminal(&report, width, Style { colour: false }).lines() {
+            for line in terminal(&report, width, TerminalStyle { colour: false }).lines() {
                 assert!(line.width() <= width, "{name} at {width}: {line:?}");
             }
         }
@@ -300,7 +300,7 @@ fn colour_adds_escape_sequences_and_nothing_else() {
     for (_, report) in all() {
         let plain = text_of(&report);
         assert!(!plain.contains('\u{1b}'));
-        let coloured = terminal(&report, 80, Style { colour: true });
+        let coloured = terminal(&report, 80, TerminalStyle { colour: true });
         let mut stripped = String::new();
         for (i, part) in coloured.split("\u{1b}[").enumerate() {
             stripped.push_str(if i == 0 { part } else { part.split_once('m').unwrap().1 });
@@ -363,7 +363,7 @@ proptest! {
                     let mut ends = [next(), next(), next()];
                     ends.sort_by(f64::total_cmp);
                     estimate.centre = ends[1];
-                    estimate.interval = Some(Span { lo: ends[0], hi: ends[2] });
+                    estimate.interval = Some(ShownInterval { lo: ends[0], hi: ends[2] });
                 }
                 for boot in &mut cell.boots {
                     boot.value = next();
@@ -378,7 +378,7 @@ proptest! {
                 prop_assert!(!value.contains("NaN") && !value.contains("inf"), "{value}");
             }
         }
-        for line in terminal(&report, 80, Style { colour: false }).lines() {
+        for line in terminal(&report, 80, TerminalStyle { colour: false }).lines() {
             prop_assert!(line.width() <= 80, "{line}");
         }
     }

@@ -4,16 +4,16 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use record::journal::Event;
+use record::journal::JournalEvent;
 use record::{Environment, Outcome};
 use report::{
-    ACROSS_VERSION, AcrossGroup, AcrossReport, AcrossVariant, NodeRatio, NodeRow, Role,
-    ShownEstimate, Span, Verdict,
+    ACROSS_VERSION, AcrossGroup, AcrossReport, AcrossVariant, NodeRatio, NodeRow, ShownEstimate,
+    ShownInterval, ShownVerdict, VariantRole,
 };
 use stats::{AcrossQuestion, HostRatios, across_hosts};
 
 use crate::node_set::{NodeSet, NodeSetError, NodeState};
-use crate::plan::{Plan, PlanVariant};
+use crate::plan::{PlanVariant, StudyPlan};
 use crate::results::{self, ALPHA, MetricGroup};
 use crate::state::JournalState;
 use crate::store::{self, Contents};
@@ -43,7 +43,7 @@ pub fn across(dir: &Path, set: &NodeSet) -> Result<AcrossReport, NodeSetError> {
         groups: Vec::new(),
         warnings: Vec::new(),
     };
-    let mut first: Option<Plan> = None;
+    let mut first: Option<StudyPlan> = None;
     for entry in &set.nodes {
         let folder = NodeSet::folder(dir, entry)?;
         let mut row = NodeRow {
@@ -86,20 +86,21 @@ pub fn across(dir: &Path, set: &NodeSet) -> Result<AcrossReport, NodeSetError> {
 }
 
 /// Whether two plans ask the same, of whatever machine.
-fn is_same(one: &Plan, other: &Plan) -> bool {
-    let variants = |plan: &Plan| -> Vec<(String, bool)> {
+fn is_same(one: &StudyPlan, other: &StudyPlan) -> bool {
+    let variants = |plan: &StudyPlan| -> Vec<(String, bool)> {
         let of = |variant: &PlanVariant| (variant.name.clone(), variant.aa_of.is_some());
         plan.variants.iter().map(of).collect()
     };
-    let workloads = |plan: &Plan| -> Vec<(String, Vec<String>)> {
+    let workloads = |plan: &StudyPlan| -> Vec<(String, Vec<String>)> {
         let of = |workload: &crate::plan::PlanWorkload| {
             let metrics = workload.metrics.iter().map(|metric| metric.name.clone());
             (workload.label.clone(), metrics.collect())
         };
         plan.workloads.iter().map(of).collect()
     };
-    let loads =
-        |plan: &Plan| -> Vec<String> { plan.loads.iter().map(|load| load.name.clone()).collect() };
+    let loads = |plan: &StudyPlan| -> Vec<String> {
+        plan.loads.iter().map(|load| load.name.clone()).collect()
+    };
     (&one.study, &one.baseline, variants(one), workloads(one), loads(one))
         == (&other.study, &other.baseline, variants(other), workloads(other), loads(other))
 }
@@ -119,8 +120,8 @@ fn add(report: &mut AcrossReport, row: &mut NodeRow, folder: &Path, contents: &C
     let environment = plan.environment();
     row.environment = Some(environment);
     row.blocks = u32::try_from(state.complete.len()).unwrap_or(u32::MAX);
-    let failed = |event: &&Event| match event {
-        Event::TrialEnded(result) => matches!(result.outcome, Outcome::Failed(_)),
+    let failed = |event: &&JournalEvent| match event {
+        JournalEvent::TrialEnded(result) => matches!(result.outcome, Outcome::Failed(_)),
         _ => false,
     };
     row.failed_trials = u32::try_from(events.iter().filter(failed).count()).unwrap_or(u32::MAX);
@@ -137,13 +138,13 @@ fn add(report: &mut AcrossReport, row: &mut NodeRow, folder: &Path, contents: &C
             let Some(place) = place else { continue };
             let comparison = group.comparison(plan, baseline, place);
             let judged = engine.judge(&comparison);
-            let interval = judged.interval.map(|span| Span { lo: span.lo, hi: span.hi });
+            let interval = judged.interval.map(|span| ShownInterval { lo: span.lo, hi: span.hi });
             variant.nodes.push(NodeRatio {
                 node: row.node.clone(),
                 class: row.class.clone(),
                 ratio: judged.ratio.map(|centre| ShownEstimate { centre, interval }),
                 blocks: judged.blocks_used,
-                verdict: Verdict::from(&judged.verdict),
+                verdict: ShownVerdict::from(&judged.verdict),
                 log_ratios: comparison.blocks.log_ratios,
             });
         }
@@ -151,14 +152,14 @@ fn add(report: &mut AcrossReport, row: &mut NodeRow, folder: &Path, contents: &C
 }
 
 /// A group without a node.
-fn empty(plan: &Plan, group: &MetricGroup<'_>) -> AcrossGroup {
+fn empty(plan: &StudyPlan, group: &MetricGroup<'_>) -> AcrossGroup {
     let margin = group.workload.margin_percent.get(&group.metric.name);
     let baseline = results::baseline_index(plan);
     let candidates = plan.variants.iter().enumerate().filter(|(place, _)| Some(*place) != baseline);
     let variants = candidates.map(|(_, variant)| AcrossVariant {
         variant: variant.name.clone(),
-        role: if variant.aa_of.is_some() { Role::AaArm } else { Role::Candidate },
-        verdict: Verdict::Invalid,
+        role: if variant.aa_of.is_some() { VariantRole::AaArm } else { VariantRole::Candidate },
+        verdict: ShownVerdict::Invalid,
         across: across_hosts(&[], &question(group, margin)),
         nodes: Vec::new(),
     });
@@ -177,7 +178,7 @@ fn question(group: &MetricGroup<'_>, margin: Option<&f64>) -> AcrossQuestion {
     AcrossQuestion {
         alpha: ALPHA,
         margin: margin.copied().unwrap_or(DEFAULT_MARGIN_PERCENT) / 100.0,
-        better: report::direction(group.metric.better),
+        better: group.metric.better,
     }
 }
 
@@ -201,7 +202,7 @@ fn judge(report: &mut AcrossReport, leading: Option<Environment>) {
     let elsewhere = report.nodes.iter().filter(|node| is_elsewhere(node, leading));
     let elsewhere: BTreeSet<&str> = elsewhere.map(|node| node.node.as_str()).collect();
     for group in &mut report.groups {
-        let (margin, better) = (group.margin, report::direction(group.metric.better));
+        let (margin, better) = (group.margin, group.metric.better);
         for variant in &mut group.variants {
             // A node whose own values say nothing says nothing of others.
             let hosts: Vec<HostRatios> = variant
@@ -212,13 +213,13 @@ fn judge(report: &mut AcrossReport, leading: Option<Environment>) {
                     class: node.class.clone(),
                     log_ratios: match node.verdict {
                         _ if elsewhere.contains(node.node.as_str()) => Vec::new(),
-                        Verdict::Invalid if node.blocks != 1 => Vec::new(),
+                        ShownVerdict::Invalid if node.blocks != 1 => Vec::new(),
                         _ => node.log_ratios.clone(),
                     },
                 })
                 .collect();
             variant.across = across_hosts(&hosts, &AcrossQuestion { alpha: ALPHA, margin, better });
-            variant.verdict = Verdict::from(&variant.across.verdict);
+            variant.verdict = ShownVerdict::from(&variant.across.verdict);
         }
     }
 }

@@ -4,10 +4,10 @@
 //! the blocks to come, and so is the baseline where nobody is compared with it
 //! any more. Bounds that account for a look after each block make that honest.
 
-use record::journal::Event;
+use record::journal::JournalEvent;
 use stats::{Engine, Judgement, Verdict};
 
-use crate::plan::{Block, Plan, PlanVariant};
+use crate::plan::{Block, PlanVariant, StudyPlan};
 use crate::results::{self, MetricGroup};
 use crate::state::JournalState;
 use crate::study::Until;
@@ -59,7 +59,7 @@ pub struct Agenda {
 impl Agenda {
     /// The agenda after what `events` tell.
     #[must_use]
-    pub fn of(plan: &Plan, state: &JournalState, events: &[Event]) -> Self {
+    pub fn of(plan: &StudyPlan, state: &JournalState, events: &[JournalEvent]) -> Self {
         let trials = results::trials(events, state);
         let groups = results::groups(plan, &trials);
         let engine = results::engine(plan, state);
@@ -87,7 +87,7 @@ impl Agenda {
     /// Block `number` of `plan`, without the trials that nobody needs: what is
     /// decided, and what only ever failed.
     #[must_use]
-    pub fn block(&self, plan: &Plan, state: &JournalState, number: u32) -> Block {
+    pub fn block(&self, plan: &StudyPlan, state: &JournalState, number: u32) -> Block {
         let mut block = plan.block(number);
         let load = &plan.loads[block.load].name;
         block.trials.retain(|(workload, variant)| {
@@ -100,7 +100,13 @@ impl Agenda {
 
     /// Whether the next block boots `variant` for this load and workload.
     #[must_use]
-    pub fn wants(&self, plan: &Plan, load: &str, workload: &str, variant: &PlanVariant) -> bool {
+    pub fn wants(
+        &self,
+        plan: &StudyPlan,
+        load: &str,
+        workload: &str,
+        variant: &PlanVariant,
+    ) -> bool {
         let mut here = self.open().filter(|open| open.load == load && open.workload == workload);
         // The baseline and its copy are what the others are compared with.
         let shared = variant.name == plan.baseline || variant.aa_of.is_some();
@@ -119,7 +125,7 @@ impl Agenda {
 /// The comparisons of `group`, as they stand; those of variants that only ever
 /// failed are left out.
 fn comparison_statuses(
-    plan: &Plan,
+    plan: &StudyPlan,
     state: &JournalState,
     engine: &dyn Engine,
     group: &MetricGroup<'_>,

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use guest::Cancel;
 use guest::libvirt::{LibvirtFacts, Virsh, VirshError};
 use host::owner::Owner;
-use vmconfig::libvirt::{self, Launched, OWNER_NAMESPACE};
+use vmconfig::libvirt::{self, LaunchedDomain, OWNER_NAMESPACE};
 use vmconfig::qemu::Channels;
 use vmconfig::{BootSource, EmittedText, Loss, VmSpec};
 
 use crate::host_settings::with_causes;
-use crate::plan::Plan;
+use crate::plan::StudyPlan;
 use crate::shown::placeholder_channels;
 use crate::study::{RunsOn, Study, StudyProblem};
 
@@ -30,7 +30,7 @@ pub(crate) fn name(run_id: &str, vm: &str) -> String {
 
 /// The domain of a VM of `plan`.
 pub(crate) fn domain(
-    plan: &Plan,
+    plan: &StudyPlan,
     libvirt: &LibvirtFacts,
     spec: &VmSpec,
     name: &str,
@@ -41,7 +41,7 @@ pub(crate) fn domain(
     // is so anyway; others than root have been refused the system's.
     let run_as = (libvirt.tells_users && !libvirt.uri.is_session()).then_some((0, 0));
     let emulator = Path::new(&plan.qemu.path);
-    libvirt::emit_launched(spec, &Launched { name, emulator, channels, owner, run_as })
+    libvirt::emit_launched(spec, &LaunchedDomain { name, emulator, channels, owner, run_as })
 }
 
 /// What of a VM libvirt has no word for.
@@ -60,7 +60,7 @@ pub(crate) fn losses(spec: &VmSpec) -> Vec<Loss> {
 /// libvirt does not answer.
 pub fn refusals(
     study: &Study,
-    plan: &Plan,
+    plan: &StudyPlan,
     cancel: &Cancel,
 ) -> Result<Vec<StudyProblem>, VirshError> {
     let Some(libvirt) = &plan.libvirt else { return Ok(Vec::new()) };
@@ -122,7 +122,7 @@ pub fn refusals(
 
 /// What libvirt has against a domain; nothing is defined or started.
 fn refused(
-    plan: &Plan,
+    plan: &StudyPlan,
     libvirt: &LibvirtFacts,
     spec: &VmSpec,
     cancel: &Cancel,

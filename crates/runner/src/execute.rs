@@ -11,14 +11,14 @@ use std::time::Instant;
 
 use guest::Cancel;
 use host::watch::Moment;
-use record::journal::{Event, TrialKey, TrialResult};
-use record::{Failure, FailureKind, Outcome, ProfileSide, Unsteady};
+use record::journal::{JournalEvent, TrialKey, TrialResult};
+use record::{Failure, FailureKind, Outcome, ProfileSide, UnsteadyCause};
 
 use crate::agenda::Agenda;
-use crate::plan::{Block, Plan, PlanVariant, PlanWorkload};
+use crate::plan::{Block, PlanVariant, PlanWorkload, StudyPlan};
 use crate::state::JournalState;
-use crate::store::{StoreError, TrialSink};
-use crate::study::{Load, Until};
+use crate::store::{ResultsError, TrialSink};
+use crate::study::{HostLoad, Until};
 use crate::unix_s;
 use crate::{pilot, results, stability};
 
@@ -29,7 +29,7 @@ pub trait Lab {
     /// # Errors
     /// Why the load can't be had; the block's trials are then recorded as
     /// failed for that reason.
-    fn begin_block(&mut self, load: &Load) -> Result<(), Failure>;
+    fn begin_block(&mut self, load: &HostLoad) -> Result<(), Failure>;
 
     /// Boots `variant`, runs `workload` in it, ends it. Never fails: what goes
     /// wrong is the result's outcome.
@@ -73,7 +73,7 @@ pub enum ExecutionEvent<'a> {
         /// The block.
         block: &'a Block,
         /// Its load level.
-        load: &'a Load,
+        load: &'a HostLoad,
         /// 0, or more if it is done again.
         attempt: u32,
     },
@@ -89,7 +89,7 @@ pub enum ExecutionEvent<'a> {
     /// each.
     NotRestored(&'a [String]),
     /// A block does not count, as the host was not steady.
-    BlockRejected(&'a [Unsteady]),
+    BlockRejected(&'a [UnsteadyCause]),
     /// Another block follows.
     Progress {
         /// Blocks that are complete now.
@@ -113,17 +113,17 @@ pub enum ExecutionEnd {
 /// Runs what `plan` still asks for; `earlier` are the journal's events so far.
 ///
 /// # Errors
-/// [`StoreError`] when the journal can't be written; everything acknowledged
+/// [`ResultsError`] when the journal can't be written; everything acknowledged
 /// before is safe.
 pub fn execute(
-    plan: &Plan,
-    earlier: &[Event],
+    plan: &StudyPlan,
+    earlier: &[JournalEvent],
     store: &mut dyn TrialSink,
     lab: &mut dyn Lab,
     cancel: &Cancel,
     observe: &mut dyn FnMut(ExecutionEvent<'_>),
-) -> Result<ExecutionEnd, StoreError> {
-    store.append(&Event::SessionStarted {
+) -> Result<ExecutionEnd, ResultsError> {
+    store.append(&JournalEvent::SessionStarted {
         vmlab_version: env!("CARGO_PKG_VERSION").to_owned(),
         plan_hash: plan.hash(),
         environment: plan.environment(),
@@ -138,9 +138,9 @@ pub fn execute(
 /// trials make results ([`FinishedBlock`]), and these are recorded, whereupon the agenda
 /// is another one.
 struct Execution<'a> {
-    plan: &'a Plan,
+    plan: &'a StudyPlan,
     /// All events before this run of it, and the trials that have ended since.
-    events: Vec<Event>,
+    events: Vec<JournalEvent>,
     state: JournalState,
     store: &'a mut dyn TrialSink,
     lab: &'a mut dyn Lab,
@@ -165,7 +165,7 @@ struct FinishedBlock {
 }
 
 impl Execution<'_> {
-    fn run(mut self) -> Result<ExecutionEnd, StoreError> {
+    fn run(mut self) -> Result<ExecutionEnd, ResultsError> {
         while let Some(next) = self.next_block()? {
             let Some(finished) = self.run_block(&next)? else {
                 return Ok(ExecutionEnd::Cancelled);
@@ -176,11 +176,11 @@ impl Execution<'_> {
     }
 
     /// What is to be done next; none once the study is complete, which is recorded.
-    fn next_block(&mut self) -> Result<Option<NextBlock>, StoreError> {
+    fn next_block(&mut self) -> Result<Option<NextBlock>, ResultsError> {
         let Self { plan, state, events, .. } = self;
         let agenda = Agenda::of(plan, state, events);
         if let Some(reason) = end_reason(plan, state, &agenda) {
-            self.store.append(&Event::StudyEnded { reason, unix_s: unix_s() })?;
+            self.store.append(&JournalEvent::StudyEnded { reason, unix_s: unix_s() })?;
             return Ok(None);
         }
         let done = u32::try_from(state.complete.len()).unwrap_or(u32::MAX);
@@ -192,14 +192,14 @@ impl Execution<'_> {
     }
 
     /// All trials of a block inside its host load; none if it was cancelled.
-    fn run_block(&mut self, next: &NextBlock) -> Result<Option<FinishedBlock>, StoreError> {
+    fn run_block(&mut self, next: &NextBlock) -> Result<Option<FinishedBlock>, ResultsError> {
         if self.cancel.is_cancelled() {
             return Ok(None);
         }
         let started = Instant::now();
         let NextBlock { block, attempt, .. } = next;
         let (attempt, load) = (*attempt, &self.plan.loads[block.load]);
-        self.store.append(&Event::BlockStarted {
+        self.store.append(&JournalEvent::BlockStarted {
             block: block.number,
             attempt,
             load: load.name.clone(),
@@ -224,7 +224,7 @@ impl Execution<'_> {
         &mut self,
         next: &NextBlock,
         ready: &Result<(), Failure>,
-    ) -> Result<Option<Vec<TrialResult>>, StoreError> {
+    ) -> Result<Option<Vec<TrialResult>>, ResultsError> {
         let NextBlock { block, attempt, workloads } = next;
         let mut results = Vec::with_capacity(block.trials.len());
         for (position, (workload, variant)) in block.trials.iter().enumerate() {
@@ -232,7 +232,8 @@ impl Execution<'_> {
                 return Ok(None);
             }
             let key = self.plan.trial_key(block, *attempt, position);
-            self.store.append(&Event::TrialStarted { trial: key.clone(), unix_s: unix_s() })?;
+            self.store
+                .append(&JournalEvent::TrialStarted { trial: key.clone(), unix_s: unix_s() })?;
             (self.observe)(ExecutionEvent::TrialStarted(&key));
             let variant = &self.plan.variants[*variant];
             let record = match ready {
@@ -240,7 +241,7 @@ impl Execution<'_> {
                 Err(failure) => TrialRecord::failed(key, failure.clone()),
             };
             let result = keep(self.store, record)?;
-            self.store.append(&Event::TrialEnded(Box::new(result.clone())))?;
+            self.store.append(&JournalEvent::TrialEnded(Box::new(result.clone())))?;
             (self.observe)(ExecutionEvent::TrialEnded(&result));
             if matches!(&result.outcome, Outcome::Failed(failure) if failure.kind == FailureKind::Aborted)
             {
@@ -267,7 +268,7 @@ impl Execution<'_> {
     }
 
     /// Records that a block counts, or that it does not as the host was not steady.
-    fn record(&mut self, next: &NextBlock, finished: FinishedBlock) -> Result<(), StoreError> {
+    fn record(&mut self, next: &NextBlock, finished: FinishedBlock) -> Result<(), ResultsError> {
         let NextBlock { block, attempt, .. } = next;
         let (block, attempt) = (block, *attempt);
         let FinishedBlock { results, not_restored, wall_s } = finished;
@@ -277,7 +278,7 @@ impl Execution<'_> {
         let (block, unix_s) = (block.number, unix_s());
         let reasons = unsteady.clone();
         if counts {
-            self.store.append(&Event::BlockEnded {
+            self.store.append(&JournalEvent::BlockEnded {
                 block,
                 attempt,
                 unsteady,
@@ -288,7 +289,7 @@ impl Execution<'_> {
             self.state.complete(block, attempt, &reasons, wall_s);
         } else {
             (self.observe)(ExecutionEvent::BlockRejected(&reasons));
-            self.store.append(&Event::BlockRejected {
+            self.store.append(&JournalEvent::BlockRejected {
                 block,
                 attempt,
                 reasons: unsteady,
@@ -297,13 +298,14 @@ impl Execution<'_> {
             })?;
             self.state.reject(block, attempt, reasons, wall_s);
         }
-        self.events.extend(results.into_iter().map(|result| Event::TrialEnded(Box::new(result))));
+        self.events
+            .extend(results.into_iter().map(|result| JournalEvent::TrialEnded(Box::new(result))));
         Ok(())
     }
 }
 
 /// The plan's workloads with the repetitions that the next block has.
-fn repeated(plan: &Plan, state: &JournalState, events: &[Event]) -> Vec<PlanWorkload> {
+fn repeated(plan: &StudyPlan, state: &JournalState, events: &[JournalEvent]) -> Vec<PlanWorkload> {
     let trials = results::trials(events, state);
     let mut workloads = plan.workloads.clone();
     for workload in &mut workloads {
@@ -313,7 +315,7 @@ fn repeated(plan: &Plan, state: &JournalState, events: &[Event]) -> Vec<PlanWork
 }
 
 /// Stores the texts of `record` and names them in its result.
-fn keep(store: &mut dyn TrialSink, record: TrialRecord) -> Result<TrialResult, StoreError> {
+fn keep(store: &mut dyn TrialSink, record: TrialRecord) -> Result<TrialResult, ResultsError> {
     let TrialRecord { mut result, console, device_state, texts, mut profiles } = record;
     if !console.is_empty() {
         result.console = Some(store.keep(&console)?);
@@ -349,7 +351,7 @@ impl TrialRecord {
 }
 
 /// Why no further block follows, or none if one does.
-fn end_reason(plan: &Plan, state: &JournalState, agenda: &Agenda) -> Option<String> {
+fn end_reason(plan: &StudyPlan, state: &JournalState, agenda: &Agenda) -> Option<String> {
     if agenda.is_done() {
         return nothing_left(plan, state)
             .or_else(|| Some("every comparison is decided".to_owned()));
@@ -374,8 +376,8 @@ fn end_reason(plan: &Plan, state: &JournalState, agenda: &Agenda) -> Option<Stri
 }
 
 /// A comparison needs its baseline and somebody to compare with it.
-fn nothing_left(plan: &Plan, state: &JournalState) -> Option<String> {
-    let alive = |load: &Load, workload: &PlanWorkload, variant: &PlanVariant| {
+fn nothing_left(plan: &StudyPlan, state: &JournalState) -> Option<String> {
+    let alive = |load: &HostLoad, workload: &PlanWorkload, variant: &PlanVariant| {
         !state.is_hopeless(&load.name, &workload.label, &variant.name)
     };
     let comparable = plan.loads.iter().any(|load| {
@@ -395,7 +397,7 @@ fn nothing_left(plan: &Plan, state: &JournalState) -> Option<String> {
 }
 
 /// Seconds that the study probably still needs, if that can be said.
-pub(crate) fn remaining_s(plan: &Plan, state: &JournalState, agenda: &Agenda) -> Option<f64> {
+pub(crate) fn remaining_s(plan: &StudyPlan, state: &JournalState, agenda: &Agenda) -> Option<f64> {
     if state.finished() == 0 {
         return None;
     }

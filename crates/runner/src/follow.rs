@@ -1,18 +1,18 @@
 //! A study that runs elsewhere, told by the lines of its journal as they come.
 
-use record::journal::Event;
+use record::journal::JournalEvent;
 
 use crate::agenda::Agenda;
 use crate::execute::{ExecutionEvent, remaining_s};
-use crate::plan::Plan;
+use crate::plan::StudyPlan;
 use crate::state::JournalState;
 
 /// Turns the events of a journal into what [`crate::execute::execute`] tells
 /// while it writes them; boots and runs are not in a journal and missing.
 #[derive(Debug)]
 pub struct Follower<'a> {
-    plan: &'a Plan,
-    events: Vec<Event>,
+    plan: &'a StudyPlan,
+    events: Vec<JournalEvent>,
     earlier: usize,
     agenda: Agenda,
 }
@@ -20,7 +20,7 @@ pub struct Follower<'a> {
 impl<'a> Follower<'a> {
     /// Follows the study of `plan`, of which `earlier` is known.
     #[must_use]
-    pub fn new(plan: &'a Plan, earlier: &[Event]) -> Self {
+    pub fn new(plan: &'a StudyPlan, earlier: &[JournalEvent]) -> Self {
         Self { plan, events: earlier.to_vec(), earlier: earlier.len(), agenda: Agenda::default() }
     }
 
@@ -31,10 +31,10 @@ impl<'a> Follower<'a> {
     }
 
     /// Takes the next event and tells `observe` what it means.
-    pub fn follow(&mut self, event: &Event, observe: &mut dyn FnMut(ExecutionEvent<'_>)) {
+    pub fn follow(&mut self, event: &JournalEvent, observe: &mut dyn FnMut(ExecutionEvent<'_>)) {
         self.events.push(event.clone());
         match event {
-            Event::BlockStarted { block, attempt, load, .. } => {
+            JournalEvent::BlockStarted { block, attempt, load, .. } => {
                 let state = JournalState::from_events(&self.events);
                 let block = self.agenda.block(self.plan, &state, *block);
                 if let Some(load) = self.plan.loads.iter().find(|known| known.name == *load) {
@@ -45,19 +45,21 @@ impl<'a> Follower<'a> {
                     });
                 }
             }
-            Event::TrialStarted { trial, .. } => observe(ExecutionEvent::TrialStarted(trial)),
-            Event::TrialEnded(result) => observe(ExecutionEvent::TrialEnded(result)),
-            Event::BlockRejected { reasons, not_restored, .. } => {
+            JournalEvent::TrialStarted { trial, .. } => {
+                observe(ExecutionEvent::TrialStarted(trial))
+            }
+            JournalEvent::TrialEnded(result) => observe(ExecutionEvent::TrialEnded(result)),
+            JournalEvent::BlockRejected { reasons, not_restored, .. } => {
                 tell_not_restored(not_restored, observe);
                 observe(ExecutionEvent::BlockRejected(reasons));
                 self.stand(observe);
             }
-            Event::BlockEnded { not_restored, .. } => {
+            JournalEvent::BlockEnded { not_restored, .. } => {
                 tell_not_restored(not_restored, observe);
                 self.stand(observe);
             }
-            Event::SessionStarted { .. } => self.stand(observe),
-            Event::Extended { .. } | Event::StudyEnded { .. } => {}
+            JournalEvent::SessionStarted { .. } => self.stand(observe),
+            JournalEvent::Extended { .. } | JournalEvent::StudyEnded { .. } => {}
         }
     }
 

@@ -24,15 +24,15 @@ use workload::{CatalogueEntry, FULL_IMAGE, GuestFacts};
 use crate::host_settings::{self, HostSettings};
 use crate::kubevirt_facts::KubevirtFacts;
 use crate::plan::{
-    ImageFacts, PLAN_FORMAT_VERSION, Plan, PlanPeer, PlanVariant, PlanWorkload, QemuFacts,
+    ImageFacts, PLAN_FORMAT_VERSION, PlanPeer, PlanVariant, PlanWorkload, QemuFacts, StudyPlan,
 };
 use crate::shown;
 use crate::study::{
-    LONGEST_LIMIT_S, Load, LoadPlacement, MeasuredPlacement, NetworkKind, NetworkPatch, RunsOn,
+    HostLoad, LONGEST_LIMIT_S, LoadPlacement, MeasuredPlacement, NetworkKind, NetworkPatch, RunsOn,
     Stress, Study, StudyDisk, StudyNetwork, StudyProblem, StudyVariant, StudyWorkload,
     SwitchProgram,
 };
-use crate::thin::{self, Task};
+use crate::thin::{self, ThinCommand};
 
 /// An invocation may take this many times its rough duration ...
 const LIMIT_FACTOR: f64 = 10.0;
@@ -109,9 +109,9 @@ pub struct MachineImage {
 
 /// A plan, with what its reader should know before it runs.
 #[derive(Debug, Clone)]
-pub struct Frozen {
+pub struct FrozenPlan {
     /// The plan.
-    pub plan: Plan,
+    pub plan: StudyPlan,
     /// Things that work, but hardly as meant: by line of the study file.
     pub warnings: Vec<StudyProblem>,
 }
@@ -142,7 +142,7 @@ pub fn freeze(
     machine: &MachineFacts,
     seed: u64,
     now_unix_s: f64,
-) -> Result<Frozen, Vec<StudyProblem>> {
+) -> Result<FrozenPlan, Vec<StudyProblem>> {
     let mut freezer = Freezer { study, machine, problems: Vec::new(), warnings: Vec::new() };
     let variants: Vec<_> =
         study.variants.iter().filter_map(|variant| freezer.variant(variant)).collect();
@@ -160,7 +160,7 @@ pub fn freeze(
     let emulated = variants.iter().any(|variant| variant.environment.is_emulated_time());
     let vcpus = variants.iter().map(|variant| variant.spec.vcpus()).min().unwrap_or(1);
     let facts = GuestFacts::alone(vcpus, emulated);
-    let plan = Plan {
+    let plan = StudyPlan {
         version: PLAN_FORMAT_VERSION,
         vmlab_version: env!("CARGO_PKG_VERSION").to_owned(),
         study: study.name.clone(),
@@ -195,7 +195,7 @@ pub fn freeze(
         published_claims: study.published_claims.clone(),
         frozen: None,
     };
-    Ok(Frozen { plan: plan.freeze(), warnings })
+    Ok(FrozenPlan { plan: plan.freeze(), warnings })
 }
 
 fn plan_workload(workload: &StudyWorkload, facts: &GuestFacts) -> PlanWorkload {
@@ -389,7 +389,7 @@ impl Freezer<'_> {
         for workload in &self.study.workloads {
             let Ok(params) = workload.resolve_with(&variant.params) else { continue };
             let label = &workload.label;
-            let task = Task::of(&workload.entry.command(&params, &facts));
+            let task = ThinCommand::of(&workload.entry.command(&params, &facts));
             let why = match task {
                 Ok(task) if is_thin && task.vcpus() > spec.vcpus() => {
                     Some(format!("it needs {} vCPUs", task.vcpus()))
@@ -549,11 +549,11 @@ fn no_switch(program: SwitchProgram, reserves: bool) -> Option<String> {
 /// pCPUs that can do as much.
 fn stress_problem(
     host: &Host,
-    load: &Load,
+    load: &HostLoad,
     stress: Stress,
     variants: &[PlanVariant],
 ) -> Option<String> {
-    let Load { name, .. } = load;
+    let HostLoad { name, .. } = load;
     let unpinned = |variant: &&PlanVariant| {
         variant
             .specs()
@@ -603,7 +603,7 @@ pub(crate) fn stress_load(host: &Host, stress: Stress, variants: &[PlanVariant])
 /// All VMs of a load are there at once, beside the one under test.
 fn memory_problem(
     host: &Host,
-    load: &Load,
+    load: &HostLoad,
     others_mib: u64,
     variants: &[PlanVariant],
 ) -> Option<String> {

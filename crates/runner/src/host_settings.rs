@@ -15,9 +15,9 @@ use host::settings::{self, ChangeError, SettingChange, SettingChanges, SettingsT
 use topology::PcpuSet;
 use vmconfig::{Scheduler, VmSpec};
 
-use crate::plan::{Plan, PlanVariant};
+use crate::plan::{PlanVariant, StudyPlan};
+use crate::study::{HostLoad, Study, StudyProblem};
 pub use crate::study::{HostSettings, SettingOf, describe};
-use crate::study::{Load, Study, StudyProblem};
 
 /// The settings that make a partition, on whose pCPUs nothing runs that was not
 /// taken in.
@@ -43,7 +43,7 @@ pub(crate) fn wishes_of(spec: &VmSpec) -> HostSettings {
     wishes
 }
 
-impl Plan {
+impl StudyPlan {
     /// The settings for the whole study.
     #[must_use]
     pub fn study_settings(&self) -> HostSettings {
@@ -56,7 +56,7 @@ impl Plan {
 
     /// The settings for a block under `load`, beside those of the study.
     #[must_use]
-    pub fn block_settings(&self, load: &Load) -> HostSettings {
+    pub fn block_settings(&self, load: &HostLoad) -> HostSettings {
         let by_variant = self.ids_of_variants();
         let ids = self.ids_of_loads().into_iter().filter(|id| !by_variant.contains(id));
         self.choose(ids, &[&load.host, &self.host_settings])
@@ -65,7 +65,7 @@ impl Plan {
     /// The settings for a trial of `variant` under `load`, beside those of the
     /// block.
     #[must_use]
-    pub fn trial_settings(&self, load: &Load, variant: &PlanVariant) -> HostSettings {
+    pub fn trial_settings(&self, load: &HostLoad, variant: &PlanVariant) -> HostSettings {
         let ids = self.ids_of_variants().into_iter();
         self.choose(ids, &[&variant.host_settings, &load.host, &self.host_settings])
     }
@@ -111,7 +111,7 @@ fn made_as<'a>(id: &str, value: &'a str) -> &'a str {
 /// What of `plan` can't be had on the machine of `tree`: settings and
 /// scheduling, by line of the study. Nothing is changed.
 #[must_use]
-pub fn refusals(study: &Study, plan: &Plan, tree: &SettingsTree) -> Vec<StudyProblem> {
+pub fn refusals(study: &Study, plan: &StudyPlan, tree: &SettingsTree) -> Vec<StudyProblem> {
     let mut problems = Vec::new();
     let mut check = |of: SettingOf<'_>, settings: &HostSettings| {
         let whose = match of {
@@ -160,14 +160,14 @@ pub fn refusals(study: &Study, plan: &Plan, tree: &SettingsTree) -> Vec<StudyPro
 /// What is set for the whole study, for each load, and for which settings the
 /// variants differ: the same for all variants.
 struct Partitions<'a> {
-    plan: &'a Plan,
+    plan: &'a StudyPlan,
     study: HostSettings,
     blocks: Vec<HostSettings>,
     by_variant: BTreeSet<&'a String>,
 }
 
 impl<'a> Partitions<'a> {
-    fn of(plan: &'a Plan) -> Self {
+    fn of(plan: &'a StudyPlan) -> Self {
         let blocks = plan.loads.iter().map(|load| plan.block_settings(load)).collect();
         let by_variant = plan.ids_of_variants();
         Self { plan, study: plan.study_settings(), blocks, by_variant }

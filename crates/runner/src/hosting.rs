@@ -44,7 +44,7 @@ pub trait HostedVm: fmt::Debug + Send {
     /// Whether it still runs.
     ///
     /// # Errors
-    /// What became of it.
+    /// [`GuestFailure`] if it has ended.
     fn check_alive(&mut self, cancel: &Cancel) -> Result<(), GuestFailure>;
 }
 

@@ -12,7 +12,7 @@ use crate::freeze::MachineFacts;
 use crate::host_settings::describe;
 use crate::kubevirt_facts::KubevirtFacts;
 use crate::machine::{self, DiscoverError};
-use crate::plan::{Plan, QemuFacts};
+use crate::plan::{QemuFacts, StudyPlan};
 use crate::study::{RunsOn, Study, StudyProblem};
 use crate::thin::is_thin;
 
@@ -54,7 +54,7 @@ pub(crate) fn losses(spec: &VmSpec) -> Vec<Loss> {
 
 /// The instance of a VM, as it is shown before it has a name.
 #[must_use]
-pub fn shown(plan: &Plan, spec: &VmSpec, image: &str) -> EmittedText {
+pub fn shown(plan: &StudyPlan, spec: &VmSpec, image: &str) -> EmittedText {
     let image = container_of(plan, image);
     let launched = LaunchedInstance { name: "vm", image, labels: &[], annotations: &[] };
     emit_launched(spec, &launched)
@@ -62,7 +62,7 @@ pub fn shown(plan: &Plan, spec: &VmSpec, image: &str) -> EmittedText {
 
 /// The container image from which a guest boots `image`, as the study names it.
 #[must_use]
-pub fn container_of<'p>(plan: &'p Plan, image: &str) -> &'p str {
+pub fn container_of<'p>(plan: &'p StudyPlan, image: &str) -> &'p str {
     let facts = plan.kubevirt.as_ref();
     facts.and_then(|facts| facts.images.get(image)).map_or("", String::as_str)
 }
@@ -70,7 +70,7 @@ pub fn container_of<'p>(plan: &'p Plan, image: &str) -> &'p str {
 /// What of a study the cluster of its plan can't do: what KubeVirt has no word for, what
 /// would have to be done on a node.
 #[must_use]
-pub fn refusals(study: &Study, plan: &Plan) -> Vec<StudyProblem> {
+pub fn refusals(study: &Study, plan: &StudyPlan) -> Vec<StudyProblem> {
     let Some(facts) = &plan.kubevirt else { return Vec::new() };
     let mut problems = Vec::new();
     let mut say = |line: usize, message: String| problems.push(StudyProblem { line, message });

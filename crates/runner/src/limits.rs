@@ -1,8 +1,9 @@
 //! Limits beyond which a trial is out of line.
 
+use record::HostSign;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stats::{Sign, lost};
+use stats::lost;
 
 /// Limits beyond which a trial is out of line with those of its variant before
 /// it. Percent throughout.
@@ -61,17 +62,17 @@ impl StabilityLimits {
     }
 
     /// The limits by sign, on its own scale.
-    pub(crate) fn by_sign(&self) -> [(Sign, f64); 7] {
+    pub(crate) fn by_sign(&self) -> [(HostSign, f64); 7] {
         let part = |percent: f64| lost(percent / 100.0);
         let longer = |percent: f64| (percent / 100.0).ln_1p();
         [
-            (Sign::Steal, part(self.steal_percent)),
-            (Sign::Others, part(self.foreign_percent)),
-            (Sign::RunDelay, part(self.run_delay_percent)),
-            (Sign::Memory, part(self.memory_pressure_percent)),
-            (Sign::Clock, longer(self.clock_percent)),
-            (Sign::Canary, longer(self.canary_percent)),
-            (Sign::Throttles, 0.0),
+            (HostSign::Steal, part(self.steal_percent)),
+            (HostSign::Others, part(self.foreign_percent)),
+            (HostSign::RunDelay, part(self.run_delay_percent)),
+            (HostSign::Memory, part(self.memory_pressure_percent)),
+            (HostSign::Clock, longer(self.clock_percent)),
+            (HostSign::Canary, longer(self.canary_percent)),
+            (HostSign::Throttles, 0.0),
         ]
     }
 }

@@ -29,7 +29,7 @@ use host::counters::tracing::Tracing;
 use host::ground::{self, StillMergedError};
 use host::load::RunningLoad;
 use host::owner::{self, Owner, RuntimeDir};
-use host::settings::{AppliedSettings, RestoreOutcome, Restored, SettingsTree};
+use host::settings::{AppliedSettings, RestoreOutcome, RestoredSetting, SettingsTree};
 use host::watch::Moment;
 use record::journal::TrialKey;
 use record::{Failure, FailureKind, Ground, Outcome};
@@ -40,13 +40,13 @@ use crate::execute::{ExecutionEvent, Lab, TrialRecord};
 use crate::freeze::stress_load;
 use crate::host_settings::{HostSettings, with_causes};
 use crate::hosting::VmHosting;
-use crate::plan::{Plan, PlanVariant, PlanWorkload};
-use crate::study::{Load, Stress};
+use crate::plan::{PlanVariant, PlanWorkload, StudyPlan};
+use crate::study::{HostLoad, Stress};
 
 /// This machine as a laboratory.
 #[derive(Debug)]
 pub struct LocalLab<'a> {
-    plan: &'a Plan,
+    plan: &'a StudyPlan,
     host: &'a Host,
     capabilities: Capabilities,
     owner: Owner,
@@ -85,7 +85,7 @@ impl<'a> LocalLab<'a> {
     /// # Errors
     /// [`LabError`].
     pub fn new(
-        plan: &'a Plan,
+        plan: &'a StudyPlan,
         host: &'a Host,
         owner: Owner,
         cancel: Cancel,
@@ -274,7 +274,7 @@ fn put_back(settings: AppliedSettings) -> NotRestored {
             return not_restored;
         }
     };
-    for Restored { id, target, old, outcome } in restored {
+    for RestoredSetting { id, target, old, outcome } in restored {
         match outcome {
             RestoreOutcome::Failed(error) => not_restored.still_set.push(format!(
                 "Host setting {id} ({target}) could not be set back to {old}: {error}; `vmlab clean` tries again"
@@ -302,7 +302,7 @@ fn load_failure(error: &dyn std::error::Error) -> Failure {
 }
 
 impl Lab for LocalLab<'_> {
-    fn begin_block(&mut self, load: &Load) -> Result<(), Failure> {
+    fn begin_block(&mut self, load: &HostLoad) -> Result<(), Failure> {
         if let Some(failure) = &self.lingering {
             let detail = format!("An earlier block left the host changed: {}", failure.detail);
             return Err(Failure::new(failure.kind, detail));

@@ -16,7 +16,7 @@ use topology::{Host, QemuInfo};
 use vmconfig::{Accel, AccelChoice, Arch, BootSource, BuiltinKernel, DiskFormat, ImagePatch};
 
 use crate::freeze::{self, MachineFacts, MachineImage};
-use crate::plan::{ImageFacts, Plan, QemuFacts};
+use crate::plan::{ImageFacts, QemuFacts, StudyPlan};
 use crate::study::Study;
 
 /// The image that is booted to see whether KVM works.
@@ -492,7 +492,7 @@ pub enum ChangedError {
 ///
 /// # Errors
 /// [`ChangedError`] says what changed.
-pub fn check_again(plan: &Plan, host: &Host) -> Result<(), ChangedError> {
+pub fn check_again(plan: &StudyPlan, host: &Host) -> Result<(), ChangedError> {
     let here = env!("CARGO_PKG_VERSION");
     if plan.vmlab_version != here {
         return Err(ChangedError::Version { plan: plan.vmlab_version.clone(), here });

@@ -1,5 +1,5 @@
-//! The results of one study on many nodes: `nodes.json` says which and what became of
-//! each, and beneath it lies an ordinary results folder of each.
+//! The results of one study on many nodes: `nodes.json` names them and says how each ended;
+//! beneath it lies an ordinary results folder of each.
 //!
 //! ```text
 //! DIR/nodes.json      the nodes, their classes, how each ended
@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::store::{self, StoreError};
+use crate::store::{self, ResultsError};
 
 /// Version of `nodes.json`.
 pub const NODE_SET_VERSION: u32 = 1;
@@ -29,7 +29,7 @@ const MAX_NODE_SET_BYTES: usize = 64 << 20;
 pub enum NodeSetError {
     /// It can't be read or written.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] ResultsError),
     /// It is larger than any.
     #[error("{path} has more than {} MiB: it is no list of nodes", MAX_NODE_SET_BYTES >> 20)]
     TooLarge {
@@ -220,10 +220,10 @@ pub fn read(dir: &Path) -> Result<NodeSet, NodeSetError> {
     };
     // A newer one may have other fields.
     #[derive(Deserialize)]
-    struct Versioned {
+    struct NodeSetHeader {
         version: u32,
     }
-    let Versioned { version } = serde_json::from_slice(&text).map_err(bad)?;
+    let NodeSetHeader { version } = serde_json::from_slice(&text).map_err(bad)?;
     if version > NODE_SET_VERSION {
         return Err(NodeSetError::Newer { path, version });
     }
@@ -237,10 +237,10 @@ pub fn read(dir: &Path) -> Result<NodeSet, NodeSetError> {
 /// Whether a set can begin in `dir`, as far as that is known without writing anything.
 ///
 /// # Errors
-/// [`StoreError`]: the folder holds results, or can't be written.
-pub fn check_new(dir: &Path) -> Result<(), StoreError> {
+/// [`ResultsError`]: the folder holds results, or can't be written.
+pub fn check_new(dir: &Path) -> Result<(), ResultsError> {
     if is_node_set(dir) {
-        return Err(StoreError::HoldsNodes(dir.to_owned()));
+        return Err(ResultsError::HoldsNodes(dir.to_owned()));
     }
     store::check_new(dir)
 }
@@ -249,9 +249,9 @@ pub fn check_new(dir: &Path) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// As of [`check_new`].
-pub fn create(dir: &Path) -> Result<(), StoreError> {
+pub fn create(dir: &Path) -> Result<(), ResultsError> {
     check_new(dir)?;
-    std::fs::create_dir_all(dir.join(NODES)).map_err(|source: io::Error| StoreError::Io {
+    std::fs::create_dir_all(dir.join(NODES)).map_err(|source: io::Error| ResultsError::Io {
         action: "make the folder",
         path: dir.join(NODES),
         hint: "",
@@ -285,7 +285,7 @@ mod tests {
         set().write(dir.path()).unwrap();
         assert!(is_node_set(dir.path()));
         assert_eq!(read(dir.path()).unwrap(), set());
-        assert!(matches!(create(dir.path()), Err(StoreError::HoldsNodes(_))));
+        assert!(matches!(create(dir.path()), Err(ResultsError::HoldsNodes(_))));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use stats::{
     warm_up,
 };
 
-use crate::plan::{Plan, PlanWorkload};
+use crate::plan::{PlanWorkload, StudyPlan};
 use crate::study::DEFAULT_MARGIN_PERCENT;
 use crate::trials::JournalTrial;
 
@@ -45,7 +45,7 @@ pub struct Repeats {
 /// How `workload` is repeated after `trials`. A study that says how often is
 /// obeyed, and nothing is discarded then.
 #[must_use]
-pub fn repeats(plan: &Plan, trials: &[JournalTrial<'_>], workload: &PlanWorkload) -> Repeats {
+pub fn repeats(plan: &StudyPlan, trials: &[JournalTrial<'_>], workload: &PlanWorkload) -> Repeats {
     let asked = Repeats { invocations: workload.invocations, discarded: 0, is_steady: true };
     if !workload.adapt {
         return asked;

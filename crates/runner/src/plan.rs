@@ -24,7 +24,7 @@ use workload::{CatalogueEntry, ParamValue, Params, UnderTest};
 use crate::kubevirt_facts::KubevirtFacts;
 use crate::limits::StabilityLimits;
 use crate::study::{
-    Background, Load, RunsOn, StudyBudget, StudyClaim, StudyDisk, StudyNetwork, StudyPublished,
+    Background, HostLoad, RunsOn, StudyBudget, StudyClaim, StudyDisk, StudyNetwork, StudyPublished,
     VariantParams, params_in,
 };
 
@@ -34,7 +34,7 @@ pub const PLAN_FORMAT_VERSION: u32 = 1;
 
 /// A frozen plan.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
-pub struct Plan {
+pub struct StudyPlan {
     /// [`PLAN_FORMAT_VERSION`] of the writer.
     pub version: u32,
     /// vmlab's version.
@@ -81,7 +81,7 @@ pub struct Plan {
     /// The variants, in the study's order.
     pub variants: Vec<PlanVariant>,
     /// The host-load levels.
-    pub loads: Vec<Load>,
+    pub loads: Vec<HostLoad>,
     /// The other VMs' configuration by load name.
     pub other_vms: BTreeMap<String, VmSpec>,
     /// The VM that plays the other role, if a workload has one.
@@ -120,7 +120,7 @@ impl FrozenText {
     }
 }
 
-/// Error type for [`Plan::from_json`].
+/// Error type for [`StudyPlan::from_json`].
 #[derive(Debug, thiserror::Error)]
 pub enum ReadPlanError {
     /// A later vmlab wrote it.
@@ -336,7 +336,7 @@ pub struct Block {
     pub trials: Vec<(usize, usize)>,
 }
 
-impl Plan {
+impl StudyPlan {
     /// The plan with its text, which does not change any more.
     #[must_use]
     pub fn freeze(mut self) -> Self {
@@ -362,11 +362,11 @@ impl Plan {
     /// [`ReadPlanError`] when it is no plan, or a later vmlab's.
     pub fn from_json(text: &[u8]) -> Result<Self, ReadPlanError> {
         #[derive(Deserialize, JsonSchema)]
-        struct Head {
+        struct PlanHeader {
             version: u32,
         }
         // What a later format means by its fields is not ours to guess.
-        let Head { version } = serde_json::from_slice(text)?;
+        let PlanHeader { version } = serde_json::from_slice(text)?;
         if version > PLAN_FORMAT_VERSION {
             return Err(ReadPlanError::Later(version));
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use vmconfig::Arch;
 
-use crate::plan::Plan;
+use crate::plan::StudyPlan;
 use crate::study::Study;
 
 /// The program, as workloads name it.
@@ -65,7 +65,7 @@ pub fn is_needed(study: &Study) -> bool {
 
 /// True if a guest of `plan` needs the program.
 #[must_use]
-pub fn is_needed_by(plan: &Plan) -> bool {
+pub fn is_needed_by(plan: &StudyPlan) -> bool {
     let others = plan.loads.iter().filter_map(|load| load.vms.as_ref());
     let backgrounds = plan.workloads.iter().filter_map(|workload| workload.background.as_ref());
     let named = others

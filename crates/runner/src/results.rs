@@ -6,17 +6,17 @@
 use std::collections::BTreeMap;
 
 use record::journal::{RunResult, TrialResult};
-use record::{Metric, Record, RecordSource};
+use record::{HostSign, Metric, RecordSource, SampleRow};
 use report::sample_kind;
 use stats::{
-    BootStatistic, Comparison, Controlled, Distribution, Disturbance, Engine, FixedBlocks,
-    NoQuantile, PairedBlocks, Sequential, Sign, boot_statistic,
+    BootStatistic, Comparison, ControlledRatios, Disturbance, Engine, FixedBlocks,
+    LatencyDistribution, NoQuantile, PairedBlocks, Sequential, boot_statistic,
 };
 use topology::PcpuSet;
 
-use crate::plan::{Plan, PlanVariant, PlanWorkload};
+use crate::plan::{PlanVariant, PlanWorkload, StudyPlan};
 use crate::state::JournalState;
-use crate::study::{DEFAULT_MARGIN_PERCENT, Load, Until};
+use crate::study::{DEFAULT_MARGIN_PERCENT, HostLoad, Until};
 pub use crate::trials::{JournalTrial, trials};
 use crate::{pilot, stability};
 
@@ -48,7 +48,7 @@ pub struct BootValue {
 #[derive(Debug, Clone)]
 pub struct MetricGroup<'a> {
     /// The load level.
-    pub load: &'a Load,
+    pub load: &'a HostLoad,
     /// The workload.
     pub workload: &'a PlanWorkload,
     /// The metric.
@@ -62,7 +62,7 @@ pub struct MetricGroup<'a> {
 
 /// The groups of a plan, in its order, filled from the journal.
 #[must_use]
-pub fn groups<'a>(plan: &'a Plan, trials: &[JournalTrial<'_>]) -> Vec<MetricGroup<'a>> {
+pub fn groups<'a>(plan: &'a StudyPlan, trials: &[JournalTrial<'_>]) -> Vec<MetricGroup<'a>> {
     let mut groups = Vec::new();
     for load in &plan.loads {
         for workload in &plan.workloads {
@@ -84,7 +84,7 @@ pub fn groups<'a>(plan: &'a Plan, trials: &[JournalTrial<'_>]) -> Vec<MetricGrou
 }
 
 fn group<'a>(
-    load: &'a Load,
+    load: &'a HostLoad,
     workload: &'a PlanWorkload,
     metric: &'a Metric,
     variants: &[PlanVariant],
@@ -144,14 +144,18 @@ fn number(metric: &Metric, values: &[f64]) -> Result<BootStatistic, String> {
 /// together (ns), without those that warm up. None where one of them has no
 /// such histogram.
 #[must_use]
-pub fn distribution(result: &TrialResult, name: &str, discarded: u32) -> Option<Distribution> {
+pub fn distribution(
+    result: &TrialResult,
+    name: &str,
+    discarded: u32,
+) -> Option<LatencyDistribution> {
     let of_run = |run: &RunResult| {
         let histogram = run.histograms.iter().find(|histogram| histogram.name == name)?;
-        Some(Distribution::new(histogram.buckets_ns.iter().copied(), histogram.overflows))
+        Some(LatencyDistribution::new(histogram.buckets_ns.iter().copied(), histogram.overflows))
     };
     let counted = result.runs.iter().filter(|run| run.run >= discarded);
-    let parts: Vec<Distribution> = counted.map(of_run).collect::<Option<_>>()?;
-    (!parts.is_empty()).then(|| Distribution::merged(&parts))
+    let parts: Vec<LatencyDistribution> = counted.map(of_run).collect::<Option<_>>()?;
+    (!parts.is_empty()).then(|| LatencyDistribution::merged(&parts))
 }
 
 /// The quantile that `metric` is, s, from all that the boot counted; none where
@@ -195,7 +199,12 @@ impl MetricGroup<'_> {
     /// What is taken out of [`Self::comparison`] for what the host did beside
     /// the trials, where that helps.
     #[must_use]
-    pub fn controlled(&self, plan: &Plan, baseline: usize, variant: usize) -> Option<Controlled> {
+    pub fn controlled(
+        &self,
+        plan: &StudyPlan,
+        baseline: usize,
+        variant: usize,
+    ) -> Option<ControlledRatios> {
         let (a, b) = (&self.boots[baseline], &self.boots[variant]);
         let blocks = PairedBlocks::from_boots(pairs(a, b, |boot| boot.statistic));
         stats::control(&blocks.log_ratios, &host(plan, a, b), PILOT)
@@ -203,7 +212,7 @@ impl MetricGroup<'_> {
 
     /// The comparison of variant number `variant` with the baseline.
     #[must_use]
-    pub fn comparison(&self, plan: &Plan, baseline: usize, variant: usize) -> Comparison {
+    pub fn comparison(&self, plan: &StudyPlan, baseline: usize, variant: usize) -> Comparison {
         let (a, b) = (&self.boots[baseline], &self.boots[variant]);
         let mut blocks = PairedBlocks::from_boots(pairs(a, b, |boot| boot.statistic));
         let host = host(plan, a, b);
@@ -213,7 +222,7 @@ impl MetricGroup<'_> {
         let margin = self.workload.margin_percent.get(&self.metric.name);
         Comparison {
             blocks,
-            better: report::direction(self.metric.better),
+            better: self.metric.better,
             margin: margin.copied().unwrap_or(DEFAULT_MARGIN_PERCENT) / 100.0,
             aa: plan.variants[variant].aa_of.is_some(),
             host,
@@ -226,7 +235,7 @@ const PILOT: usize = 6;
 
 /// What the host did beside both in the blocks that both counted in. How fast
 /// pCPUs are is a disturbance only where both ran on the same ones.
-fn host(plan: &Plan, a: &[BootValue], b: &[BootValue]) -> Vec<[Disturbance; 2]> {
+fn host(plan: &StudyPlan, a: &[BootValue], b: &[BootValue]) -> Vec<[Disturbance; 2]> {
     if plan.environment().is_deterministic() {
         // Whatever disturbs does so in every run, at the same instruction.
         return Vec::new();
@@ -236,7 +245,7 @@ fn host(plan: &Plan, a: &[BootValue], b: &[BootValue]) -> Vec<[Disturbance; 2]> 
     for ((mut a, on_a), (mut b, on_b)) in both {
         if on_a != on_b {
             for seen in [&mut a, &mut b] {
-                seen.signs.retain(|(sign, _)| !matches!(sign, Sign::Clock | Sign::Canary));
+                seen.signs.retain(|(sign, _)| !matches!(sign, HostSign::Clock | HostSign::Canary));
             }
         }
         host.push([a, b]);
@@ -256,7 +265,7 @@ fn pairs<T>(a: &[BootValue], b: &[BootValue], value: impl Fn(&BootValue) -> T) -
 
 /// The baseline's place among the plan's variants.
 #[must_use]
-pub fn baseline_index(plan: &Plan) -> Option<usize> {
+pub fn baseline_index(plan: &StudyPlan) -> Option<usize> {
     plan.variants.iter().position(|variant| variant.name == plan.baseline)
 }
 
@@ -265,7 +274,7 @@ pub fn baseline_index(plan: &Plan) -> Option<usize> {
 /// A study that was extended beyond its plan is judged by the bounds that hold
 /// for any number of blocks, whatever the plan had.
 #[must_use]
-pub fn engine(plan: &Plan, state: &JournalState) -> Box<dyn Engine> {
+pub fn engine(plan: &StudyPlan, state: &JournalState) -> Box<dyn Engine> {
     const SOUND: &str = "at least one block, and 0.05 is a probability";
     let blocks = plan.budget.blocks.map(|blocks| blocks.max(1));
     match (blocks, plan.budget.until, state.extended_to) {
@@ -283,7 +292,7 @@ pub fn engine(plan: &Plan, state: &JournalState) -> Box<dyn Engine> {
 
 /// Every sample with its settings: the rows of the exports.
 #[must_use]
-pub fn records(plan: &Plan, trials: &[JournalTrial<'_>]) -> Vec<Record> {
+pub fn records(plan: &StudyPlan, trials: &[JournalTrial<'_>]) -> Vec<SampleRow> {
     let mut records = Vec::new();
     for trial in trials {
         let key = &trial.result.trial;
@@ -296,7 +305,7 @@ pub fn records(plan: &Plan, trials: &[JournalTrial<'_>]) -> Vec<Record> {
                 let metric = workload.metrics.iter().find(|metric| metric.name == sample.metric);
                 let Some(metric) = metric else { continue };
                 let number = counts.entry(sample.metric.as_str()).or_default();
-                records.push(Record {
+                records.push(SampleRow {
                     study: plan.study.clone(),
                     load: key.load.clone(),
                     workload: key.workload.clone(),

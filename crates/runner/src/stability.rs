@@ -7,13 +7,13 @@
 //! A host on which many are out of line is a busy one; there all blocks count,
 //! and the intervals tell how busy it was.
 
-use record::journal::{Event, TrialResult};
-use record::{HostSign, HostWatch, Unsteady};
-use stats::{Disturbance, Sign, lost};
+use record::journal::{JournalEvent, TrialResult};
+use record::{HostSign, HostWatch, UnsteadyCause};
+use stats::{Disturbance, lost};
 
 pub use crate::limits::StabilityLimits;
-use crate::plan::{Block, Plan};
-use crate::study::Load;
+use crate::plan::{Block, StudyPlan};
+use crate::study::HostLoad;
 
 /// True if another block may be done again, after `unsteady` of the `finished`
 /// ones were out of line: one always may.
@@ -27,18 +27,18 @@ pub fn may_repeat(rules: &StabilityLimits, unsteady: u32, finished: u32) -> bool
 /// the journal's before it. Empty if it was steady.
 #[must_use]
 pub fn of_block(
-    plan: &Plan,
+    plan: &StudyPlan,
     block: &Block,
     results: &[TrialResult],
-    events: &[Event],
-) -> Vec<Unsteady> {
+    events: &[JournalEvent],
+) -> Vec<UnsteadyCause> {
     if plan.environment().is_deterministic() {
         // Whatever disturbs does so in every run, at the same instruction.
         return Vec::new();
     }
     let load = &plan.loads[block.load];
     let earlier = events.iter().filter_map(|event| match event {
-        Event::TrialEnded(result) if result.trial.load == load.name => Some(&**result),
+        JournalEvent::TrialEnded(result) if result.trial.load == load.name => Some(&**result),
         _ => None,
     });
     let earlier: Vec<&TrialResult> = earlier.collect();
@@ -54,43 +54,30 @@ pub fn of_block(
         let block: Vec<_> = results.iter().filter(here).filter_map(seen).collect();
         let before: Vec<_> = earlier.iter().copied().filter(here).filter_map(seen).collect();
         let found = stats::out_of_line(&limits, &block, &before);
-        unsteady.extend(found.into_iter().map(|found| Unsteady::Trial {
+        unsteady.extend(found.into_iter().map(|found| UnsteadyCause::Trial {
             workload: workload.label.clone(),
             variant: plan.variants[block[found.trial].0].name.clone(),
-            sign: host_sign(found.sign),
+            sign: found.sign,
             excess: found.excess,
         }));
     }
     unsteady
 }
 
-/// `record` knows no statistics; its words are ours.
-fn host_sign(sign: Sign) -> HostSign {
-    match sign {
-        Sign::Others => HostSign::Others,
-        Sign::Steal => HostSign::Steal,
-        Sign::Memory => HostSign::Memory,
-        Sign::Clock => HostSign::Clock,
-        Sign::Canary => HostSign::Canary,
-        Sign::RunDelay => HostSign::RunDelay,
-        Sign::Throttles => HostSign::Throttles,
-    }
-}
-
 /// What the host did beside `trial`, as far as it was watched and the load
 /// level is not there to do it.
 #[must_use]
-pub fn disturbance(load: &Load, trial: &TrialResult) -> Disturbance {
+pub fn disturbance(load: &HostLoad, trial: &TrialResult) -> Disturbance {
     let Some(watch) = &trial.watch else { return Disturbance::default() };
     let quiet = |sign: Option<f64>| sign.filter(|_| load.is_quiet());
     let signs = [
-        (Sign::Others, quiet(others(watch)).map(lost)),
-        (Sign::Steal, steal(watch).map(lost)),
-        (Sign::Memory, memory(watch).map(lost)),
-        (Sign::Clock, clock_hz(watch).map(|hz| -hz.ln())),
-        (Sign::Canary, watch.canary_s().map(f64::ln)),
-        (Sign::RunDelay, quiet(run_delay(trial)).map(lost)),
-        (Sign::Throttles, watch.throttles),
+        (HostSign::Others, quiet(others(watch)).map(lost)),
+        (HostSign::Steal, steal(watch).map(lost)),
+        (HostSign::Memory, memory(watch).map(lost)),
+        (HostSign::Clock, clock_hz(watch).map(|hz| -hz.ln())),
+        (HostSign::Canary, watch.canary_s().map(f64::ln)),
+        (HostSign::RunDelay, quiet(run_delay(trial)).map(lost)),
+        (HostSign::Throttles, watch.throttles),
     ];
     let read = signs.into_iter().filter_map(|(sign, log)| Some((sign, log?)));
     Disturbance {

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use record::Unsteady;
-use record::journal::{Event, TrialResult};
+use record::UnsteadyCause;
+use record::journal::{JournalEvent, TrialResult};
 
-use crate::plan::Plan;
+use crate::plan::StudyPlan;
 use crate::stability;
 
 /// Failures of one cell, without a success, after which it is left out.
@@ -22,9 +22,9 @@ pub struct JournalState {
     pub extended_to: Option<u32>,
     /// Blocks that were done but don't count: block, attempt, and what was
     /// unsteady.
-    pub rejected: Vec<(u32, u32, Vec<Unsteady>)>,
+    pub rejected: Vec<(u32, u32, Vec<UnsteadyCause>)>,
     /// What was unsteady in blocks that count all the same.
-    pub unsteady: Vec<(u32, Vec<Unsteady>)>,
+    pub unsteady: Vec<(u32, Vec<UnsteadyCause>)>,
     /// What of the host was not put back at the end of a block: block, and a
     /// sentence each.
     pub not_restored: Vec<(u32, Vec<String>)>,
@@ -32,47 +32,47 @@ pub struct JournalState {
     pub blocks_wall_s: f64,
     /// True once the study's end is recorded.
     pub ended: bool,
-    failures: BTreeMap<Cell, u32>,
-    successes: BTreeSet<Cell>,
+    failures: BTreeMap<CellKey, u32>,
+    successes: BTreeSet<CellKey>,
 }
 
 /// Load, workload, variant.
-type Cell = (String, String, String);
+type CellKey = (String, String, String);
 
 impl JournalState {
     /// Reads the state from a journal's events.
     #[must_use]
-    pub fn from_events(events: &[Event]) -> Self {
+    pub fn from_events(events: &[JournalEvent]) -> Self {
         let mut state = Self::default();
         let mut pending: Vec<&TrialResult> = Vec::new();
         let mut block_started_s = 0.0;
         for event in events {
             match event {
-                Event::BlockStarted { block, attempt, unix_s, .. } => {
+                JournalEvent::BlockStarted { block, attempt, unix_s, .. } => {
                     state.begun.insert(*block, *attempt);
                     pending.clear();
                     block_started_s = *unix_s;
                 }
-                Event::TrialEnded(result) => pending.push(result),
-                Event::BlockEnded { block, attempt, unsteady, not_restored, unix_s } => {
+                JournalEvent::TrialEnded(result) => pending.push(result),
+                JournalEvent::BlockEnded { block, attempt, unsteady, not_restored, unix_s } => {
                     state.leave(*block, not_restored);
                     for result in pending.drain(..) {
                         state.count(result);
                     }
                     state.complete(*block, *attempt, unsteady, unix_s - block_started_s);
                 }
-                Event::BlockRejected { block, attempt, reasons, not_restored, unix_s } => {
+                JournalEvent::BlockRejected { block, attempt, reasons, not_restored, unix_s } => {
                     state.leave(*block, not_restored);
                     pending.clear();
                     state.reject(*block, *attempt, reasons.clone(), unix_s - block_started_s);
                 }
-                Event::Extended { blocks, .. } => {
+                JournalEvent::Extended { blocks, .. } => {
                     state.extended_to = Some(*blocks);
                     state.ended = false;
                 }
-                Event::StudyEnded { .. } => state.ended = true,
-                Event::SessionStarted { .. } => state.ended = false,
-                Event::TrialStarted { .. } => {}
+                JournalEvent::StudyEnded { .. } => state.ended = true,
+                JournalEvent::SessionStarted { .. } => state.ended = false,
+                JournalEvent::TrialStarted { .. } => {}
             }
         }
         state
@@ -88,7 +88,7 @@ impl JournalState {
         &mut self,
         block: u32,
         attempt: u32,
-        unsteady: &[Unsteady],
+        unsteady: &[UnsteadyCause],
         wall_s: f64,
     ) {
         self.complete.insert(block, attempt);
@@ -98,14 +98,20 @@ impl JournalState {
         self.blocks_wall_s += wall_s.max(0.0);
     }
 
-    pub(crate) fn reject(&mut self, block: u32, attempt: u32, reasons: Vec<Unsteady>, wall_s: f64) {
+    pub(crate) fn reject(
+        &mut self,
+        block: u32,
+        attempt: u32,
+        reasons: Vec<UnsteadyCause>,
+        wall_s: f64,
+    ) {
         self.rejected.push((block, attempt, reasons));
         self.blocks_wall_s += wall_s.max(0.0);
     }
 
     /// Complete blocks for each load level.
     #[must_use]
-    pub fn rounds(&self, plan: &Plan) -> u32 {
+    pub fn rounds(&self, plan: &StudyPlan) -> u32 {
         u32::try_from(self.complete.len()).unwrap_or(u32::MAX) / plan.levels()
     }
 
@@ -121,7 +127,7 @@ impl JournalState {
     }
 
     /// False if so many blocks were unsteady that doing one again is no use.
-    pub(crate) fn may_repeat(&self, plan: &Plan) -> bool {
+    pub(crate) fn may_repeat(&self, plan: &StudyPlan) -> bool {
         let unsteady = self.rejected.len() + self.unsteady.len();
         let unsteady = u32::try_from(unsteady).unwrap_or(u32::MAX);
         stability::may_repeat(&plan.stability, unsteady, self.finished())

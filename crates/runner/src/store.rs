@@ -22,11 +22,11 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use record::journal::{self, Damage, End, Event, Journal};
+use record::journal::{self, Damage, Journal, JournalEvent, JournalTail};
 use rustix::fs::{Access, FlockOperation};
 
 use crate::calibration::{Calibration, NoCalibration};
-use crate::plan::{Plan, ReadPlanError};
+use crate::plan::{ReadPlanError, StudyPlan};
 
 const PLAN: &str = "plan.json";
 const HOST: &str = "host.json";
@@ -42,7 +42,7 @@ const FULL: &str = " (the disk is full: free some room, then go on with --resume
 
 /// Error type for everything that touches a results folder.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum ResultsError {
     /// A file or folder could not be used.
     #[error("Cannot {action} {path}{hint}")]
     Io {
@@ -133,7 +133,7 @@ pub enum StoreError {
     Elsewhere(String),
 }
 
-impl StoreError {
+impl ResultsError {
     /// The same where no study has begun: there is nothing to go on with.
     fn before_a_plan(self) -> Self {
         match self {
@@ -151,14 +151,14 @@ pub trait TrialSink {
     /// Appends `event` and waits until it is on disk.
     ///
     /// # Errors
-    /// [`StoreError`] when the line can't be written.
-    fn append(&mut self, event: &Event) -> Result<(), StoreError>;
+    /// [`ResultsError`] when the line can't be written.
+    fn append(&mut self, event: &JournalEvent) -> Result<(), ResultsError>;
 
     /// Keeps `bytes` and returns the hash that names them.
     ///
     /// # Errors
-    /// [`StoreError`] when it can't be written.
-    fn keep(&mut self, bytes: &[u8]) -> Result<String, StoreError>;
+    /// [`ResultsError`] when it can't be written.
+    fn keep(&mut self, bytes: &[u8]) -> Result<String, ResultsError>;
 }
 
 /// The name of a blob: half of its BLAKE3 hash, 32 hexadecimal digits.
@@ -167,8 +167,11 @@ pub fn blob_name(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex()[..32].to_owned()
 }
 
-fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StoreError + 'a {
-    move |source| StoreError::Io {
+fn io_error<'a>(
+    action: &'static str,
+    path: &'a Path,
+) -> impl FnOnce(io::Error) -> ResultsError + 'a {
+    move |source| ResultsError::Io {
         action,
         path: path.to_owned(),
         hint: match source.kind() {
@@ -187,11 +190,11 @@ fn io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) 
 #[derive(Debug)]
 pub struct Contents {
     /// The frozen plan.
-    pub plan: Plan,
+    pub plan: StudyPlan,
     /// The machine.
     pub host: topology::Host,
     /// The journal's events, as far as they can be trusted.
-    pub events: Vec<Event>,
+    pub events: Vec<JournalEvent>,
     /// What is wrong with the journal: whoever uses the events says it.
     pub damage: Vec<Damage>,
     /// What events cost, as somebody said who had it measured.
@@ -201,8 +204,8 @@ pub struct Contents {
 /// Reads the results in `dir`. Damage is told, and not an error.
 ///
 /// # Errors
-/// [`StoreError`] names the file.
-pub fn read(dir: &Path) -> Result<Contents, StoreError> {
+/// [`ResultsError`] names the file.
+pub fn read(dir: &Path) -> Result<Contents, ResultsError> {
     let plan = read_plan(dir)?;
     let host_path = dir.join(HOST);
     let host = files::read(&host_path).map_err(io_error("read", &host_path))?;
@@ -220,13 +223,13 @@ pub fn read(dir: &Path) -> Result<Contents, StoreError> {
 /// Reads the price list `path`.
 ///
 /// # Errors
-/// [`StoreError`] names the file.
-pub fn read_prices(path: &Path) -> Result<Calibration, StoreError> {
+/// [`ResultsError`] names the file.
+pub fn read_prices(path: &Path) -> Result<Calibration, ResultsError> {
     prices_of(path, &files::read(path).map_err(io_error("read", path))?)
 }
 
-fn prices_of(path: &Path, text: &[u8]) -> Result<Calibration, StoreError> {
-    let bad = |source| StoreError::BadPrices { path: path.to_owned(), source };
+fn prices_of(path: &Path, text: &[u8]) -> Result<Calibration, ResultsError> {
+    let bad = |source| ResultsError::BadPrices { path: path.to_owned(), source };
     Calibration::from_json(&String::from_utf8_lossy(text)).map_err(bad)
 }
 
@@ -246,10 +249,10 @@ pub fn is_results(dir: &Path) -> bool {
 /// anything: asked before what takes minutes.
 ///
 /// # Errors
-/// [`StoreError`]: the folder holds a study, or can't be written.
-pub fn check_new(dir: &Path) -> Result<(), StoreError> {
+/// [`ResultsError`]: the folder holds a study, or can't be written.
+pub fn check_new(dir: &Path) -> Result<(), ResultsError> {
     if dir.join(PLAN).exists() || dir.join(JOURNAL).exists() {
-        return Err(StoreError::Exists(dir.to_owned()));
+        return Err(ResultsError::Exists(dir.to_owned()));
     }
     let absolute = std::path::absolute(dir).map_err(io_error("use the folder", dir))?;
     let Some(there) = absolute.ancestors().find(|folder| folder.exists()) else { return Ok(()) };
@@ -283,7 +286,7 @@ pub struct Store {
     dir: PathBuf,
     journal: File,
     /// The journal's last line, and the file that says so.
-    end: End,
+    end: JournalTail,
     end_file: File,
     /// Held for its flock.
     _lock: File,
@@ -293,33 +296,37 @@ impl Store {
     /// Makes a new results folder with a frozen `plan`.
     ///
     /// # Errors
-    /// [`StoreError`]: the folder holds a study, is in use, can't be written.
-    pub fn create(dir: &Path, plan: &Plan, host: &topology::Host) -> Result<Self, StoreError> {
-        Self::begin(dir, plan, host).map_err(StoreError::before_a_plan)
+    /// [`ResultsError`]: the folder holds a study, is in use, can't be written.
+    pub fn create(
+        dir: &Path,
+        plan: &StudyPlan,
+        host: &topology::Host,
+    ) -> Result<Self, ResultsError> {
+        Self::begin(dir, plan, host).map_err(ResultsError::before_a_plan)
     }
 
-    fn begin(dir: &Path, plan: &Plan, host: &topology::Host) -> Result<Self, StoreError> {
+    fn begin(dir: &Path, plan: &StudyPlan, host: &topology::Host) -> Result<Self, ResultsError> {
         fs::create_dir_all(dir).map_err(io_error("make the folder", dir))?;
         let lock = lock(dir)?;
         if dir.join(PLAN).exists() || dir.join(JOURNAL).exists() {
-            return Err(StoreError::Exists(dir.to_owned()));
+            return Err(ResultsError::Exists(dir.to_owned()));
         }
         let blobs = dir.join(BLOBS);
         fs::create_dir_all(&blobs).map_err(io_error("make the folder", &blobs))?;
         write_whole(dir, HOST, host.to_json().as_bytes())?;
         // The plan comes last: a folder with a plan is complete.
         write_whole(dir, PLAN, plan.to_json().as_bytes())?;
-        Self::open(dir, End::default(), lock)
+        Self::open(dir, JournalTail::default(), lock)
     }
 
     /// Opens a results folder to go on with its study, and cuts a torn tail
     /// off the journal (it is kept in `journal.torn`).
     ///
     /// # Errors
-    /// [`StoreError`]: no plan, in use, damaged in the middle, not writable.
-    pub fn resume(dir: &Path) -> Result<(Self, Contents), StoreError> {
+    /// [`ResultsError`]: no plan, in use, damaged in the middle, not writable.
+    pub fn resume(dir: &Path) -> Result<(Self, Contents), ResultsError> {
         if !dir.join(PLAN).exists() {
-            return Err(StoreError::NoPlan(dir.to_owned()));
+            return Err(ResultsError::NoPlan(dir.to_owned()));
         }
         let lock = lock(dir)?;
         let blobs = dir.join(BLOBS);
@@ -335,7 +342,7 @@ impl Store {
                 1 => String::new(),
                 all => format!(", and {} more", all - 1),
             };
-            return Err(StoreError::Damaged { path, damage: Box::new(damage.clone()), more });
+            return Err(ResultsError::Damaged { path, damage: Box::new(damage.clone()), more });
         }
         let torn = &text[journal.sound_bytes..];
         if !torn.is_empty() {
@@ -349,7 +356,7 @@ impl Store {
     }
 
     /// Opens the journal, whose last line is `end`, to write on.
-    fn open(dir: &Path, end: End, lock: File) -> Result<Self, StoreError> {
+    fn open(dir: &Path, end: JournalTail, lock: File) -> Result<Self, ResultsError> {
         let path = dir.join(JOURNAL);
         let journal = files::open_to_append(&path).map_err(io_error("open", &path))?;
         let path = dir.join(END);
@@ -362,7 +369,7 @@ impl Store {
 
     /// Says that the journal reaches to `end`. A crash may lose that, which does
     /// no harm: what it then says is there, too.
-    fn acknowledge(&mut self, end: End) -> Result<(), StoreError> {
+    fn acknowledge(&mut self, end: JournalTail) -> Result<(), ResultsError> {
         let path = self.dir.join(END);
         let text = end.to_string();
         self.end_file.write_all_at(text.as_bytes(), 0).map_err(io_error("write", &path))?;
@@ -373,8 +380,8 @@ impl Store {
     /// Keeps the price list that the study's differences are told in.
     ///
     /// # Errors
-    /// [`StoreError`] when it can't be written.
-    pub fn keep_prices(&self, prices: &Calibration) -> Result<(), StoreError> {
+    /// [`ResultsError`] when it can't be written.
+    pub fn keep_prices(&self, prices: &Calibration) -> Result<(), ResultsError> {
         write_whole(&self.dir, PRICES, prices.to_json().as_bytes())
     }
 
@@ -387,8 +394,8 @@ impl Store {
     /// Writes a derived file (a report, an export) into the folder.
     ///
     /// # Errors
-    /// [`StoreError`] when it can't be written.
-    pub fn write_derived(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, StoreError> {
+    /// [`ResultsError`] when it can't be written.
+    pub fn write_derived(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, ResultsError> {
         write_derived(&self.dir, name, bytes)
     }
 }
@@ -396,7 +403,7 @@ impl Store {
 impl TrialSink for Store {
     // A full disk or a removed folder leaves the journal as before, or ends it in
     // a torn line that the next resume cuts off.
-    fn append(&mut self, event: &Event) -> Result<(), StoreError> {
+    fn append(&mut self, event: &JournalEvent) -> Result<(), ResultsError> {
         let path = self.dir.join(JOURNAL);
         // A removed folder would swallow every write into an unlinked file.
         let here =
@@ -415,7 +422,7 @@ impl TrialSink for Store {
         self.acknowledge(end)
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> Result<String, StoreError> {
+    fn keep(&mut self, bytes: &[u8]) -> Result<String, ResultsError> {
         let hash = blob_name(bytes);
         if !blob_path(&self.dir, &hash).exists() {
             write_whole(&self.dir.join(BLOBS), &hash, bytes)?;
@@ -427,8 +434,8 @@ impl TrialSink for Store {
 /// Writes a derived file into the results folder `dir`.
 ///
 /// # Errors
-/// [`StoreError`] when it can't be written.
-pub fn write_derived(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, StoreError> {
+/// [`ResultsError`] when it can't be written.
+pub fn write_derived(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, ResultsError> {
     write_whole(dir, name, bytes)?;
     Ok(dir.join(name))
 }
@@ -436,73 +443,77 @@ pub fn write_derived(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, St
 /// A file that lies in a results folder, or beside one.
 ///
 /// # Errors
-/// [`StoreError`] names the file.
-pub(crate) fn read_plain(path: &Path) -> Result<Vec<u8>, StoreError> {
+/// [`ResultsError`] names the file.
+pub(crate) fn read_plain(path: &Path) -> Result<Vec<u8>, ResultsError> {
     files::read(path).map_err(io_error("read", path))
 }
 
-fn read_plan(dir: &Path) -> Result<Plan, StoreError> {
+fn read_plan(dir: &Path) -> Result<StudyPlan, ResultsError> {
     use io::ErrorKind::{NotADirectory, NotFound};
     let path = dir.join(PLAN);
     let text = match files::read(&path) {
         Ok(text) => text,
         Err(error) if matches!(error.kind(), NotFound | NotADirectory) => {
-            return Err(StoreError::NoPlan(dir.to_owned()));
+            return Err(ResultsError::NoPlan(dir.to_owned()));
         }
         Err(error) => return Err(io_error("read", &path)(error)),
     };
-    Plan::from_json(&text).map_err(|error| bad_json(&path, &error))
+    StudyPlan::from_json(&text).map_err(|error| bad_json(&path, &error))
 }
 
-fn bad_json(path: &Path, error: &ReadPlanError) -> StoreError {
-    StoreError::BadPlan { path: path.to_owned(), line: error.line(), message: error.to_string() }
+fn bad_json(path: &Path, error: &ReadPlanError) -> ResultsError {
+    ResultsError::BadPlan { path: path.to_owned(), line: error.line(), message: error.to_string() }
 }
 
 /// The journal's text, and what it says.
-fn read_journal(dir: &Path) -> Result<(Vec<u8>, Journal), StoreError> {
+fn read_journal(dir: &Path) -> Result<(Vec<u8>, Journal), ResultsError> {
     // First, as whoever writes it writes it last.
     let path = dir.join(END);
     let acknowledged = match String::from_utf8(read_if_there(&path)?) {
         Ok(text) if text.is_empty() => None,
-        Ok(text) => Some(text.parse::<End>()),
+        Ok(text) => Some(text.parse::<JournalTail>()),
         Err(_) => Some(Err(journal::NotAnEnd)),
     };
     let acknowledged = acknowledged.transpose();
-    let acknowledged = acknowledged.map_err(|source| StoreError::BadEnd { path, source })?;
+    let acknowledged = acknowledged.map_err(|source| ResultsError::BadEnd { path, source })?;
     // A crash between plan and journal leaves no journal: nothing happened.
     let text = read_if_there(&dir.join(JOURNAL))?;
     let journal = journal::read(&text, acknowledged);
     Ok((text, journal))
 }
 
-fn read_if_there(path: &Path) -> Result<Vec<u8>, StoreError> {
+fn read_if_there(path: &Path) -> Result<Vec<u8>, ResultsError> {
     match files::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         read => read.map_err(io_error("read", path)),
     }
 }
 
-fn check_belongs(path: &Path, plan: &Plan, events: &[Event]) -> Result<(), StoreError> {
+fn check_belongs(
+    path: &Path,
+    plan: &StudyPlan,
+    events: &[JournalEvent],
+) -> Result<(), ResultsError> {
     let wanted = plan.hash();
     for event in events {
-        if let Event::SessionStarted { plan_hash, .. } = event
+        if let JournalEvent::SessionStarted { plan_hash, .. } = event
             && *plan_hash != wanted
         {
             let (path, journal) = (path.to_owned(), plan_hash.clone());
-            return Err(StoreError::OtherPlan { path, journal, plan: wanted });
+            return Err(ResultsError::OtherPlan { path, journal, plan: wanted });
         }
     }
     Ok(())
 }
 
-fn lock(dir: &Path) -> Result<File, StoreError> {
+fn lock(dir: &Path) -> Result<File, ResultsError> {
     let path = dir.join(LOCK);
     let mut file = files::open_to_change(&path).map_err(io_error("open", &path))?;
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         let mut owner = String::new();
         file.read_to_string(&mut owner).map_err(io_error("read", &path))?;
         let owner = owner.trim().to_owned();
-        return Err(StoreError::Locked { path: dir.to_owned(), owner });
+        return Err(ResultsError::Locked { path: dir.to_owned(), owner });
     }
     file.set_len(0).map_err(io_error("write", &path))?;
     let owner = format!("process {}\n", std::process::id());
@@ -511,18 +522,18 @@ fn lock(dir: &Path) -> Result<File, StoreError> {
 }
 
 /// Writes `name` in `dir` so that it is there wholly or not at all.
-fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), ResultsError> {
     files::write_whole(dir, name, bytes).map_err(io_error("write", &dir.join(name)))?;
     sync_dir(dir)
 }
 
-fn append(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+fn append(path: &Path, bytes: &[u8]) -> Result<(), ResultsError> {
     let mut file = files::open_to_append(path).map_err(io_error("open", path))?;
     file.write_all(bytes).map_err(io_error("write", path))?;
     file.sync_data().map_err(io_error("write", path))
 }
 
-fn sync_dir(dir: &Path) -> Result<(), StoreError> {
+fn sync_dir(dir: &Path) -> Result<(), ResultsError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_error("write", dir))
 }
 

@@ -12,11 +12,11 @@ mod why;
 
 use std::path::Path;
 
-use record::journal::{Event, TrialResult};
-use record::{Environment, FailureKind, Metric, MetricKind, Outcome, Unsteady};
+use record::journal::{JournalEvent, TrialResult};
+use record::{Environment, FailureKind, Metric, MetricKind, Outcome, UnsteadyCause};
 use report::{
-    Cell, FurtherVm, LabelledText, Method, Report, ReportFact, ReportVariant, Role, ShownEstimate,
-    Span, TrialFailure, VariantJudgement,
+    CellResults, FurtherVm, LabelledText, Method, Report, ReportFact, ReportVariant, ShownEstimate,
+    ShownInterval, TrialFailure, VariantJudgement, VariantRole,
 };
 use stats::{Interval, Invalidity};
 use topology::Host;
@@ -24,7 +24,7 @@ use vmconfig::{VmSpec, qemu};
 
 use crate::agenda::Agenda;
 use crate::pilot;
-use crate::plan::{Plan, PlanVariant};
+use crate::plan::{PlanVariant, StudyPlan};
 use crate::results::{self, ALPHA, BootValue, JournalTrial, MetricGroup};
 use crate::shown::placeholder_channels;
 use crate::state::JournalState;
@@ -87,7 +87,7 @@ fn named(name: &str, summary: String) -> LabelledText {
     LabelledText { name: name.to_owned(), summary }
 }
 
-fn about(plan: &Plan, host: &Host) -> Vec<ReportFact> {
+fn about(plan: &StudyPlan, host: &Host) -> Vec<ReportFact> {
     let mut facts = Vec::new();
     let mut fact = |name: &str, value: String| {
         facts.push(ReportFact { name: name.to_owned(), value });
@@ -122,7 +122,7 @@ fn utc(unix_s: f64) -> String {
         .map_or_else(|_| format!("{unix_s} s since 1970"), |time| time.to_string())
 }
 
-fn method(plan: &Plan, events: &[Event], state: &JournalState) -> Method {
+fn method(plan: &StudyPlan, events: &[JournalEvent], state: &JournalState) -> Method {
     let levels = u32::try_from(plan.loads.len()).unwrap_or(1).max(1);
     let done = u32::try_from(state.complete.len()).unwrap_or(u32::MAX);
     Method {
@@ -137,7 +137,7 @@ fn method(plan: &Plan, events: &[Event], state: &JournalState) -> Method {
 }
 
 /// The test behind the verdicts, in plain words.
-fn test(plan: &Plan, state: &JournalState) -> &'static str {
+fn test(plan: &StudyPlan, state: &JournalState) -> &'static str {
     match (plan.budget.until, plan.budget.blocks, state.extended_to) {
         (Until::Budget, _, None) => {
             "Student's t on the logarithms of the ratios inside the blocks, one number a boot, \
@@ -156,16 +156,16 @@ fn test(plan: &Plan, state: &JournalState) -> &'static str {
 }
 
 /// Why the study ended, if it did.
-fn end_reason(events: &[Event], state: &JournalState) -> Option<String> {
-    let reason = |event: &Event| match event {
-        Event::StudyEnded { reason, .. } => Some(reason.clone()),
+fn end_reason(events: &[JournalEvent], state: &JournalState) -> Option<String> {
+    let reason = |event: &JournalEvent| match event {
+        JournalEvent::StudyEnded { reason, .. } => Some(reason.clone()),
         _ => None,
     };
     events.iter().rev().find_map(reason).filter(|_| state.ended)
 }
 
 /// A word about a study that ended before its planned number of blocks.
-fn ended_early(plan: &Plan, events: &[Event], state: &JournalState) -> Option<String> {
+fn ended_early(plan: &StudyPlan, events: &[JournalEvent], state: &JournalState) -> Option<String> {
     let reason = end_reason(events, state)?;
     if Agenda::of(plan, state, events).is_done() {
         return None;
@@ -176,7 +176,11 @@ fn ended_early(plan: &Plan, events: &[Event], state: &JournalState) -> Option<St
         .then(|| format!("The study ended after {done} of {planned} blocks: {reason}."))
 }
 
-fn show_variant(plan: &Plan, variant: &PlanVariant, trials: &[JournalTrial<'_>]) -> ReportVariant {
+fn show_variant(
+    plan: &StudyPlan,
+    variant: &PlanVariant,
+    trials: &[JournalTrial<'_>],
+) -> ReportVariant {
     let (qemu_lines, losses) = match variant.on {
         RunsOn::Vm => command_line(plan, &variant.spec, &variant.image),
         RunsOn::Host => Default::default(),
@@ -190,11 +194,11 @@ fn show_variant(plan: &Plan, variant: &PlanVariant, trials: &[JournalTrial<'_>])
             format!("{} ({})", variant.summary, variant.about)
         },
         role: if variant.aa_of.is_some() {
-            Role::AaArm
+            VariantRole::AaArm
         } else if variant.name == plan.baseline {
-            Role::Baseline
+            VariantRole::Baseline
         } else {
-            Role::Candidate
+            VariantRole::Candidate
         },
         qemu_lines,
         losses,
@@ -209,7 +213,7 @@ fn show_variant(plan: &Plan, variant: &PlanVariant, trials: &[JournalTrial<'_>])
 
 /// What sets the VMs that are measured together with a variant's first one apart from it.
 #[must_use]
-pub fn further_vms(plan: &Plan, variant: &PlanVariant) -> Vec<FurtherVm> {
+pub fn further_vms(plan: &StudyPlan, variant: &PlanVariant) -> Vec<FurtherVm> {
     let (first_lines, first_losses) = command_line(plan, &variant.spec, &variant.image);
     let further = variant.further.iter().map(|spec| {
         let (mut qemu_lines, mut losses) = command_line(plan, spec, &variant.image);
@@ -224,7 +228,7 @@ pub fn further_vms(plan: &Plan, variant: &PlanVariant) -> Vec<FurtherVm> {
 /// or the instance where libvirt or KubeVirt
 /// makes that; and what it can't say. The sockets of a running VM have other paths.
 #[must_use]
-pub fn command_line(plan: &Plan, spec: &VmSpec, image: &str) -> (Vec<String>, Vec<String>) {
+pub fn command_line(plan: &StudyPlan, spec: &VmSpec, image: &str) -> (Vec<String>, Vec<String>) {
     let channels = placeholder_channels();
     // A thin guest has no rings.
     let ordered = spec.with_ordered_rings().filter(|_| !is_thin(spec));
@@ -262,7 +266,7 @@ const OVER_VMS: &str = ". In all VMs of a variant at once: .sum is their values 
                         the arithmetic mean, .worst that of the VM worst off, .spread the largest \
                         divided by the smallest, .sd the standard deviation between VMs.";
 
-fn workloads(plan: &Plan) -> Vec<LabelledText> {
+fn workloads(plan: &StudyPlan) -> Vec<LabelledText> {
     let vcpus = plan.variants.first().map_or(1, |variant| variant.spec.vcpus());
     let run = plan.workloads.iter().map(|workload| {
         let emulated = plan.environment().is_emulated_time();
@@ -283,7 +287,7 @@ fn workloads(plan: &Plan) -> Vec<LabelledText> {
 
 /// Says of each comparison of a primary metric whether it is still a finding
 /// as one of all (Benjamini and Hochberg, 1995).
-fn adjust_for_many(plan: &Plan, groups: &mut [report::ResultGroup]) {
+fn adjust_for_many(plan: &StudyPlan, groups: &mut [report::ResultGroup]) {
     let candidate = |name: &str| plan.comparisons().any(|(_, variant)| variant.name == name);
     let primary =
         groups.iter_mut().filter(|group| group.primary).flat_map(|group| &mut group.cells);
@@ -301,10 +305,10 @@ fn adjust_for_many(plan: &Plan, groups: &mut [report::ResultGroup]) {
         judgement.q = Some(q);
         let claims = matches!(
             judgement.verdict,
-            report::Verdict::Better
-                | report::Verdict::Worse
-                | report::Verdict::SlightlyBetter
-                | report::Verdict::SlightlyWorse
+            report::ShownVerdict::Better
+                | report::ShownVerdict::Worse
+                | report::ShownVerdict::SlightlyBetter
+                | report::ShownVerdict::SlightlyWorse
         );
         if claims && q > ALPHA {
             judgement.notes.push(format!(
@@ -316,7 +320,7 @@ fn adjust_for_many(plan: &Plan, groups: &mut [report::ResultGroup]) {
 }
 
 /// A metric as it is told: where the clock counts instructions, nothing is faster.
-fn told_metric(plan: &Plan, metric: &Metric) -> Metric {
+fn told_metric(plan: &StudyPlan, metric: &Metric) -> Metric {
     let kind = match metric.kind {
         MetricKind::Time | MetricKind::Rate if plan.environment().is_deterministic() => {
             MetricKind::Count
@@ -327,7 +331,7 @@ fn told_metric(plan: &Plan, metric: &Metric) -> Metric {
 }
 
 fn show_group(
-    plan: &Plan,
+    plan: &StudyPlan,
     state: &JournalState,
     group: &MetricGroup<'_>,
     trials: &[JournalTrial<'_>],
@@ -359,7 +363,7 @@ fn show_group(
             }
             judged
         });
-        Cell {
+        CellResults {
             variant: variant.name.clone(),
             boots: boots.iter().map(show_boot).collect(),
             estimate,
@@ -390,8 +394,8 @@ fn show_group(
     shown
 }
 
-fn span(interval: Interval) -> Span {
-    Span { lo: interval.lo, hi: interval.hi }
+fn span(interval: Interval) -> ShownInterval {
+    ShownInterval { lo: interval.lo, hi: interval.hi }
 }
 
 fn show_boot(boot: &BootValue) -> report::BootPoint {
@@ -422,8 +426,8 @@ fn failure(dir: &Path, result: &TrialResult) -> Option<TrialFailure> {
 }
 
 fn run_warnings(
-    plan: &Plan,
-    events: &[Event],
+    plan: &StudyPlan,
+    events: &[JournalEvent],
     state: &JournalState,
     trials: &[JournalTrial<'_>],
     groups: &[MetricGroup<'_>],
@@ -524,7 +528,7 @@ fn run_warnings(
     warnings
 }
 
-fn told(reasons: &[Unsteady]) -> String {
+fn told(reasons: &[UnsteadyCause]) -> String {
     reasons.iter().map(report::unsteady).collect::<Vec<_>>().join("; ")
 }
 
@@ -537,7 +541,7 @@ fn compares_host_and_kvm(environments: &std::collections::BTreeSet<Environment>)
 
 /// A word about vCPUs that had to wait for their pCPUs although the load level
 /// leaves the host alone.
-fn contended(plan: &Plan, trials: &[JournalTrial<'_>]) -> Option<String> {
+fn contended(plan: &StudyPlan, trials: &[JournalTrial<'_>]) -> Option<String> {
     if plan.environment().is_deterministic() {
         // It waits for what is the same in every run.
         return None;
@@ -566,7 +570,7 @@ fn contended(plan: &Plan, trials: &[JournalTrial<'_>]) -> Option<String> {
     })
 }
 
-fn reproduce(plan: &Plan) -> Vec<String> {
+fn reproduce(plan: &StudyPlan) -> Vec<String> {
     let mut command = format!("vmlab run {} --seed {}", plan.study_file, plan.seed);
     // What the command line changed of the study's budget.
     if let Some(blocks) = plan.budget.blocks {

@@ -11,8 +11,8 @@ use vmconfig::{Accel, Arch, BootSource, ImagePatch};
 
 use crate::execute::{ExecutionEvent, Lab, TrialRecord};
 use crate::freeze::{MachineFacts, MachineImage, freeze};
-use crate::plan::{ImageFacts, Plan, PlanVariant, PlanWorkload, QemuFacts};
-use crate::study::{Load, Study};
+use crate::plan::{ImageFacts, PlanVariant, PlanWorkload, QemuFacts, StudyPlan};
+use crate::study::{HostLoad, Study};
 use crate::unix_s;
 
 pub(crate) const STUDY: &str = r#"
@@ -85,12 +85,12 @@ pub(crate) fn machine() -> MachineFacts {
     }
 }
 
-pub(crate) fn plan_of(study: &str) -> Plan {
+pub(crate) fn plan_of(study: &str) -> StudyPlan {
     let study = Study::parse("made-up.toml", study).expect("the test's study is sound");
     freeze(&study, &machine(), 7, 1.0e9).expect("the test's machine can run it").plan
 }
 
-pub(crate) fn plan() -> Plan {
+pub(crate) fn plan() -> StudyPlan {
     plan_of(STUDY)
 }
 
@@ -142,7 +142,7 @@ impl FakeLab {
 }
 
 impl Lab for FakeLab {
-    fn begin_block(&mut self, load: &Load) -> Result<(), Failure> {
+    fn begin_block(&mut self, load: &HostLoad) -> Result<(), Failure> {
         self.log.push(format!("+{}", load.name));
         Ok(())
     }

@@ -24,12 +24,12 @@ pub(crate) fn is_thin(spec: &VmSpec) -> bool {
     matches!(spec.boot, BootSource::Kernel { .. })
 }
 
-/// Has items measured.
-pub(crate) type Order<'a, E> = dyn FnMut(&[Item]) -> Result<Vec<Done>, E> + 'a;
+/// Measures items in a thin guest.
+pub(crate) type MeasureItems<'a, E> = dyn FnMut(&[Item]) -> Result<Vec<Done>, E> + 'a;
 
 /// How much a repeat does.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Much {
+pub(crate) enum RepeatAmount {
     /// So many operations.
     Count(u32),
     /// As many as fit into so many seconds.
@@ -38,11 +38,11 @@ pub(crate) enum Much {
 
 /// A command that the thin guest understands.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Task {
+pub(crate) enum ThinCommand {
     /// Samples of an operation.
     Operation { operation: Operation, n: u32 },
     /// `vmlab-probe syscalls`, `vmlab-probe sem`.
-    Probe { operation: Operation, work: u32, much: Much, repeats: u32 },
+    Probe { operation: Operation, work: u32, much: RepeatAmount, repeats: u32 },
 }
 
 /// The options of a command, `--name value` each.
@@ -79,19 +79,19 @@ impl<'a> Options<'a> {
         }
     }
 
-    fn much(&self, count: &str) -> Result<Much, String> {
+    fn much(&self, count: &str) -> Result<RepeatAmount, String> {
         match self.up_to(count, u32::MAX)? {
             0 => {
                 let seconds = self.0.get("seconds").copied().unwrap_or("1");
                 let number = seconds.parse::<f64>().ok().filter(|s| s.is_finite() && *s > 0.0);
-                number.map(Much::Seconds).ok_or_else(|| format!("--seconds {seconds}"))
+                number.map(RepeatAmount::Seconds).ok_or_else(|| format!("--seconds {seconds}"))
             }
-            count => Ok(Much::Count(count)),
+            count => Ok(RepeatAmount::Count(count)),
         }
     }
 }
 
-impl Task {
+impl ThinCommand {
     /// What a workload's command means to the thin guest.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ impl Task {
 
     /// Does it: `order` has items measured, `khz` is the guest's clock. What the
     /// command would print.
-    pub(crate) fn run<E>(self, khz: u64, order: &mut Order<'_, E>) -> Result<String, E> {
+    pub(crate) fn run<E>(self, khz: u64, order: &mut MeasureItems<'_, E>) -> Result<String, E> {
         let mut said = ThinOutput { seconds: 1.0 / (khz as f64 * 1000.0), metrics: Vec::new() };
         match self {
             Self::Operation { operation, n } => {
@@ -158,9 +158,9 @@ impl Task {
                 let each_s = pilot.iter().map(|done| done.sum as f64).sum::<f64>() * said.seconds
                     / f64::from(PILOT);
                 let batch = match much {
-                    Much::Count(count) => count,
+                    RepeatAmount::Count(count) => count,
                     // A float is held to the bounds.
-                    Much::Seconds(seconds) => ((seconds / each_s) as u32).max(1),
+                    RepeatAmount::Seconds(seconds) => ((seconds / each_s) as u32).max(1),
                 };
                 for repeat in 0..repeats {
                     for done in order(&[Item::once(operation, batch, work)])? {
@@ -278,7 +278,7 @@ mod tests {
             });
             let params = entry.resolve(&given.collect()).unwrap();
             let facts = GuestFacts::alone(2, false);
-            let task = Task::of(&entry.command(&params, &facts)).unwrap();
+            let task = ThinCommand::of(&entry.command(&params, &facts)).unwrap();
             let mut ordered = Vec::new();
             // 100 cycles each, at 1 GHz.
             let said = task.run::<()>(1_000_000, &mut |items| {
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn what_it_cannot_do_is_said() {
         let fails = |text: &str, why: &str| {
-            let error = Task::of(&argv(text)).unwrap_err();
+            let error = ThinCommand::of(&argv(text)).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         };
         fails("hackbench -g 1", "hackbench");

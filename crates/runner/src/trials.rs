@@ -1,6 +1,6 @@
 //! The trials that a journal holds.
 
-use record::journal::{Event, TrialResult};
+use record::journal::{JournalEvent, TrialResult};
 
 use crate::state::JournalState;
 
@@ -15,9 +15,9 @@ pub struct JournalTrial<'a> {
 
 /// All trials that ended, in the order in which they ended.
 #[must_use]
-pub fn trials<'a>(events: &'a [Event], state: &JournalState) -> Vec<JournalTrial<'a>> {
-    let trial = |event: &'a Event| match event {
-        Event::TrialEnded(result) => {
+pub fn trials<'a>(events: &'a [JournalEvent], state: &JournalState) -> Vec<JournalTrial<'a>> {
+    let trial = |event: &'a JournalEvent| match event {
+        JournalEvent::TrialEnded(result) => {
             let key = &result.trial;
             let counted = state.complete.get(&key.block) == Some(&key.attempt);
             Some(JournalTrial { result, counted })

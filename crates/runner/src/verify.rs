@@ -6,11 +6,11 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use record::journal::{Damage, Event, TrialResult};
+use record::journal::{Damage, JournalEvent, TrialResult};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::store::{self, Contents, StoreError, blob_name, blob_path};
+use crate::store::{self, Contents, ResultsError, blob_name, blob_path};
 
 /// What a look at everything in a results folder brought.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -64,14 +64,14 @@ impl fmt::Display for FolderDamage {
 /// Looks at everything in `dir`: unlike a report, at the texts, too.
 ///
 /// # Errors
-/// [`StoreError`] where plan, machine or journal can't be read, or the plan is
+/// [`ResultsError`] where plan, machine or journal can't be read, or the plan is
 /// not the journal's.
-pub fn verify(dir: &Path) -> Result<Verification, StoreError> {
+pub fn verify(dir: &Path) -> Result<Verification, ResultsError> {
     let Contents { events, damage, .. } = store::read(dir)?;
     let trials: Vec<&TrialResult> = events
         .iter()
         .filter_map(|event| match event {
-            Event::TrialEnded(result) => Some(&**result),
+            JournalEvent::TrialEnded(result) => Some(&**result),
             _ => None,
         })
         .collect();

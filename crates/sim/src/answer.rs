@@ -73,9 +73,9 @@ pub fn probability_best(values: &[Vec<f64>]) -> Vec<f64> {
     best
 }
 
-/// What one cell's draws brought.
+/// The results of one cell's draws.
 #[derive(Debug, Clone, Default)]
-pub struct Drawn {
+pub struct DrawResult {
     /// By draw, from 0; none where it did not end.
     pub outcomes: Vec<Option<SimOutcome>>,
     /// Draw 0 begun the other way.
@@ -178,7 +178,7 @@ pub fn started_otherwise(mut model: SimModel) -> SimModel {
 
 /// The answers, cell by cell.
 #[must_use]
-pub fn answers(scenario: &Scenario, drawn: &[Drawn]) -> Vec<CellAnswer> {
+pub fn answers(scenario: &Scenario, drawn: &[DrawResult]) -> Vec<CellAnswer> {
     let ended = scenario.cells.iter().zip(drawn).enumerate();
     ended
         .filter(|(_, (_, drawn))| drawn.outcomes.iter().any(Option::is_some))
@@ -195,7 +195,7 @@ fn beside(scenario: &Scenario, at: usize, variant: &str) -> Option<usize> {
 
 /// The values of a cell's first meter in the scenario's unit, draw by draw.
 #[must_use]
-pub fn values(scenario: &Scenario, drawn: &[Drawn], at: usize) -> Vec<f64> {
+pub fn values(scenario: &Scenario, drawn: &[DrawResult], at: usize) -> Vec<f64> {
     rates(&drawn[at].outcomes, 0).into_iter().map(scale(scenario, drawn, at)).collect()
 }
 
@@ -204,7 +204,7 @@ fn rates(outcomes: &[Option<SimOutcome>], meter: usize) -> Vec<f64> {
     ended.filter_map(|outcome| Some(outcome.meters.get(meter)?.per_s)).collect()
 }
 
-fn answer(scenario: &Scenario, drawn: &[Drawn], at: usize) -> CellAnswer {
+fn answer(scenario: &Scenario, drawn: &[DrawResult], at: usize) -> CellAnswer {
     let cell = &scenario.cells[at];
     let own = &drawn[at];
     let baseline = beside(scenario, at, &scenario.baseline).filter(|base| *base != at);
@@ -256,7 +256,7 @@ fn answer(scenario: &Scenario, drawn: &[Drawn], at: usize) -> CellAnswer {
 }
 
 /// From counts a second to the scenario's unit, at the point of cell `at`.
-fn scale(scenario: &Scenario, drawn: &[Drawn], at: usize) -> impl Fn(f64) -> f64 + use<> {
+fn scale(scenario: &Scenario, drawn: &[DrawResult], at: usize) -> impl Fn(f64) -> f64 + use<> {
     let fitted = |variant: &str, value: f64| {
         let rates = rates(&drawn[beside(scenario, at, variant)?].outcomes, 0);
         Some(value / DrawEstimate::of(&rates)?.median)
@@ -300,7 +300,7 @@ fn counters(outcomes: &[Option<SimOutcome>], duration_ns: u64) -> Vec<(&'static 
 }
 
 fn bistable(
-    drawn: &Drawn,
+    drawn: &DrawResult,
     scale: &impl Fn(f64) -> f64,
     meter: Option<&MeterAnswer>,
 ) -> Option<(f64, f64)> {
@@ -314,7 +314,7 @@ fn bistable(
 /// The share of the logarithm of the ratio to the baseline that is gone without
 /// a mechanism, the median over the draws that were done without it. Nothing
 /// where there is no difference to carry.
-fn carried_by(own: &Drawn, base: &Drawn) -> Vec<(&'static str, f64)> {
+fn carried_by(own: &DrawResult, base: &DrawResult) -> Vec<(&'static str, f64)> {
     /// A difference of less is none.
     const LEAST: f64 = 0.02;
     let ratio = |mine: &Option<SimOutcome>, other: &Option<SimOutcome>| {

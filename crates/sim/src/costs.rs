@@ -39,7 +39,7 @@ macro_rules! costs {
     ($($name:ident: ($low:expr, $median:expr, $high:expr), $what:literal, $source:literal;)*) => {
         /// One value of each constant: ns, or a factor where the name says so.
         #[derive(Debug, Clone, Copy, PartialEq)]
-        pub struct Costs {
+        pub struct CostModel {
             $(#[doc = $what] pub $name: f64,)*
         }
 
@@ -49,7 +49,7 @@ macro_rules! costs {
             what: $what, source: $source,
         },)*];
 
-        impl Costs {
+        impl CostModel {
             /// The constants whose values `of` gives.
             pub fn from_each(mut of: impl FnMut(&Prior) -> f64) -> Self {
                 let mut priors = PRIORS.iter();
@@ -116,7 +116,7 @@ costs! {
         "intel_idle's table, target residencies: C1E 20 us, C3 100 (Haswell) to 211 us (Sandy Bridge)";
 }
 
-impl Costs {
+impl CostModel {
     /// The medians.
     #[must_use]
     pub fn medians() -> Self {
@@ -163,7 +163,7 @@ mod tests {
                 assert!((1_850..2_150).contains(&count), "{}: {below} {above}", prior.name);
             }
         }
-        let costs = Costs::medians();
+        let costs = CostModel::medians();
         for prior in PRIORS {
             assert_eq!(costs.get(prior.name), Some(prior.median));
         }

@@ -28,9 +28,9 @@ pub mod scoreboard;
 pub mod tracks;
 
 pub use engine::{
-    Breakdown, Counters, Latency, MeterOutcome, Segment, SimOutcome, Stuck, VmOutcome, Waiting,
-    Whose, run,
+    Breakdown, EventCounts, Latency, MeterOutcome, PcpuUser, SimOutcome, StuckGuest, TraceSegment,
+    VmOutcome, WaitingTask, run,
 };
-pub use machine::{CpuPosition, MachineShape, Numbering, SimMachine};
+pub use machine::{CpuPosition, PcpuNumbering, SimMachine, UniformMachine};
 pub use model::SimModel;
 pub use random::{Duration, Random};

@@ -4,7 +4,7 @@ use topology::Host;
 
 /// A machine of equal sockets, for hosts and guests that nobody has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MachineShape {
+pub struct UniformMachine {
     /// Sockets, each a memory node.
     pub sockets: u32,
     /// Dies of a socket, each with a last-level cache of its own.
@@ -14,12 +14,12 @@ pub struct MachineShape {
     /// Threads of a core.
     pub threads: u32,
     /// How its logical CPUs are numbered.
-    pub numbering: Numbering,
+    pub numbering: PcpuNumbering,
 }
 
 /// How a machine numbers its logical CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Numbering {
+pub enum PcpuNumbering {
     /// The threads of a core follow one another, as QEMU numbers vCPUs.
     CoreByCore,
     /// First threads of all cores, then second ones, as Intel servers do.
@@ -62,15 +62,15 @@ impl SimMachine {
 
     /// The machine of `shape`.
     #[must_use]
-    pub fn of_shape(shape: MachineShape) -> Self {
-        let MachineShape { sockets, dies, cores, threads, numbering } = shape;
+    pub fn of_shape(shape: UniformMachine) -> Self {
+        let UniformMachine { sockets, dies, cores, threads, numbering } = shape;
         let all_cores = sockets * dies * cores;
         let place =
             |core: u32| CpuPosition { core, cache: core / cores, node: core / (dies * cores) };
         let count = all_cores * threads;
         let places = (0..count).map(|cpu| match numbering {
-            Numbering::CoreByCore => place(cpu / threads),
-            Numbering::ThreadByThread => place(cpu % all_cores),
+            PcpuNumbering::CoreByCore => place(cpu / threads),
+            PcpuNumbering::ThreadByThread => place(cpu % all_cores),
         });
         Self::new(places.collect(), (0..count).collect())
     }
@@ -168,12 +168,12 @@ mod tests {
 
     #[test]
     fn siblings_follow_the_numbering() {
-        let shape = MachineShape {
+        let shape = UniformMachine {
             sockets: 2,
             dies: 1,
             cores: 8,
             threads: 2,
-            numbering: Numbering::ThreadByThread,
+            numbering: PcpuNumbering::ThreadByThread,
         };
         let host = SimMachine::of_shape(shape);
         assert_eq!((host.len(), host.nodes()), (32, 2));
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(host.place(17), CpuPosition { core: 1, cache: 0, node: 0 });
         assert_eq!(host.place(9).node, 1);
         let guest =
-            SimMachine::of_shape(MachineShape { numbering: Numbering::CoreByCore, ..shape });
+            SimMachine::of_shape(UniformMachine { numbering: PcpuNumbering::CoreByCore, ..shape });
         assert_eq!(guest.siblings(2), [3]);
     }
 }

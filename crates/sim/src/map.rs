@@ -1,6 +1,6 @@
 //! Who ran where, whoever saw it: the simulator or a recording of a real machine.
 
-use crate::engine::{Segment, SimOutcome};
+use crate::engine::{SimOutcome, TraceSegment};
 use crate::model::SimModel;
 
 /// A stretch of time on a machine: which thread was on which pCPU.
@@ -21,7 +21,7 @@ pub struct Map {
     /// Names of other threads.
     pub tasks: Vec<String>,
     /// What was seen.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<TraceSegment>,
 }
 
 /// Where a [`Map`] comes from.

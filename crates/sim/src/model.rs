@@ -1,6 +1,6 @@
 //! What is simulated: one host, its VMs and their tasks, as numbers.
 
-use crate::costs::Costs;
+use crate::costs::CostModel;
 use crate::machine::SimMachine;
 use crate::random::Duration;
 use crate::sched::{SchedKernel, SchedPolicy};
@@ -17,7 +17,7 @@ pub struct SimModel {
     /// KVM.
     pub kvm: SimKvm,
     /// What things cost.
-    pub costs: Costs,
+    pub costs: CostModel,
     /// Mechanisms that can be switched off.
     pub mechanisms: Mechanisms,
     /// The VMs.
@@ -74,12 +74,12 @@ pub struct SimGroup {
     /// `cpu.shares`; 1024 is one thread of nice 0, and a `cpu.weight` of 100.
     pub shares: u32,
     /// `cpu.max`; none is no limit.
-    pub quota: Option<Quota>,
+    pub quota: Option<CfsBandwidth>,
 }
 
 /// How long a group may run in each period, on all pCPUs together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quota {
+pub struct CfsBandwidth {
     /// `cpu.cfs_quota_us`, ns.
     pub quota_ns: u64,
     /// `cpu.cfs_period_us`, ns.
@@ -211,9 +211,9 @@ pub struct SimVm {
     /// The nodes that its memory is spread over; where it runs if empty.
     pub memory_nodes: Vec<u32>,
     /// Its tasks.
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<GuestTask>,
     /// Its locks.
-    pub locks: Vec<Lock>,
+    pub locks: Vec<GuestLock>,
     /// Its barriers.
     pub barriers: Vec<Barrier>,
     /// Its semaphores and pipes.
@@ -229,7 +229,7 @@ impl SimVm {
 
 /// One task of a guest: a program that repeats.
 #[derive(Debug, Clone)]
-pub struct Task {
+pub struct GuestTask {
     /// Its name, for messages.
     pub name: String,
     /// What it does, again and again.
@@ -244,7 +244,7 @@ pub struct Task {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Op {
     /// Computes.
-    Work(Duration, Class),
+    Work(Duration, WorkClass),
     /// Takes a lock.
     Lock(u32),
     /// Gives it back.
@@ -268,7 +268,7 @@ pub enum Op {
 
 /// What kind of work: how neighbours and memory slow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Class {
+pub struct WorkClass {
     /// Streams from memory.
     pub stream: bool,
     /// Thousandths of its time that wait for memory.
@@ -277,7 +277,7 @@ pub struct Class {
     pub kernel: bool,
 }
 
-impl Class {
+impl WorkClass {
     /// User code in caches.
     pub const COMPUTE: Self = Self { stream: false, memory_permille: 0, kernel: false };
     /// Kernel code in caches.
@@ -286,7 +286,7 @@ impl Class {
 
 /// A lock.
 #[derive(Debug, Clone)]
-pub struct Lock {
+pub struct GuestLock {
     /// Its name, for messages.
     pub name: String,
     /// How waiting for it works.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use report::escape;
 
-use crate::engine::{Segment, Whose};
+use crate::engine::{PcpuUser, TraceSegment};
 use crate::json::quoted;
 use crate::map::{Map, Origin};
 use crate::picture::hue;
@@ -97,10 +97,10 @@ fn data(map: &Map) -> String {
     };
     for segment in &map.segments {
         match *segment {
-            Segment::Ran { pcpu, whose, from_ns, to_ns } => {
+            TraceSegment::Ran { pcpu, whose, from_ns, to_ns } => {
                 let pair = match whose {
-                    Whose::Vcpu { vm, vcpu } => (i64::from(vm), vcpu),
-                    Whose::Host(task) => (-1, task),
+                    PcpuUser::Vcpu { vm, vcpu } => (i64::from(vm), vcpu),
+                    PcpuUser::Host(task) => (-1, task),
                 };
                 let number = *known.entry(pair).or_insert_with(|| {
                     who.push(format!("[{},{}]", pair.0, pair.1));
@@ -110,10 +110,12 @@ fn data(map: &Map) -> String {
                 let length = to_ns.saturating_sub(from);
                 add(&mut ran, &[u64::from(pcpu), number, since(from), length]);
             }
-            Segment::PauseExit { pcpu, at_ns } => {
+            TraceSegment::PauseExit { pcpu, at_ns } => {
                 add(&mut exits, &[u64::from(pcpu), since(at_ns)]);
             }
-            Segment::Yield { pcpu, at_ns } => add(&mut yields, &[u64::from(pcpu), since(at_ns)]),
+            TraceSegment::Yield { pcpu, at_ns } => {
+                add(&mut yields, &[u64::from(pcpu), since(at_ns)])
+            }
         }
     }
     let zero = if map.origin == Origin::Recorded { map.from_ns } else { 0 };

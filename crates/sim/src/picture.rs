@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use report::escape;
 
-use crate::engine::{Segment, Whose};
+use crate::engine::{PcpuUser, TraceSegment};
 use crate::map::{Map, Origin};
 
 /// Columns of the picture; what is shorter than one is not drawn apart.
@@ -28,7 +28,7 @@ pub fn svg(map: &Map) -> String {
     let Map { from_ns: from, to_ns: to, ref title, .. } = *map;
     let rows = map.pcpus.len();
     let row = (720 / rows.max(1)).clamp(4, 24);
-    let grid = Grid::of(map);
+    let grid = PictureGrid::of(map);
     let (width, height) = (LEFT + COLUMNS + 10, TOP + rows * row + 40);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n\
@@ -95,13 +95,13 @@ fn legend(svg: &mut String, map: &Map) {
 }
 
 /// Who was there longest, and what happened, by pCPU and column.
-struct Grid {
-    owners: Vec<Option<Whose>>,
+struct PictureGrid {
+    owners: Vec<Option<PcpuUser>>,
     exits: Vec<bool>,
     yields: Vec<bool>,
 }
 
-impl Grid {
+impl PictureGrid {
     fn of(map: &Map) -> Self {
         let Map { from_ns: from, to_ns: to, .. } = *map;
         let cells = map.pcpus.len() * COLUMNS;
@@ -119,7 +119,7 @@ impl Grid {
         };
         for segment in &map.segments {
             match *segment {
-                Segment::Ran { pcpu, whose, from_ns, to_ns } if to_ns > from => {
+                TraceSegment::Ran { pcpu, whose, from_ns, to_ns } if to_ns > from => {
                     for at in column(from_ns)..=column(to_ns - 1) {
                         let held = to_ns.min(edge(at + 1)).saturating_sub(from_ns.max(edge(at)));
                         let cell = pcpu as usize * COLUMNS + at;
@@ -129,11 +129,11 @@ impl Grid {
                         }
                     }
                 }
-                Segment::Ran { .. } => {}
-                Segment::PauseExit { pcpu, at_ns } => {
+                TraceSegment::Ran { .. } => {}
+                TraceSegment::PauseExit { pcpu, at_ns } => {
                     grid.exits[pcpu as usize * COLUMNS + column(at_ns)] = true;
                 }
-                Segment::Yield { pcpu, at_ns } => {
+                TraceSegment::Yield { pcpu, at_ns } => {
                     grid.yields[pcpu as usize * COLUMNS + column(at_ns)] = true;
                 }
             }
@@ -146,8 +146,8 @@ impl Grid {
         for (x, count, whose) in runs(&self.owners[row.clone()]) {
             let Some(whose) = whose else { continue };
             let (class, shade) = match whose {
-                Whose::Host(_) => ("host".to_owned(), 1.0),
-                Whose::Vcpu { vm, vcpu } => {
+                PcpuUser::Host(_) => ("host".to_owned(), 1.0),
+                PcpuUser::Vcpu { vm, vcpu } => {
                     let vcpus = map.vms[vm as usize].vcpus.max(2);
                     let step = f64::from(vcpu) / f64::from(vcpus - 1);
                     (format!("v{vm}"), 1.0 - 0.5 * step)

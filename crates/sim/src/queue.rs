@@ -7,12 +7,12 @@ use std::hint::select_unpredictable;
 /// A time that never comes.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// What [`Queue::pop`] found.
+/// What [`EventQueue::pop`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Due<E> {
+pub(crate) enum DueEvent<E> {
     /// The deadline of this slot; it is unset by that.
     Slot(u32),
-    /// An event that was put in with [`Queue::push`].
+    /// An event that was put in with [`EventQueue::push`].
     Event(E),
 }
 
@@ -31,14 +31,14 @@ pub(crate) const MOST_SLOTS: usize = 1 << SLOT_BITS;
 /// behind, which is what a pCPU whose running phase is cut short needs; a heap
 /// would fill with what was cancelled.
 #[derive(Debug)]
-pub(crate) struct Queue<E> {
+pub(crate) struct EventQueue<E> {
     /// A tournament: node 1 is the root, the second half are the slots, and each
     /// node has the least key below it. A key is time, then sequence, then the slot,
     /// which decides nothing as no two have the same sequence.
     keys: Vec<u128>,
     events: BinaryHeap<Reverse<(u64, u64, E)>>,
     sequence: u64,
-    /// The slot that was set last, or that [`Queue::pop`] gave since.
+    /// The slot that was set last, or that [`EventQueue::pop`] gave since.
     open: u32,
     /// Its key, which the tournament does not have yet: who handles a slot sets it,
     /// often more than once, before anyone asks what is next.
@@ -60,7 +60,7 @@ fn least(a: u128, b: u128) -> u128 {
     half((a >> 64) as u64, (b >> 64) as u64) << 64 | half(a as u64, b as u64)
 }
 
-impl<E: Copy + Ord> Queue<E> {
+impl<E: Copy + Ord> EventQueue<E> {
     /// # Panics
     /// Above [`MOST_SLOTS`].
     pub(crate) fn new(slots: usize) -> Self {
@@ -104,7 +104,7 @@ impl<E: Copy + Ord> Queue<E> {
     }
 
     /// Takes what is due next, if that is not after `end`.
-    pub(crate) fn pop(&mut self, end: u64) -> Option<(u64, Due<E>)> {
+    pub(crate) fn pop(&mut self, end: u64) -> Option<(u64, DueEvent<E>)> {
         self.close();
         let first = self.keys[1];
         let time = (first >> 64) as u64;
@@ -115,7 +115,7 @@ impl<E: Copy + Ord> Queue<E> {
                 return None;
             }
             self.events.pop();
-            return Some((other, Due::Event(event)));
+            return Some((other, DueEvent::Event(event)));
         }
         if time == NEVER || time > end {
             return None;
@@ -123,7 +123,7 @@ impl<E: Copy + Ord> Queue<E> {
         let slot = first as u32 & (MOST_SLOTS as u32 - 1);
         self.open = slot;
         self.open_key = u128::MAX;
-        Some((time, Due::Slot(slot)))
+        Some((time, DueEvent::Slot(slot)))
     }
 }
 
@@ -137,24 +137,24 @@ mod tests {
         /// unset and pushed in between.
         #[test]
         fn order_is_time_then_sequence(steps in prop::collection::vec((0u32..4, 0u32..13, 0u64..50), 1..200)) {
-            let mut queue: Queue<u64> = Queue::new(13);
-            let mut expected: Vec<(u64, u64, Due<u64>)> = Vec::new();
+            let mut queue: EventQueue<u64> = EventQueue::new(13);
+            let mut expected: Vec<(u64, u64, DueEvent<u64>)> = Vec::new();
             let mut sequence = 0;
             for (what, slot, time) in steps {
                 sequence += 1;
                 match what {
                     0 | 1 => {
                         queue.set(slot, time);
-                        expected.retain(|(.., due)| *due != Due::Slot(slot));
-                        expected.push((time, sequence, Due::Slot(slot)));
+                        expected.retain(|(.., due)| *due != DueEvent::Slot(slot));
+                        expected.push((time, sequence, DueEvent::Slot(slot)));
                     }
                     2 => {
                         queue.set(slot, NEVER);
-                        expected.retain(|(.., due)| *due != Due::Slot(slot));
+                        expected.retain(|(.., due)| *due != DueEvent::Slot(slot));
                     }
                     _ => {
                         queue.push(time, sequence);
-                        expected.push((time, sequence, Due::Event(sequence)));
+                        expected.push((time, sequence, DueEvent::Event(sequence)));
                     }
                 }
             }

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::engine::{Segment, Whose};
+use crate::engine::{PcpuUser, TraceSegment};
 use crate::map::{Map, MapVm, Origin};
 
 /// More pCPUs than any machine has; numbers beyond are no pCPUs.
@@ -34,8 +34,8 @@ impl fmt::Display for ReadRecordingError {
 
 impl std::error::Error for ReadRecordingError {}
 
-/// One line: where and when, what, and its own words.
-struct Line<'a> {
+/// One line of a trace: pCPU and time, the event, and its arguments.
+struct TraceLine<'a> {
     process: Option<u32>,
     thread: u32,
     pcpu: u32,
@@ -45,11 +45,11 @@ struct Line<'a> {
 }
 
 /// A thread's name and number.
-type Named<'a> = (&'a str, u32);
+type ThreadName<'a> = (&'a str, u32);
 
 /// A thread that was switched to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Switch {
+struct ContextSwitch {
     pcpu: u32,
     at_ns: u64,
     previous: u32,
@@ -90,7 +90,7 @@ pub fn read(title: &str, text: &str) -> Result<Map, ReadRecordingError> {
                 }
                 let (previous, next) = (previous.1, next.1);
                 let (pcpu, at_ns) = (line.pcpu, line.at_ns);
-                switches.push(Switch { pcpu, at_ns, previous, next });
+                switches.push(ContextSwitch { pcpu, at_ns, previous, next });
             }
             "kvm_exit" if is_pause(line.words) && pauses.len() < MOST_SEGMENTS => {
                 pauses.push((line.pcpu, line.at_ns));
@@ -112,7 +112,7 @@ fn map(
     title: &str,
     names: &BTreeMap<u32, String>,
     processes: &BTreeMap<u32, u32>,
-    mut switches: Vec<Switch>,
+    mut switches: Vec<ContextSwitch>,
     pauses: &[(u32, u64)],
 ) -> Map {
     // Both tools print by time; a text that was put together may not be.
@@ -127,7 +127,7 @@ fn map(
     let mut tasks = Vec::new();
     for (thread, name) in names {
         if *thread != 0 && !owners.contains_key(thread) {
-            owners.insert(*thread, Whose::Host(tasks.len() as u32));
+            owners.insert(*thread, PcpuUser::Host(tasks.len() as u32));
             tasks.push(format!("{name} {thread}"));
         }
     }
@@ -147,7 +147,7 @@ fn map(
         if let Some(whose) = owners.get(&thread).copied()
             && to_ns > from_ns
         {
-            segments.push(Segment::Ran { pcpu, whose, from_ns, to_ns });
+            segments.push(TraceSegment::Ran { pcpu, whose, from_ns, to_ns });
         }
     };
     for switch in &switches {
@@ -162,7 +162,7 @@ fn map(
         if let Some(pcpu) = place(*pcpu)
             && *at_ns >= from_ns
         {
-            segments.push(Segment::PauseExit { pcpu, at_ns: *at_ns });
+            segments.push(TraceSegment::PauseExit { pcpu, at_ns: *at_ns });
         }
     }
     let title = title.to_owned();
@@ -179,7 +179,7 @@ fn vcpu_number(name: &str) -> Option<u32> {
 fn vms(
     names: &BTreeMap<u32, String>,
     processes: &BTreeMap<u32, u32>,
-) -> (Vec<MapVm>, BTreeMap<u32, Whose>) {
+) -> (Vec<MapVm>, BTreeMap<u32, PcpuUser>) {
     let threads: Vec<(u32, u32)> =
         names.iter().filter_map(|(thread, name)| Some((*thread, vcpu_number(name)?))).collect();
     let known = threads.iter().all(|(thread, _)| processes.contains_key(thread));
@@ -213,7 +213,7 @@ fn vms(
         let name = if known { format!("QEMU {group}") } else { format!("VM {}", vm + 1) };
         vms.push(MapVm { name, vcpus: vcpus.min(MOST_PCPUS) });
         for (thread, vcpu) in members {
-            owners.insert(thread, Whose::Vcpu { vm, vcpu });
+            owners.insert(thread, PcpuUser::Vcpu { vm, vcpu });
         }
     }
     (vms, owners)
@@ -223,7 +223,7 @@ fn vms(
 ///
 /// perf: `comm pid [cpu] seconds: event: words`, with `pid/tid` if it was asked for;
 /// trace-cmd: `comm-pid [cpu] seconds: event: words`, flags before the time.
-fn line(text: &str) -> Option<Line<'_>> {
+fn line(text: &str) -> Option<TraceLine<'_>> {
     let (who, rest) = text.split_once(" [")?;
     let (pcpu, rest) = rest.split_once(']')?;
     let pcpu = pcpu.parse().ok()?;
@@ -242,7 +242,7 @@ fn line(text: &str) -> Option<Line<'_>> {
             // An event may have its system before it, and blanks behind.
             let (event, words) =
                 rest.split_once(": ").or_else(|| Some((rest.strip_suffix(':')?, "")))?;
-            return Some(Line { process, thread, pcpu, at_ns, event, words: words.trim() });
+            return Some(TraceLine { process, thread, pcpu, at_ns, event, words: words.trim() });
         }
     }
 }
@@ -261,7 +261,7 @@ fn nanoseconds(text: &str) -> Option<u64> {
 /// Name and number of the threads that a switch leaves and enters:
 /// `prev_comm=a prev_pid=1 ... [==>] next_comm=b next_pid=2 ...`, or `a:1 [120] S ==> b:2
 /// [120]`.
-fn switch(words: &str) -> Option<(Named<'_>, Named<'_>)> {
+fn switch(words: &str) -> Option<(ThreadName<'_>, ThreadName<'_>)> {
     if let Some(rest) = words.strip_prefix("prev_comm=") {
         let (previous, rest) = rest.split_once(" prev_pid=")?;
         let (previous_pid, rest) = rest.split_once(' ')?;
@@ -304,7 +304,10 @@ mod tests {
     fn vcpu_ns(map: &Map) -> BTreeMap<(u32, u32), u64> {
         let mut sums = BTreeMap::new();
         for segment in &map.segments {
-            if let Segment::Ran { whose: Whose::Vcpu { vm, vcpu }, from_ns, to_ns, .. } = segment {
+            if let TraceSegment::Ran {
+                whose: PcpuUser::Vcpu { vm, vcpu }, from_ns, to_ns, ..
+            } = segment
+            {
                 *sums.entry((*vm, *vcpu)).or_default() += to_ns - from_ns;
             }
         }
@@ -342,7 +345,7 @@ mod tests {
             let map = read("r", text).unwrap();
             let mut until = vec![map.from_ns; map.pcpus.len()];
             for segment in &map.segments {
-                if let Segment::Ran { pcpu, from_ns, to_ns, .. } = *segment {
+                if let TraceSegment::Ran { pcpu, from_ns, to_ns, .. } = *segment {
                     assert!(from_ns >= until[pcpu as usize] && to_ns > from_ns, "{segment:?}");
                     until[pcpu as usize] = to_ns;
                 }
@@ -357,7 +360,7 @@ mod tests {
         for reason in ["reason PAUSE_INSTRUCTION rip 0x1", "vcpu 0 reason pause rip 0x1"] {
             let exit = format!(" CPU 0/KVM 7 [001] 1.000003500: kvm:kvm_exit: {reason}\n");
             let map = read("r", &(switch.to_owned() + &exit)).unwrap();
-            let expected = Segment::PauseExit { pcpu: 0, at_ns: 1_000_003_500 };
+            let expected = TraceSegment::PauseExit { pcpu: 0, at_ns: 1_000_003_500 };
             assert!(map.segments.contains(&expected), "{map:?}");
         }
     }

@@ -3,8 +3,8 @@
 
 use std::cell::RefCell;
 
-use crate::answer::{DrawEstimate, Drawn};
-use crate::scenario::{Node, ParseScenarioError, Reader, Scenario, Value};
+use crate::answer::{DrawEstimate, DrawResult};
+use crate::scenario::{ParseScenarioError, Scenario, ScenarioNode, ScenarioValue, TableReader};
 use crate::sched::{SchedKernel, SchedPolicy};
 
 const TEXT: &str = include_str!("scoreboard.toml");
@@ -108,7 +108,7 @@ pub enum PublishedResult {
     },
 }
 
-/// What came of a row.
+/// The result of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RowVerdict {
     /// Within the tolerance.
@@ -199,8 +199,8 @@ pub fn rows() -> Vec<ScoreRow> {
 
 fn read() -> (Vec<ScoreRow>, Vec<LocalRow>) {
     let problems = RefCell::new(Vec::new());
-    let root = Node::parse(TEXT).expect("the scoreboard is tested");
-    let top = Reader::new(&root, "the scoreboard", &problems);
+    let root = ScenarioNode::parse(TEXT).expect("the scoreboard is tested");
+    let top = TableReader::new(&root, "the scoreboard", &problems);
     top.whole("scoreboard", 0, 1, 1);
     let rows = top.tables("row").iter().map(row).collect();
     let here = top.tables("here").into_iter().map(here_row).collect();
@@ -209,7 +209,7 @@ fn read() -> (Vec<ScoreRow>, Vec<LocalRow>) {
     (rows, here)
 }
 
-fn here_row(table: Reader<'_>) -> LocalRow {
+fn here_row(table: TableReader<'_>) -> LocalRow {
     let number = |key| table.number(key, 0.0, 1e6);
     let here = LocalRow {
         id: table.text("id").map(|(text, _)| text.to_owned()).unwrap_or_default(),
@@ -223,14 +223,14 @@ fn here_row(table: Reader<'_>) -> LocalRow {
     here
 }
 
-fn row(table: &Reader<'_>) -> ScoreRow {
+fn row(table: &TableReader<'_>) -> ScoreRow {
     let text = |key| table.text(key).map(|(text, _)| text.to_owned()).unwrap_or_default();
     let number = |key| table.number(key, 0.0, 1e12).unwrap_or(f64::NAN);
     let ascending = || match table.get("ascending") {
-        Some(Node { value: Value::List(items), .. }) => items
+        Some(ScenarioNode { value: ScenarioValue::List(items), .. }) => items
             .iter()
             .filter_map(|item| match &item.value {
-                Value::Text(text) => Some(text.clone()),
+                ScenarioValue::Text(text) => Some(text.clone()),
                 _ => None,
             })
             .collect(),
@@ -281,7 +281,7 @@ pub fn judge(
     rows: &[ScoreRow],
     name: &str,
     scenario: &Scenario,
-    drawn: &[Drawn],
+    drawn: &[DrawResult],
 ) -> Vec<JudgedRow> {
     let about = rows.iter().filter(|row| row.scenario == name);
     about.map(|row| judge_row(row, scenario, drawn)).collect()
@@ -304,7 +304,7 @@ pub fn not_predicted(rows: &[ScoreRow]) -> Vec<JudgedRow> {
 /// Values that differ by less, as a share, are equal to a strict order.
 const ALIKE: f64 = 0.001;
 
-fn judge_row(row: &ScoreRow, scenario: &Scenario, drawn: &[Drawn]) -> JudgedRow {
+fn judge_row(row: &ScoreRow, scenario: &Scenario, drawn: &[DrawResult]) -> JudgedRow {
     let values = |variant: &str| -> Vec<f64> {
         let cells = &scenario.cells;
         let at = cells.iter().position(|cell| cell.variant == variant && cell.point == row.point);
@@ -428,7 +428,7 @@ mod tests {
                 continue;
             }
             let outcome = crate::run(&scenario.cells[0].draw(1, 0), || true).unwrap();
-            let drawn = Drawn { outcomes: vec![Some(outcome)], ..Drawn::default() };
+            let drawn = DrawResult { outcomes: vec![Some(outcome)], ..DrawResult::default() };
             for judged in judge(&rows, name, &scenario, &[drawn]) {
                 assert_eq!(judged.verdict, RowVerdict::Right, "{judged:?}");
             }

@@ -1,6 +1,6 @@
 //! Who ran where, for viewers of traces.
 
-use crate::engine::{Segment, Whose};
+use crate::engine::{PcpuUser, TraceSegment};
 use crate::json::quoted;
 use crate::map::Map;
 
@@ -17,12 +17,12 @@ pub fn trace(map: &Map) -> String {
     let us = |ns: u64| format!("{}.{:03}", ns / 1_000, ns % 1_000);
     for segment in &map.segments {
         events.push(match *segment {
-            Segment::Ran { pcpu, whose, from_ns, to_ns } => {
+            TraceSegment::Ran { pcpu, whose, from_ns, to_ns } => {
                 let name = match whose {
-                    Whose::Vcpu { vm, vcpu } => {
+                    PcpuUser::Vcpu { vm, vcpu } => {
                         format!("{} vCPU {vcpu}", map.vms[vm as usize].name)
                     }
-                    Whose::Host(task) => map.tasks[task as usize].clone(),
+                    PcpuUser::Host(task) => map.tasks[task as usize].clone(),
                 };
                 format!(
                     "{{\"name\":{},\"ph\":\"X\",\"ts\":{},\"dur\":{},\"pid\":0,\"tid\":{pcpu}}}",
@@ -31,8 +31,8 @@ pub fn trace(map: &Map) -> String {
                     us(to_ns - from_ns)
                 )
             }
-            Segment::PauseExit { pcpu, at_ns } => instant("pause exit", &us(at_ns), pcpu),
-            Segment::Yield { pcpu, at_ns } => instant("directed yield", &us(at_ns), pcpu),
+            TraceSegment::PauseExit { pcpu, at_ns } => instant("pause exit", &us(at_ns), pcpu),
+            TraceSegment::Yield { pcpu, at_ns } => instant("directed yield", &us(at_ns), pcpu),
         });
     }
     format!("{{\"traceEvents\":[\n{}\n]}}\n", events.join(",\n"))
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn every_segment_is_an_event() {
-        let ran = |whose| Segment::Ran { pcpu: 0, whose, from_ns: 1_500, to_ns: 4_000 };
+        let ran = |whose| TraceSegment::Ran { pcpu: 0, whose, from_ns: 1_500, to_ns: 4_000 };
         let map = Map {
             title: String::new(),
             origin: Origin::Simulated,
@@ -59,10 +59,10 @@ mod tests {
             vms: vec![MapVm { name: "<a & \"b\">".to_owned(), vcpus: 1 }],
             tasks: vec!["noise".to_owned()],
             segments: vec![
-                ran(Whose::Vcpu { vm: 0, vcpu: 0 }),
-                ran(Whose::Host(0)),
-                Segment::PauseExit { pcpu: 0, at_ns: 2_000 },
-                Segment::Yield { pcpu: 0, at_ns: 2_500 },
+                ran(PcpuUser::Vcpu { vm: 0, vcpu: 0 }),
+                ran(PcpuUser::Host(0)),
+                TraceSegment::PauseExit { pcpu: 0, at_ns: 2_000 },
+                TraceSegment::Yield { pcpu: 0, at_ns: 2_500 },
             ],
         };
         let trace: serde_json::Value = serde_json::from_str(&trace(&map)).unwrap();

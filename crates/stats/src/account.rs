@@ -20,7 +20,7 @@ use crate::{Estimate, Interval};
 
 /// A number and its interval, in the unit of the difference.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Amount {
+pub struct EstimatedAmount {
     /// The best guess.
     pub centre: f64,
     /// Where it lies; none where the counts are of one block, or a price of one
@@ -31,7 +31,7 @@ pub struct Amount {
 /// One kind of event: what one costs, and how many more a variant has than its
 /// baseline, block by block. Events are in one kind only.
 #[derive(Debug, Clone, Copy)]
-pub struct Priced<'a> {
+pub struct PricedEvents<'a> {
     /// What one costs.
     pub price: Estimate,
     /// Variant less baseline, one for each block, in the blocks' order.
@@ -42,16 +42,16 @@ pub struct Priced<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Account {
     /// The mean difference inside the blocks.
-    pub difference: Amount,
+    pub difference: EstimatedAmount,
     /// What each kind of event explains of it, in the order of the kinds.
-    pub parts: Vec<Amount>,
+    pub parts: Vec<EstimatedAmount>,
     /// The difference less all parts.
-    pub unexplained: Amount,
+    pub unexplained: EstimatedAmount,
 }
 
 /// A part of a variance.
 #[derive(Debug, Clone, Copy)]
-struct Component {
+struct VarianceComponent {
     variance: f64,
     /// Degrees of freedom that it was estimated with.
     freedom: f64,
@@ -65,16 +65,16 @@ fn price_error(price: &Estimate) -> Option<(f64, f64)> {
 }
 
 /// The variance of the mean of values, one a block; none of one block.
-fn of_blocks(values: &[f64]) -> Option<Component> {
+fn of_blocks(values: &[f64]) -> Option<VarianceComponent> {
     if values.len() < 2 {
         return None;
     }
     let n = values.len() as f64;
     let (_, sd) = moments(values);
-    Some(Component { variance: sd * sd / n, freedom: n - 1.0 })
+    Some(VarianceComponent { variance: sd * sd / n, freedom: n - 1.0 })
 }
 
-fn amount(centre: f64, components: Option<&[Component]>, level: f64) -> Amount {
+fn amount(centre: f64, components: Option<&[VarianceComponent]>, level: f64) -> EstimatedAmount {
     let interval = components.map(|components| {
         let variance: f64 = components.iter().map(|one| one.variance).sum();
         let parts: f64 = components.iter().map(|one| one.variance.powi(2) / one.freedom).sum();
@@ -85,7 +85,7 @@ fn amount(centre: f64, components: Option<&[Component]>, level: f64) -> Amount {
         };
         Interval { lo: centre - half_width, hi: centre + half_width, level }
     });
-    Amount { centre, interval }
+    EstimatedAmount { centre, interval }
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -100,7 +100,7 @@ fn mean(values: &[f64]) -> f64 {
 /// None without blocks, if a kind has another number of blocks, or if anything is
 /// no finite number.
 #[must_use]
-pub fn account(differences: &[f64], kinds: &[Priced<'_>], level: f64) -> Option<Account> {
+pub fn account(differences: &[f64], kinds: &[PricedEvents<'_>], level: f64) -> Option<Account> {
     let numbers = kinds.iter().flat_map(|kind| kind.counts).chain(differences);
     let prices = kinds.iter().map(|kind| &kind.price.centre);
     let sound = numbers.chain(prices).all(|number| number.is_finite());
@@ -108,15 +108,15 @@ pub fn account(differences: &[f64], kinds: &[Priced<'_>], level: f64) -> Option<
     if differences.is_empty() || !sound || !aligned {
         return None;
     }
-    let part = |kind: &Priced<'_>| {
+    let part = |kind: &PricedEvents<'_>| {
         let count = mean(kind.counts);
         let components = of_blocks(kind.counts).zip(price_error(&kind.price)).map(
             |(blocks, (error, freedom))| {
                 let of_counts = kind.price.centre.powi(2) * blocks.variance;
                 let of_price = (count * error).powi(2);
                 [
-                    Component { variance: of_counts, ..blocks },
-                    Component { variance: of_price, freedom },
+                    VarianceComponent { variance: of_counts, ..blocks },
+                    VarianceComponent { variance: of_price, freedom },
                 ]
             },
         );
@@ -129,12 +129,14 @@ pub fn account(differences: &[f64], kinds: &[Priced<'_>], level: f64) -> Option<
             differences[block] - explained
         })
         .collect();
-    let of_prices: Option<Component> =
-        kinds.iter().try_fold(Component { variance: 0.0, freedom: f64::INFINITY }, |sum, kind| {
+    let of_prices: Option<VarianceComponent> = kinds.iter().try_fold(
+        VarianceComponent { variance: 0.0, freedom: f64::INFINITY },
+        |sum, kind| {
             let (error, freedom) = price_error(&kind.price)?;
             let error = sum.variance.sqrt() + (mean(kind.counts) * error).abs();
-            Some(Component { variance: error * error, freedom: sum.freedom.min(freedom) })
-        });
+            Some(VarianceComponent { variance: error * error, freedom: sum.freedom.min(freedom) })
+        },
+    );
     let of_difference = of_blocks(differences);
     let of_left = of_blocks(&left).zip(of_prices).map(|(blocks, prices)| [blocks, prices]);
     Some(Account {
@@ -161,7 +163,7 @@ mod tests {
         describe(SampleKind::Time, &boots, LEVEL).unwrap()
     }
 
-    fn half_width(amount: Amount) -> f64 {
+    fn half_width(amount: EstimatedAmount) -> f64 {
         let interval = amount.interval.unwrap();
         (interval.hi - interval.lo) / 2.0
     }
@@ -170,7 +172,10 @@ mod tests {
     fn what_is_exact_has_no_width_and_leaves_nothing() {
         let (ipi, exit) = (price(&[2e-6; 3]), price(&[1e-6; 3]));
         let (ipis, exits) = ([100.0; 4], [-30.0; 4]);
-        let kinds = [Priced { price: ipi, counts: &ipis }, Priced { price: exit, counts: &exits }];
+        let kinds = [
+            PricedEvents { price: ipi, counts: &ipis },
+            PricedEvents { price: exit, counts: &exits },
+        ];
         let found = account(&[1.7e-4; 4], &kinds, LEVEL).unwrap();
         assert!((found.parts[0].centre - 2e-4).abs() < 1e-15, "{found:?}");
         assert!((found.parts[1].centre + 3e-5).abs() < 1e-15, "{found:?}");
@@ -184,11 +189,11 @@ mod tests {
     #[test]
     fn each_factor_brings_its_own_error() {
         let counts = [90.0, 110.0];
-        let exact = Priced { price: price(&[2.0; 3]), counts: &counts };
+        let exact = PricedEvents { price: price(&[2.0; 3]), counts: &counts };
         let found = account(&[0.0, 0.0], &[exact], LEVEL).unwrap();
         assert!((half_width(found.parts[0]) - 12.706 * 2.0 * 10.0).abs() < 0.01, "{found:?}");
         let uncertain = price(&[0.9, 1.0, 1.0 / 0.9]);
-        let kind = Priced { price: uncertain, counts: &[100.0; 5] };
+        let kind = PricedEvents { price: uncertain, counts: &[100.0; 5] };
         let found = account(&[0.0; 5], &[kind], LEVEL).unwrap();
         let error = (1.0_f64 / 0.9).ln() / 3.0_f64.sqrt() * 100.0;
         assert!((half_width(found.parts[0]) - 4.303 * error).abs() < 0.01, "{found:?}");
@@ -199,7 +204,7 @@ mod tests {
     fn what_moves_together_is_no_noise_of_the_rest() {
         let counts = [10.0, 1000.0, 300.0, 50.0];
         let differences = counts.map(|count| 2.0 * count + 7.0);
-        let kind = Priced { price: price(&[2.0; 3]), counts: &counts };
+        let kind = PricedEvents { price: price(&[2.0; 3]), counts: &counts };
         let found = account(&differences, &[kind], LEVEL).unwrap();
         assert!((found.unexplained.centre - 7.0).abs() < 1e-9);
         assert!(half_width(found.unexplained) < 1e-9 && half_width(found.parts[0]) > 100.0);
@@ -207,9 +212,9 @@ mod tests {
 
     #[test]
     fn one_block_or_one_boot_has_no_interval() {
-        let kind = |price, counts| Priced { price, counts };
+        let kind = |price, counts| PricedEvents { price, counts };
         let found = account(&[5.0], &[kind(price(&[1.0; 3]), &[2.0])], LEVEL).unwrap();
-        assert_eq!(found.unexplained, Amount { centre: 3.0, interval: None });
+        assert_eq!(found.unexplained, EstimatedAmount { centre: 3.0, interval: None });
         let kinds = [kind(price(&[1.0]), &[2.0, 2.0])];
         let found = account(&[5.0, 5.0], &kinds, LEVEL).unwrap();
         assert!(found.difference.interval.is_some());
@@ -246,8 +251,8 @@ mod tests {
             let [of_a, of_b] =
                 [0, 1].map(|kind| counts.iter().map(|c| c[kind]).collect::<Vec<_>>());
             let kinds = [
-                Priced { price: prices[0], counts: &of_a },
-                Priced { price: prices[1], counts: &of_b },
+                PricedEvents { price: prices[0], counts: &of_a },
+                PricedEvents { price: prices[1], counts: &of_b },
             ];
             let found = account(&differences, &kinds, LEVEL).unwrap();
             held += u32::from(found.unexplained.interval.unwrap().contains(0.0));

@@ -8,8 +8,8 @@ use crate::judgement::{GREATEST_LOG, ratio_of};
 use crate::signed_rank::hodges_lehmann;
 use crate::student::{moments, student_p};
 use crate::{
-    Comparison, HodgesLehmann, HostDifference, Interval, Invalidity, Judgement, LogRatio, Verdict,
-    Warning, Weight,
+    Comparison, DisturbanceWeight, HodgesLehmann, HostDifference, Interval, Invalidity, Judgement,
+    LogRatio, Verdict, Warning,
 };
 
 /// Fewer blocks lean on the normal distribution.
@@ -37,7 +37,7 @@ pub(crate) trait CriticalValue {
 }
 
 /// What the log ratios come to, or why they say nothing.
-fn evidence(comparison: &Comparison) -> Result<Evidence, Invalidity> {
+fn evidence(comparison: &Comparison) -> Result<TStatistic, Invalidity> {
     let Comparison { blocks, margin, .. } = comparison;
     if !(*margin > 0.0 && margin.is_finite()) {
         return Err(Invalidity::Margin { margin: *margin });
@@ -51,7 +51,7 @@ fn evidence(comparison: &Comparison) -> Result<Evidence, Invalidity> {
         few @ (0 | 1) => Err(Invalidity::TooFewBlocks { blocks: few as u32 }),
         n => {
             let (mean, sd) = moments(log_ratios);
-            Ok(Evidence { mean, sd, n: n as u32 })
+            Ok(TStatistic { mean, sd, n: n as u32 })
         }
     }
 }
@@ -79,7 +79,7 @@ pub(crate) fn conclude(rule: &impl CriticalValue, comparison: &Comparison) -> Ju
             };
         }
     };
-    let Evidence { mean, sd, n } = evidence;
+    let TStatistic { mean, sd, n } = evidence;
     let critical = rule.critical(n, rule.alpha());
     let interval = evidence.interval(critical, 1.0 - rule.alpha());
     let decided = !interval.contains(0.0);
@@ -104,7 +104,7 @@ pub(crate) fn conclude(rule: &impl CriticalValue, comparison: &Comparison) -> Ju
         warnings.push(Warning::BeyondPlan);
     }
     let (verdict, host) = verdict(rule, &evidence, comparison);
-    if host.iter().any(|found| found.weight >= Weight::Unclear) {
+    if host.iter().any(|found| found.weight >= DisturbanceWeight::Unclear) {
         warnings.push(Warning::HostDiffered);
     }
     Judgement {
@@ -126,15 +126,15 @@ pub(crate) fn conclude(rule: &impl CriticalValue, comparison: &Comparison) -> Ju
     }
 }
 
-/// What a t statistic is made of.
+/// The terms of a t statistic.
 #[derive(Clone, Copy)]
-struct Evidence {
+struct TStatistic {
     mean: f64,
     sd: f64,
     n: u32,
 }
 
-impl Evidence {
+impl TStatistic {
     fn standard_error(&self) -> f64 {
         self.sd / f64::from(self.n).sqrt()
     }
@@ -192,7 +192,7 @@ impl Evidence {
 /// The verdict, and how the host differed.
 fn verdict(
     rule: &impl CriticalValue,
-    evidence: &Evidence,
+    evidence: &TStatistic,
     comparison: &Comparison,
 ) -> (Verdict, Vec<HostDifference>) {
     let verdict = verdict_on_an_even_host(rule, evidence, comparison);
@@ -218,7 +218,7 @@ fn verdict(
 
 fn verdict_on_an_even_host(
     rule: &impl CriticalValue,
-    evidence: &Evidence,
+    evidence: &TStatistic,
     comparison: &Comparison,
 ) -> Verdict {
     let alpha = rule.alpha();

@@ -3,15 +3,15 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Disturbance, Sign};
+use crate::{Disturbance, HostSign};
 
 /// Log ratios after the share of one sign was taken out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Controlled {
+pub struct ControlledRatios {
     /// One for each block.
     pub log_ratios: Vec<f64>,
     /// What was taken out.
-    pub sign: Sign,
+    pub sign: HostSign,
     /// How much of its log ratio was taken off.
     pub share: f64,
     /// Correlation of the two in the pilot: the variance falls by its square.
@@ -22,7 +22,7 @@ pub struct Controlled {
 /// the host's own hypervisor take is no such sign: on a busy host it is what the
 /// VM leaves or asks for, so it follows the variant, and to take it out would take
 /// out, or make, the difference that is looked for.
-const TELLING: [Sign; 1] = [Sign::Canary];
+const TELLING: [HostSign; 1] = [HostSign::Canary];
 
 /// Takes out of `log_ratios` what a sign of the host's disturbance explains in
 /// the same blocks (a control variate): `d - share * (sign of B - sign of A)`. The
@@ -32,7 +32,11 @@ const TELLING: [Sign; 1] = [Sign::Canary];
 /// None where it would not help: fewer than six pilot blocks, a correlation
 /// that chance explains (two standard errors), or signs that were not read beside all.
 #[must_use]
-pub fn control(log_ratios: &[f64], host: &[[Disturbance; 2]], pilot: usize) -> Option<Controlled> {
+pub fn control(
+    log_ratios: &[f64],
+    host: &[[Disturbance; 2]],
+    pilot: usize,
+) -> Option<ControlledRatios> {
     let controlled = TELLING.into_iter().filter_map(|sign| {
         let inside = host.iter().map(|[a, b]| Some(b.get(sign)? - a.get(sign)?));
         by_sign(sign, log_ratios, &inside.collect::<Option<Vec<f64>>>()?, pilot)
@@ -40,7 +44,12 @@ pub fn control(log_ratios: &[f64], host: &[[Disturbance; 2]], pilot: usize) -> O
     controlled.max_by(|a, b| a.correlation.abs().total_cmp(&b.correlation.abs()))
 }
 
-fn by_sign(sign: Sign, log_ratios: &[f64], canary: &[f64], pilot: usize) -> Option<Controlled> {
+fn by_sign(
+    sign: HostSign,
+    log_ratios: &[f64],
+    canary: &[f64],
+    pilot: usize,
+) -> Option<ControlledRatios> {
     let n = pilot.min(log_ratios.len());
     let finite = log_ratios.iter().chain(canary).all(|value| value.is_finite());
     if n < 6 || log_ratios.len() != canary.len() || !finite {
@@ -59,7 +68,7 @@ fn by_sign(sign: Sign, log_ratios: &[f64], canary: &[f64], pilot: usize) -> Opti
     }
     let share = product / squares_c;
     let log_ratios = log_ratios.iter().zip(canary).map(|(d, c)| d - share * c).collect();
-    Some(Controlled { log_ratios, sign, share, correlation })
+    Some(ControlledRatios { log_ratios, sign, share, correlation })
 }
 
 #[cfg(test)]
@@ -70,7 +79,7 @@ mod tests {
     use rand_pcg::Pcg64;
 
     fn beside(canary: &[f64]) -> Vec<[Disturbance; 2]> {
-        let seen = |log: f64| Disturbance { signs: vec![(Sign::Canary, log)], own: None };
+        let seen = |log: f64| Disturbance { signs: vec![(HostSign::Canary, log)], own: None };
         canary.iter().map(|log| [seen(1.0), seen(1.0 + log)]).collect()
     }
 

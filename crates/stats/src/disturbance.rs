@@ -3,7 +3,7 @@
 //! What hits both sides alike cancels inside blocks, or widens the interval; it
 //! makes no difference where there is none. Only what hits one side more does.
 //! So the signs of a disturbance are compared inside blocks as the benchmark
-//! is ([`differences`]), and weighed against the interval: see [`Weight`].
+//! is ([`differences`]), and weighed against the interval: see [`DisturbanceWeight`].
 //!
 //! All signs are logarithms of how much longer something may take for them: who
 //! is left a share `1 - p` of the pCPUs takes `1 / (1 - p)` as long ([`lost`]).
@@ -18,59 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::boot::median;
 use crate::student::{moments, student_critical};
-use crate::{Better, Interval};
-
-/// What the host was seen to do beside a trial.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum Sign {
-    /// Others used the VM's pCPUs.
-    Others,
-    /// The host's own hypervisor took time from them.
-    Steal,
-    /// Something waited for memory.
-    Memory,
-    /// The pCPUs' clock, or its change.
-    Clock,
-    /// A fixed piece of work beside the trial took longer.
-    Canary,
-    /// vCPUs waited for a pCPU. A VM with more vCPUs than pCPUs makes its own,
-    /// so it can't be compared between variants.
-    RunDelay,
-    /// The pCPUs were throttled: a number of events, no logarithm. A busy VM
-    /// heats them itself, so it can't be compared between variants.
-    Throttles,
-}
-
-impl Sign {
-    /// True if it also depends on how much of its pCPUs the VM itself uses.
-    #[must_use]
-    pub fn follows_own_use(self) -> bool {
-        matches!(self, Self::Others | Self::Steal)
-    }
-
-    /// True if no variant makes it itself, so that a difference is the host's.
-    #[must_use]
-    pub fn is_comparable(self) -> bool {
-        !matches!(self, Self::RunDelay | Self::Throttles)
-    }
-}
-
-impl fmt::Display for Sign {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Others => "others' time on the pCPUs",
-            Self::Steal => "steal",
-            Self::Memory => "waiting for memory",
-            Self::Clock => "the clock",
-            Self::Canary => "the canary",
-            Self::RunDelay => "vCPUs' wait for a pCPU",
-            Self::Throttles => "throttling",
-        })
-    }
-}
+use crate::{Better, HostSign, Interval};
 
 /// How much longer something takes that is left `1 - part` of what it wants, as
 /// a logarithm; a part of 1 is cut to 0.99.
@@ -83,7 +31,7 @@ pub fn lost(part: f64) -> f64 {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Disturbance {
     /// What each sign says.
-    pub signs: Vec<(Sign, f64)>,
+    pub signs: Vec<(HostSign, f64)>,
     /// What the VM itself used of its pCPUs, as the logarithm that a sign would
     /// be ([`lost`]).
     pub own: Option<f64>,
@@ -92,7 +40,7 @@ pub struct Disturbance {
 impl Disturbance {
     /// What `sign` says, if it could be read.
     #[must_use]
-    pub fn get(&self, sign: Sign) -> Option<f64> {
+    pub fn get(&self, sign: HostSign) -> Option<f64> {
         let found = self.signs.iter().find(|(known, _)| *known == sign);
         found.map(|(_, log)| *log).filter(|log| log.is_finite())
     }
@@ -103,7 +51,7 @@ impl Disturbance {
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
-pub enum Weight {
+pub enum DisturbanceWeight {
     /// It is not shown to differ between the two.
     Even,
     /// It differs, by so little of the interval's half width that it is
@@ -126,7 +74,7 @@ pub enum Weight {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostDifference {
     /// The sign.
-    pub sign: Sign,
+    pub sign: HostSign,
     /// How much longer B may take for it than A, as a ratio.
     pub ratio: f64,
     /// The interval of the ratio.
@@ -134,7 +82,7 @@ pub struct HostDifference {
     /// Blocks in which it was read beside both.
     pub blocks: u32,
     /// What it means.
-    pub weight: Weight,
+    pub weight: DisturbanceWeight,
 }
 
 impl fmt::Display for HostDifference {
@@ -203,7 +151,7 @@ impl HostVerdict {
 /// How each comparable sign differs between the two sides; `host` has what was
 /// seen beside A and B in each block.
 pub(crate) fn differences(host: &[[Disturbance; 2]], claimed: HostVerdict) -> Vec<HostDifference> {
-    let mut signs: Vec<Sign> =
+    let mut signs: Vec<HostSign> =
         host.iter().flatten().flat_map(|seen| &seen.signs).map(|(s, _)| *s).collect();
     signs.sort_unstable();
     signs.dedup();
@@ -212,7 +160,7 @@ pub(crate) fn differences(host: &[[Disturbance; 2]], claimed: HostVerdict) -> Ve
 }
 
 fn difference(
-    sign: Sign,
+    sign: HostSign,
     host: &[[Disturbance; 2]],
     claimed: HostVerdict,
 ) -> Option<HostDifference> {
@@ -228,16 +176,16 @@ fn difference(
     let weight = match mean.abs() / claimed.half_width {
         part if part <= NOTHING && claimed.survives(&[mean]) => {
             if shown {
-                Weight::Slight
+                DisturbanceWeight::Slight
             } else {
-                Weight::Even
+                DisturbanceWeight::Even
             }
         }
-        _ if !shown && claimed.survives(&[mean]) => Weight::Even,
-        _ if !shown => Weight::Unclear,
-        _ if sign.follows_own_use() && mean.abs() <= own_difference(host) => Weight::Own,
-        part if part <= 1.0 => Weight::Held,
-        _ => Weight::Beyond,
+        _ if !shown && claimed.survives(&[mean]) => DisturbanceWeight::Even,
+        _ if !shown => DisturbanceWeight::Unclear,
+        _ if sign.follows_own_use() && mean.abs() <= own_difference(host) => DisturbanceWeight::Own,
+        part if part <= 1.0 => DisturbanceWeight::Held,
+        _ => DisturbanceWeight::Beyond,
     };
     let interval = Interval { lo: (mean - half).exp(), hi: (mean + half).exp(), level: LEVEL };
     Some(HostDifference { sign, ratio: mean.exp(), interval, blocks: n as u32, weight })
@@ -255,7 +203,7 @@ pub(crate) fn fatal(
     differences: &[HostDifference],
     claimed: HostVerdict,
 ) -> Option<HostDifference> {
-    let beyond = differences.iter().filter(|found| found.weight == Weight::Beyond);
+    let beyond = differences.iter().filter(|found| found.weight == DisturbanceWeight::Beyond);
     let is_difference = claimed.claim == ClaimKind::Difference;
     let fatal = beyond.filter(|found| !(is_difference && claimed.survives_all_of(found)));
     let size = |found: &HostDifference| found.ratio.ln().abs();
@@ -269,7 +217,7 @@ pub struct OutOfLine {
     /// Place of the trial in the block.
     pub trial: usize,
     /// The sign.
-    pub sign: Sign,
+    pub sign: HostSign,
     /// What it says of the trial, beyond what is usual.
     pub excess: f64,
 }
@@ -284,7 +232,7 @@ const USUAL: usize = 3;
 /// trials of a block alike cancels in it. Neither looks at the benchmark.
 #[must_use]
 pub fn out_of_line(
-    limits: &[(Sign, f64)],
+    limits: &[(HostSign, f64)],
     block: &[(usize, Disturbance)],
     earlier: &[(usize, Disturbance)],
 ) -> Vec<OutOfLine> {

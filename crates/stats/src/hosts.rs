@@ -87,7 +87,7 @@ pub struct AcrossHosts {
     /// p value of "all classes have one ratio"; absent where it can't be said.
     pub classes_p: Option<f64>,
     /// Whether it holds in all classes.
-    pub holds: Holds,
+    pub holds: ClassConsistency,
     /// Hosts without a block that gives a ratio, or with one that gives none.
     pub left_out: Vec<String>,
 }
@@ -130,7 +130,7 @@ pub enum ClassStand {
 /// Whether what all hosts say holds in all classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Holds {
+pub enum ClassConsistency {
     /// There are no classes to ask.
     NoClasses,
     /// Every class shows it.
@@ -143,23 +143,27 @@ pub enum Holds {
     Undecided,
 }
 
-/// A verdict without its size.
+/// The direction that a verdict claims, without its size.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Claim {
+enum ClaimedDirection {
     Better,
     Worse,
     Same,
 }
 
 /// What `verdict` says of the direction, and what it does not contradict besides.
-fn claims(verdict: &Verdict) -> &'static [Claim] {
+fn claims(verdict: &Verdict) -> &'static [ClaimedDirection] {
     match verdict {
-        Verdict::BBetter => &[Claim::Better],
-        Verdict::BWorse => &[Claim::Worse],
-        Verdict::Equivalent => &[Claim::Same],
+        Verdict::BBetter => &[ClaimedDirection::Better],
+        Verdict::BWorse => &[ClaimedDirection::Worse],
+        Verdict::Equivalent => &[ClaimedDirection::Same],
         // A difference, and none that matters.
-        Verdict::BelowMargin { b_better: true } => &[Claim::Better, Claim::Same],
-        Verdict::BelowMargin { b_better: false } => &[Claim::Worse, Claim::Same],
+        Verdict::BelowMargin { b_better: true } => {
+            &[ClaimedDirection::Better, ClaimedDirection::Same]
+        }
+        Verdict::BelowMargin { b_better: false } => {
+            &[ClaimedDirection::Worse, ClaimedDirection::Same]
+        }
         Verdict::NotDecided { .. } | Verdict::Invalid { .. } => &[],
     }
 }
@@ -179,7 +183,7 @@ struct HostMean<'a> {
 }
 
 /// A model with a mean for each group of hosts.
-struct Fit {
+struct GroupMeansModel {
     /// Variance between hosts.
     between: f64,
     /// Mean and standard error of each group.
@@ -235,7 +239,7 @@ pub fn across_hosts(hosts: &[HostRatios], question: &AcrossQuestion) -> AcrossHo
         blocks: means.iter().map(|host| host.blocks as u32).sum(),
         classes: Vec::new(),
         classes_p: None,
-        holds: Holds::NoClasses,
+        holds: ClassConsistency::NoClasses,
         left_out,
     };
     if !(margin > 0.0 && margin.is_finite()) {
@@ -323,10 +327,12 @@ fn classes(
             all[number + 1..].iter().any(|other| contradict(&one.verdict, &other.verdict))
         });
     found.holds = match () {
-        () if clash => Holds::NotEverywhere,
-        () if claims(&found.verdict).is_empty() => Holds::Undecided,
-        () if all.iter().all(|class| class.stand == ClassStand::Holds) => Holds::Everywhere,
-        () => Holds::NotShownEverywhere,
+        () if clash => ClassConsistency::NotEverywhere,
+        () if claims(&found.verdict).is_empty() => ClassConsistency::Undecided,
+        () if all.iter().all(|class| class.stand == ClassStand::Holds) => {
+            ClassConsistency::Everywhere
+        }
+        () => ClassConsistency::NotShownEverywhere,
     };
 }
 
@@ -367,7 +373,7 @@ fn fit(
     noise: f64,
     groups: usize,
     group: impl Fn(&HostMean<'_>) -> usize,
-) -> Fit {
+) -> GroupMeansModel {
     let own = |host: &HostMean<'_>| (noise / host.blocks).max(LEAST_VARIANCE);
     let freedom = (hosts.len() - groups) as f64;
     // Sums of powers of the weights by group, and the means.
@@ -415,7 +421,7 @@ fn fit(
     let scale = squares / freedom;
     let groups =
         means.iter().zip(&sums).map(|(mean, [weights, ..])| (*mean, (scale / weights).sqrt()));
-    Fit {
+    GroupMeansModel {
         between,
         groups: groups.collect(),
         freedom,
@@ -475,7 +481,7 @@ fn same_p(means: &[HostMean<'_>], noise: f64, freedom: f64) -> Option<f64> {
 }
 
 /// Whether the means of classes differ by more than those of their hosts do.
-fn classes_p(fit: &Fit) -> Option<f64> {
+fn classes_p(fit: &GroupMeansModel) -> Option<f64> {
     let all: f64 = fit.weights.iter().sum();
     let each = || fit.groups.iter().zip(&fit.weights);
     let mean = each().map(|((mean, _), weight)| mean * weight).sum::<f64>() / all;

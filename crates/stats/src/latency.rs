@@ -25,7 +25,7 @@ const ROUNDING: f64 = 1e-9;
 
 /// How often each value came, in one unit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Distribution {
+pub struct LatencyDistribution {
     /// Value and number of times: values rise, and no number is 0.
     counts: Vec<(u64, u64)>,
     /// Times that it was something greater.
@@ -65,7 +65,7 @@ fn percent(share: f64) -> f64 {
     (share * 1e8).round() / 1e6
 }
 
-impl Distribution {
+impl LatencyDistribution {
     /// From values with the number of times that each came, in any order, and
     /// the number of those that were too great to be told apart.
     #[must_use]
@@ -161,16 +161,16 @@ const LEVEL: f64 = 0.95;
 /// quantiles of each draw give percentiles. Quantiles that all boots together
 /// can't bear are left out. `seed` makes the band the same each time.
 ///
-/// For verdicts compare [`Distribution::quantile`] of single boots inside
+/// For verdicts compare [`LatencyDistribution::quantile`] of single boots inside
 /// blocks: with few boots the band is too narrow.
 #[must_use]
-pub fn bands(boots: &[Distribution], shares: &[f64], seed: u64) -> Vec<Band> {
-    let pooled = Distribution::merged(boots);
+pub fn bands(boots: &[LatencyDistribution], shares: &[f64], seed: u64) -> Vec<Band> {
+    let pooled = LatencyDistribution::merged(boots);
     let mut shares: Vec<f64> =
         shares.iter().copied().filter(|share| pooled.quantile(*share).is_ok()).collect();
     shares.sort_unstable_by(f64::total_cmp);
-    let boots: Vec<&Distribution> = boots.iter().filter(|boot| boot.count() > 0).collect();
-    let sorted = Sorted::new(&boots);
+    let boots: Vec<&LatencyDistribution> = boots.iter().filter(|boot| boot.count() > 0).collect();
+    let sorted = SortedBoots::new(&boots);
     let centres = sorted.quantiles(&vec![1; boots.len()], &shares);
 
     let mut random = SplitMix(seed);
@@ -196,16 +196,16 @@ pub fn bands(boots: &[Distribution], shares: &[f64], seed: u64) -> Vec<Band> {
 }
 
 /// The values of several boots in one rising order, each with its boot.
-struct Sorted {
+struct SortedBoots {
     /// Value, place of the boot, number of times.
     entries: Vec<(u64, usize, u64)>,
     /// Values of each boot, overflows among them.
     counts: Vec<u64>,
 }
 
-impl Sorted {
-    fn new(boots: &[&Distribution]) -> Self {
-        let of_boot = |(boot, distribution): (usize, &&Distribution)| {
+impl SortedBoots {
+    fn new(boots: &[&LatencyDistribution]) -> Self {
+        let of_boot = |(boot, distribution): (usize, &&LatencyDistribution)| {
             let counts = distribution.counts.iter();
             counts.map(|(value, count)| (*value, boot, *count)).collect::<Vec<_>>()
         };
@@ -257,25 +257,25 @@ mod tests {
 
     use super::*;
 
-    fn of(values: impl IntoIterator<Item = u64>) -> Distribution {
-        Distribution::new(values.into_iter().map(|value| (value, 1)), 0)
+    fn of(values: impl IntoIterator<Item = u64>) -> LatencyDistribution {
+        LatencyDistribution::new(values.into_iter().map(|value| (value, 1)), 0)
     }
 
     #[test]
     fn a_quantile_needs_twenty_values_beyond_it() {
-        let boot = Distribution::merged(&[of(1..=500), of(501..=1000)]);
+        let boot = LatencyDistribution::merged(&[of(1..=500), of(501..=1000)]);
         assert_eq!(boot, of(1..=1000));
         assert_eq!(boot.quantile(0.5), Ok(500));
         assert_eq!(boot.quantile(0.98), Ok(980));
         let error = boot.quantile(0.9999).unwrap_err().to_string();
         assert_eq!(error, "too few samples for p99.99: 1000 of 200000");
         assert_eq!(boot.quantile(1.0), Err(NoQuantile::Share(1.0)));
-        assert!(Distribution::default().quantile(0.5).is_err());
+        assert!(LatencyDistribution::default().quantile(0.5).is_err());
     }
 
     #[test]
     fn overflows_are_counted_and_never_guessed() {
-        let boot = Distribution::new((1..=970).map(|value| (value, 1)), 30);
+        let boot = LatencyDistribution::new((1..=970).map(|value| (value, 1)), 30);
         assert_eq!((boot.count(), boot.overflows()), (1000, 30));
         assert_eq!(boot.quantile(0.97), Ok(970));
         let error = boot.quantile(0.98).unwrap_err().to_string();
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn bands_know_that_boots_differ() {
         let boots: Vec<_> =
-            (0..10).map(|boot| Distribution::new([(100 + 10 * boot, 200)], 0)).collect();
+            (0..10).map(|boot| LatencyDistribution::new([(100 + 10 * boot, 200)], 0)).collect();
         let found = bands(&boots, &[0.99, 0.5, 0.999], 1);
         let [median, tail] = found[..] else { panic!("{found:?}") };
         assert_eq!((median.share, tail.share), (0.5, 0.99));
@@ -323,14 +323,14 @@ mod tests {
             parts in prop::collection::vec(
                 (prop::collection::vec((0_u64..50, 0_u64..9), 0..20), 0_u64..4), 0..6)
         ) {
-            let merged = Distribution::merged(
+            let merged = LatencyDistribution::merged(
                 &parts.iter().map(|(counts, overflows)| {
-                    Distribution::new(counts.iter().copied(), *overflows)
+                    LatencyDistribution::new(counts.iter().copied(), *overflows)
                 }).collect::<Vec<_>>(),
             );
             let overflows = parts.iter().map(|(_, overflows)| overflows).sum();
             let all = parts.iter().flat_map(|(counts, _)| counts).copied();
-            prop_assert_eq!(merged, Distribution::new(all, overflows));
+            prop_assert_eq!(merged, LatencyDistribution::new(all, overflows));
         }
 
         /// Against the true quantile, and another's way of finding it.
@@ -343,7 +343,7 @@ mod tests {
             values.iter().for_each(|value| hdr.record(*value).unwrap());
             let buckets = hdr.iter_recorded();
             let buckets = buckets.map(|step| (step.value_iterated_to(), step.count_at_value()));
-            let counted = Distribution::new(buckets, 0);
+            let counted = LatencyDistribution::new(buckets, 0);
             values.sort_unstable();
             let enough = values.len() as f64 * (1.0 - share) >= LEAST_BEYOND;
             prop_assert_eq!(counted.quantile(share).is_ok(), enough);

@@ -33,7 +33,6 @@ mod account;
 mod adaptive;
 mod agreement;
 mod anytime;
-mod better;
 mod boot;
 mod boundary;
 mod change_points;
@@ -59,30 +58,32 @@ mod unpaired;
 mod variance;
 mod warm_up;
 
-pub use account::{Account, Amount, Priced, account};
+use record::{Better, HostSign};
+
+pub use account::{Account, EstimatedAmount, PricedEvents, account};
 pub use adaptive::{
     AdaptiveAnswer, AdaptiveClaim, AdaptiveComparison, AdaptivePolicy, AdaptiveQuestion,
     AdaptiveStep, AdaptiveTrial, Arm,
 };
 pub use agreement::{PublishedAgreement, Relation, ratio_agreement};
 pub use anytime::e_value;
-pub use better::Better;
 pub use boot::{BootStatistic, SampleKind, UnusableSamples, boot_statistic};
 pub use boundary::{Boundary, LookSchedule, MOST_LOOKS};
 pub use change_points::{ChangePoint, ChangeRule, change_points};
 pub use comparison::{Comparison, PairedBlocks};
-pub use control::{Controlled, control};
+pub use control::{ControlledRatios, control};
 pub use describe::{Estimate, describe};
 pub use disturbance::{
-    AT_WORST, Disturbance, HostDifference, OutOfLine, Sign, Weight, lost, out_of_line,
+    AT_WORST, Disturbance, DisturbanceWeight, HostDifference, OutOfLine, lost, out_of_line,
 };
 pub use engine::{Engine, EngineProgress, FixedBlocks, InvalidPlan, Next};
 pub use exact::{Exact, exact};
 pub use hosts::{
-    AcrossHosts, AcrossQuestion, ClassAcross, ClassStand, Holds, HostRatios, across_hosts,
+    AcrossHosts, AcrossQuestion, ClassAcross, ClassConsistency, ClassStand, HostRatios,
+    across_hosts,
 };
 pub use judgement::{HodgesLehmann, Invalidity, Judgement, LogRatio, Verdict, Warning};
-pub use latency::{Band, Distribution, NoQuantile, bands};
+pub use latency::{Band, LatencyDistribution, NoQuantile, bands};
 pub use multiplicity::{benjamini_hochberg, holm};
 pub use racing::still_racing;
 pub use rollout::{

@@ -15,7 +15,7 @@ use crate::boot::median;
 const LEAST: usize = 4;
 /// A departure beyond so many standard errors is none of chance.
 const ERRORS: f64 = 4.5;
-/// So many runs tell from their own differences how sure their mean is.
+/// With this many runs their own spread gives the standard error of their mean.
 const SEVERAL: usize = 4;
 /// Iterations in which a departure falls to its e-th part, as they are tried.
 const LENGTHS: [f64; 11] = [0.7, 1.0, 1.5, 2.2, 3.3, 5.0, 7.5, 11.0, 17.0, 25.0, 40.0];
@@ -55,9 +55,9 @@ pub fn warm_up(runs: &[&[f64]]) -> Option<WarmUp> {
     if runs.is_empty() {
         return None;
     }
-    let fits = LENGTHS.map(|length| Fit::of(&runs, length, noise));
+    let fits = LENGTHS.map(|length| WarmUpFit::of(&runs, length, noise));
     let lowest = (0..fits.len()).min_by(|a, b| fits[*a].loss.total_cmp(&fits[*b].loss))?;
-    let best = Fit::of(&runs, between(&fits, lowest), noise);
+    let best = WarmUpFit::of(&runs, between(&fits, lowest), noise);
     (best.height.abs() > ERRORS * best.error)
         .then_some(WarmUp { height: best.height, length: best.length })
 }
@@ -70,17 +70,17 @@ pub(crate) fn most_departure(runs: &[&[f64]]) -> f64 {
         return f64::INFINITY;
     }
     let noise = iteration_noise(&runs);
-    let fit = Fit::of(&runs, SHORT, noise);
+    let fit = WarmUpFit::of(&runs, SHORT, noise);
     fit.height.abs() + 2.0 * fit.error
 }
 
 /// The length at the bottom of the parabola through the lowest fit and its
 /// neighbours, on the logarithm of the lengths.
-fn between(fits: &[Fit], lowest: usize) -> f64 {
+fn between(fits: &[WarmUpFit], lowest: usize) -> f64 {
     let (Some(left), Some(right)) = (lowest.checked_sub(1), fits.get(lowest + 1)) else {
         return fits[lowest].length;
     };
-    let point = |fit: &Fit| (fit.length.ln(), fit.loss);
+    let point = |fit: &WarmUpFit| (fit.length.ln(), fit.loss);
     let [(x0, y0), (x1, y1), (x2, y2)] = [&fits[left], &fits[lowest], right].map(point);
     let (rise, fall) = ((y2 - y1) / (x2 - x1), (y1 - y0) / (x1 - x0));
     let curve = (rise - fall) / (x2 - x0);
@@ -90,7 +90,7 @@ fn between(fits: &[Fit], lowest: usize) -> f64 {
     (f64::midpoint(x0, x1) - fall / (2.0 * curve)).clamp(x0, x2).exp()
 }
 
-struct Fit {
+struct WarmUpFit {
     length: f64,
     height: f64,
     /// Standard error of the height.
@@ -98,7 +98,7 @@ struct Fit {
     loss: f64,
 }
 
-impl Fit {
+impl WarmUpFit {
     fn of(runs: &[&[f64]], length: f64, noise: f64) -> Self {
         let longest = runs.iter().map(|run| run.len()).max().unwrap_or(0);
         let shape: Vec<f64> = (0..longest).map(|place| (-(place as f64) / length).exp()).collect();

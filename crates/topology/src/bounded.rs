@@ -31,14 +31,14 @@ pub const MAX_ATTRIBUTES: usize = 256;
 
 /// What is wrong with a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken {
+pub struct MalformedText {
     /// Where, in bytes from the text's beginning.
     pub at: usize,
     /// What.
     pub what: String,
 }
 
-impl Broken {
+impl MalformedText {
     /// What is wrong at a byte of the text.
     pub fn new(at: usize, what: impl Into<String>) -> Self {
         Self { at, what: what.into() }
@@ -52,9 +52,11 @@ impl Broken {
     }
 }
 
-fn check_size(text: &str) -> Result<(), Broken> {
+fn check_size(text: &str) -> Result<(), MalformedText> {
     match text.len() > MAX_BYTES {
-        true => Err(Broken::new(MAX_BYTES, format!("The text is longer than {MAX_BYTES} bytes"))),
+        true => {
+            Err(MalformedText::new(MAX_BYTES, format!("The text is longer than {MAX_BYTES} bytes")))
+        }
         false => Ok(()),
     }
 }
@@ -65,17 +67,17 @@ fn check_size(text: &str) -> Result<(), Broken> {
 /// document long and are not.
 ///
 /// # Errors
-/// [`Broken`]: it is no XML, or over the budget.
-pub fn xml(text: &str) -> Result<Document<'_>, Broken> {
+/// [`MalformedText`]: it is no XML, or over the budget.
+pub fn xml(text: &str) -> Result<Document<'_>, MalformedText> {
     check_size(text)?;
     if let Some(at) = text.find("<!ENTITY") {
-        return Err(Broken::new(at, "Entities are not read"));
+        return Err(MalformedText::new(at, "Entities are not read"));
     }
     let mut at = 0;
     for tag in text.split('<') {
         // In comments and the like anything may stand.
         if !tag.starts_with('!') && values_in(tag) > MAX_ATTRIBUTES {
-            return Err(Broken::new(
+            return Err(MalformedText::new(
                 at,
                 format!("More than {MAX_ATTRIBUTES} attributes in one element"),
             ));
@@ -83,14 +85,15 @@ pub fn xml(text: &str) -> Result<Document<'_>, Broken> {
         at += tag.len() + 1;
     }
     let options = ParsingOptions { allow_dtd: true, nodes_limit: MAX_NODES, ..Default::default() };
-    let document = Document::parse_with_options(text, options)
-        .map_err(|error| Broken::new(offset(text, error.pos()), format!("Not XML: {error}")))?;
+    let document = Document::parse_with_options(text, options).map_err(|error| {
+        MalformedText::new(offset(text, error.pos()), format!("Not XML: {error}"))
+    })?;
     // The readers recurse; this does not.
     let mut open = vec![(document.root_element(), 1)];
     while let Some((element, depth)) = open.pop() {
         if depth > MAX_DEPTH {
             let what = format!("More than {MAX_DEPTH} elements inside each other");
-            return Err(Broken::new(element.range().start, what));
+            return Err(MalformedText::new(element.range().start, what));
         }
         open.extend(element.children().filter(Node::is_element).map(|child| (child, depth + 1)));
     }
@@ -120,7 +123,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn refused<T: std::fmt::Debug>(read: Result<T, Broken>, what: &str) {
+    fn refused<T: std::fmt::Debug>(read: Result<T, MalformedText>, what: &str) {
         let broken = read.expect_err("over the budget");
         assert!(broken.what.contains(what), "{broken:?}");
     }

@@ -2,8 +2,8 @@
 //!
 //! [`read_description`] recognises the format by its content. No tool tells
 //! all that `/sys` does: what a description leaves open is absent in the
-//! [`Host`] and named by [`Described::unknown`]. Several descriptions of one
-//! machine complete each other ([`Described::merge`]).
+//! [`Host`] and named by [`DescribedMachine::unknown`]. Several descriptions of one
+//! machine complete each other ([`DescribedMachine::merge`]).
 //!
 //! A reader may get any bytes. It answers with an error that names the line,
 //! never with a panic, and never works much longer than its input is long.
@@ -82,7 +82,7 @@ fn quoted(text: &str) -> String {
 
 /// A machine as a description shows it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Described {
+pub struct DescribedMachine {
     /// The machine. Its warnings say what looks wrong in the description.
     pub host: Host,
     name: String,
@@ -91,7 +91,7 @@ pub struct Described {
     cache_sizes: CacheSizes,
 }
 
-impl Described {
+impl DescribedMachine {
     /// What the description could not know, in plain words; empty for a saved
     /// host file, whose own warnings say it.
     pub fn unknown(&self) -> Vec<String> {
@@ -235,15 +235,15 @@ impl Description {
 
 /// What is wrong in a description.
 #[derive(Debug)]
-struct Fault {
+struct Defect {
     line: Option<usize>,
     text: String,
     why: String,
 }
 
-impl Fault {
-    fn new(line: impl Into<Option<usize>>, text: &str, why: impl Into<String>) -> Fault {
-        Fault { line: line.into(), text: shown(text), why: why.into() }
+impl Defect {
+    fn new(line: impl Into<Option<usize>>, text: &str, why: impl Into<String>) -> Defect {
+        Defect { line: line.into(), text: shown(text), why: why.into() }
     }
 }
 
@@ -263,13 +263,16 @@ fn shown(text: &str) -> String {
 ///
 /// Source: lscpu(1), numactl(8), hwloc's `hwloc.dtd` and `hwloc2.dtd`, libvirt's
 /// "Driver capabilities XML format".
-pub fn read_description(name: &str, bytes: &[u8]) -> Result<Described, ReadDescriptionError> {
+pub fn read_description(
+    name: &str,
+    bytes: &[u8],
+) -> Result<DescribedMachine, ReadDescriptionError> {
     if bytes.len() > MAX_BYTES {
         return Err(ReadDescriptionError::TooLong { name: name.into(), bytes: bytes.len() });
     }
     let text = String::from_utf8_lossy(bytes);
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let Some(format) = Format::of(text) else {
+    let Some(format) = DescriptionFormat::of(text) else {
         let (line, text) = first_line(text);
         return Err(ReadDescriptionError::Unrecognised {
             name: name.into(),
@@ -279,14 +282,14 @@ pub fn read_description(name: &str, bytes: &[u8]) -> Result<Described, ReadDescr
     };
     let mut sets = Sets::new();
     let found = match format {
-        Format::HostFile => host_file(text, &mut sets),
-        Format::LscpuTable => lscpu::table(text),
-        Format::LscpuParsable => lscpu::parsable(text),
-        Format::LscpuSummary => lscpu::summary(text, &mut sets),
-        Format::LscpuJson => lscpu::json(text, &mut sets),
-        Format::Hwloc => hwloc::read(text, &mut sets),
-        Format::Libvirt => libvirt::read(text, &mut sets),
-        Format::Numactl => numactl::read(text),
+        DescriptionFormat::HostFile => host_file(text, &mut sets),
+        DescriptionFormat::LscpuTable => lscpu::table(text),
+        DescriptionFormat::LscpuParsable => lscpu::parsable(text),
+        DescriptionFormat::LscpuSummary => lscpu::summary(text, &mut sets),
+        DescriptionFormat::LscpuJson => lscpu::json(text, &mut sets),
+        DescriptionFormat::Hwloc => hwloc::read(text, &mut sets),
+        DescriptionFormat::Libvirt => libvirt::read(text, &mut sets),
+        DescriptionFormat::Numactl => numactl::read(text),
     };
     match found {
         Ok(Description { mut host, known, cache_sizes }) => {
@@ -306,9 +309,9 @@ pub fn read_description(name: &str, bytes: &[u8]) -> Result<Described, ReadDescr
             host.caches.sort_by_key(|cache| (cache.level, cache.kind, cache.pcpus.first()));
             host.caches.dedup();
             let formats = vec![format.name()];
-            Ok(Described { host, name: name.into(), formats, known, cache_sizes })
+            Ok(DescribedMachine { host, name: name.into(), formats, known, cache_sizes })
         }
-        Err(Fault { line, text, why }) => Err(ReadDescriptionError::Damaged {
+        Err(Defect { line, text, why }) => Err(ReadDescriptionError::Damaged {
             name: name.into(),
             line,
             text,
@@ -319,7 +322,7 @@ pub fn read_description(name: &str, bytes: &[u8]) -> Result<Described, ReadDescr
 }
 
 #[derive(Clone, Copy)]
-enum Format {
+enum DescriptionFormat {
     HostFile,
     LscpuTable,
     LscpuParsable,
@@ -330,48 +333,48 @@ enum Format {
     Numactl,
 }
 
-impl Format {
+impl DescriptionFormat {
     fn name(self) -> &'static str {
         match self {
-            Format::HostFile => "a saved host file",
-            Format::LscpuTable => "lscpu -e",
-            Format::LscpuParsable => "lscpu -p",
-            Format::LscpuSummary => "lscpu",
-            Format::LscpuJson => "lscpu -J",
-            Format::Hwloc => "hwloc XML",
-            Format::Libvirt => "virsh capabilities",
-            Format::Numactl => "numactl -H",
+            DescriptionFormat::HostFile => "a saved host file",
+            DescriptionFormat::LscpuTable => "lscpu -e",
+            DescriptionFormat::LscpuParsable => "lscpu -p",
+            DescriptionFormat::LscpuSummary => "lscpu",
+            DescriptionFormat::LscpuJson => "lscpu -J",
+            DescriptionFormat::Hwloc => "hwloc XML",
+            DescriptionFormat::Libvirt => "virsh capabilities",
+            DescriptionFormat::Numactl => "numactl -H",
         }
     }
 
-    fn of(text: &str) -> Option<Format> {
+    fn of(text: &str) -> Option<DescriptionFormat> {
         let (_, first) = first_line(text);
         if first.starts_with('{') {
             let of_lscpu =
                 ["\"lscpu\"", "\"cpus\"", "\"caches\""].iter().any(|key| text.contains(key));
             return Some(if of_lscpu && !text.contains(crate::HOST_FORMAT) {
-                Format::LscpuJson
+                DescriptionFormat::LscpuJson
             } else if text.contains("\"format\"") {
-                Format::HostFile
+                DescriptionFormat::HostFile
             } else {
                 return None;
             });
         }
         if first.starts_with('<') {
             return match xml::root_name(text)? {
-                "topology" => Some(Format::Hwloc),
-                "capabilities" => Some(Format::Libvirt),
+                "topology" => Some(DescriptionFormat::Hwloc),
+                "capabilities" => Some(DescriptionFormat::Libvirt),
                 _ => None,
             };
         }
         if first.starts_with("available:") || first.starts_with("No NUMA") {
-            Some(Format::Numactl)
+            Some(DescriptionFormat::Numactl)
         } else if lscpu::is_parsable(text) {
-            Some(Format::LscpuParsable)
+            Some(DescriptionFormat::LscpuParsable)
         } else if lscpu::is_table_header(first) {
-            Some(Format::LscpuTable)
+            Some(DescriptionFormat::LscpuTable)
         } else if text.lines().any(|line| line.trim_start().starts_with("CPU(s):")) {
-            Some(Format::LscpuSummary)
+            Some(DescriptionFormat::LscpuSummary)
         } else {
             None
         }
@@ -387,20 +390,20 @@ fn first_line(text: &str) -> (usize, &str) {
         .unwrap_or((1, ""))
 }
 
-fn host_file(text: &str, sets: &mut Sets) -> Result<Description, Fault> {
+fn host_file(text: &str, sets: &mut Sets) -> Result<Description, Defect> {
     // A short list can name many pCPUs: what lists cost is known beforehand.
     for (at, line) in text.lines().enumerate() {
         for list in line.split('"').filter(|text| text.contains('-')) {
-            sets.charge_list(list).map_err(|why| Fault::new(at + 1, list, why))?;
+            sets.charge_list(list).map_err(|why| Defect::new(at + 1, list, why))?;
         }
     }
     let host = Host::from_json(text).map_err(|error| {
         let line = error.line();
         let text = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
-        Fault::new(line, text, error.reason())
+        Defect::new(line, text, error.reason())
     })?;
     if let Some(pair) = host.pcpus.windows(2).find(|pair| pair[0].id == pair[1].id) {
-        return Err(Fault::new(None, &pair[0].id.to_string(), "A pCPU is there twice"));
+        return Err(Defect::new(None, &pair[0].id.to_string(), "A pCPU is there twice"));
     }
     Ok(Description { host, known: Facet::ALL.into(), ..Description::default() })
 }

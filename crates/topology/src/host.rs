@@ -42,7 +42,7 @@ pub struct Host {
     pub cpu_model: Option<String>,
     /// Whether this machine is itself virtual.
     #[serde(default)]
-    pub virtualised: Virtualised,
+    pub virtualised: HostVirtualisation,
     /// Total memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
@@ -313,7 +313,7 @@ pub struct KernelModule {
 
 /// Whether the machine is itself virtual, and how one knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Virtualised {
+pub struct HostVirtualisation {
     /// The answer; `None` where nothing tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub is_vm: Option<bool>,

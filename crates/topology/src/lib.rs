@@ -20,11 +20,11 @@ mod nesting;
 mod pcpu_set;
 pub mod sysfs;
 
-pub use describe::{Described, MergeError, ReadDescriptionError, read_description};
+pub use describe::{DescribedMachine, MergeError, ReadDescriptionError, read_description};
 pub use host::{
     Cache, CacheKind, CoreKind, Cpuidle, FormatName, FormatVersion, FrequencyPolicy, HOST_FORMAT,
-    HOST_FORMAT_VERSION, Host, HugePagePool, IdleState, KernelModule, KernelSettings, Kvm, Node,
-    ParseHostError, Pcpu, QemuInfo, Virtualised,
+    HOST_FORMAT_VERSION, Host, HostVirtualisation, HugePagePool, IdleState, KernelModule,
+    KernelSettings, Kvm, Node, ParseHostError, Pcpu, QemuInfo,
 };
 pub use nesting::{PcpuGroup, TopologyLevel};
 pub use pcpu_set::{ParsePcpuSetError, PcpuSet};

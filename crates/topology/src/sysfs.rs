@@ -20,7 +20,7 @@ mod tests;
 use crate::Host;
 pub use memory::kib_line;
 pub(crate) use pcpus::{kinds_by_capacity, kinds_by_frequency, number_threads, set_kinds};
-use reader::Reader;
+use reader::SysfsReader;
 
 /// A folder that holds `sys/` and `proc/`, or something that acts like one.
 ///
@@ -39,7 +39,7 @@ pub trait Tree {
 ///
 /// [`Host::qemu`] stays empty: no file tells what QEMU can do.
 pub fn read_host(tree: &dyn Tree) -> Host {
-    let mut reader = Reader::new(tree);
+    let mut reader = SysfsReader::new(tree);
     let mut host = Host::default();
     machine::read(&mut reader, &mut host);
     memory::read_nodes(&mut reader, &mut host);

@@ -65,7 +65,7 @@ fn main() {
     measure(
         "kubevirt",
         &vms,
-        |vm| vmconfig::kubevirt::emit(vm, vmconfig::kubevirt::Kind::Instance).text,
+        |vm| vmconfig::kubevirt::emit(vm, vmconfig::kubevirt::KubevirtKind::Instance).text,
         |text| vmconfig::kubevirt::parse(text).is_ok(),
     );
     measure(

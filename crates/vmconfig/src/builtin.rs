@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use topology::{Host, PcpuSet};
 
 use crate::{
-    CacheMode, Clock, CpuCache, DiskBus, DiskFormat, DiskIo, EveryDisk, GuestNode, Hints,
-    HostWishes, Irqchip, Memory, MemoryPolicy, MemorySource, NicBackend, NicModel, NicPatch,
+    CacheMode, CpuCache, DiskBus, DiskFormat, DiskIo, EveryDisk, GuestClock, GuestNode, Hints,
+    HostWishes, Irqchip, MemoryBacking, MemoryPolicy, MemorySource, NicBackend, NicModel, NicPatch,
     PageSize, Scheduler, SchedulerPatch, Thp, TickPolicy, TopologyPatch, VcpuPins, VmPatch,
 };
 
@@ -328,14 +328,14 @@ fn hints(change: impl FnOnce(&mut Hints)) -> Hints {
     hints
 }
 
-fn memory(change: impl FnOnce(&mut Memory)) -> Memory {
-    let mut memory = Memory::default();
+fn memory(change: impl FnOnce(&mut MemoryBacking)) -> MemoryBacking {
+    let mut memory = MemoryBacking::default();
     change(&mut memory);
     memory
 }
 
-fn clock(change: impl FnOnce(&mut Clock)) -> Clock {
-    let mut clock = Clock::default();
+fn clock(change: impl FnOnce(&mut GuestClock)) -> GuestClock {
+    let mut clock = GuestClock::default();
     change(&mut clock);
     clock
 }

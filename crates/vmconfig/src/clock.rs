@@ -8,7 +8,7 @@ use crate::InvalidVm;
 /// What the guest tells time by. What is not set is QEMU's own choice.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Clock {
+pub struct GuestClock {
     /// KVM's paravirtual clock. QEMU `-cpu kvmclock=`, libvirt `<timer
     /// name='kvmclock' present=>`, KubeVirt `timer.kvm.present`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,7 +123,7 @@ pub enum ClockBase {
     Localtime,
 }
 
-impl Clock {
+impl GuestClock {
     pub(crate) fn overlay(self, over: Self) -> Self {
         crate::overlay_fields!(
             self,

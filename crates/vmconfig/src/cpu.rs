@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Arch, Clock, Enlightenment, Hints};
+use crate::{Arch, Enlightenment, GuestClock, Hints};
 
 /// libvirt's word for a named likeness of the host.
 pub(crate) const HOST_MODEL: &str = "host-model";
@@ -100,7 +100,7 @@ pub(crate) fn with_features(cpu_model: &str, features: &[String]) -> String {
 /// The switches that have a field of their own, under QEMU's names.
 pub(crate) fn switches<'a>(
     hints: &'a mut Hints,
-    clock: &'a mut Clock,
+    clock: &'a mut GuestClock,
 ) -> [(&'static str, &'a mut Option<bool>); 8] {
     [
         ("kvmclock", &mut clock.kvmclock),
@@ -119,7 +119,7 @@ pub(crate) fn switches<'a>(
 pub(crate) fn lift(
     cpu_model: &mut String,
     hints: &mut Hints,
-    clock: &mut Clock,
+    clock: &mut GuestClock,
     cache: &mut Option<CpuCache>,
 ) {
     let parts: Vec<&str> = cpu_model.split(',').collect();
@@ -182,7 +182,7 @@ pub(crate) fn lift(
 }
 
 /// The properties that `-cpu` takes for what has a field of its own.
-pub(crate) fn lowered(hints: &Hints, clock: &Clock, cache: Option<CpuCache>) -> Vec<String> {
+pub(crate) fn lowered(hints: &Hints, clock: &GuestClock, cache: Option<CpuCache>) -> Vec<String> {
     let (mut hints, mut clock) = (hints.clone(), clock.clone());
     let mut all: Vec<String> = switches(&mut hints, &mut clock)
         .into_iter()

@@ -20,16 +20,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use emit::{emit, emit_launched};
-pub use instancetype::{Applied, Catalogue, Shortfall};
+pub use instancetype::{Catalogue, ExpandedVm, Shortfall};
 pub use kinds::{is_list, template_of};
 pub use launched::LaunchedInstance;
 pub use parse::{NotKubevirt, parse, parse_documents};
 pub use quantity::{ParseQuantityError, Quantity};
 
-/// Which of KubeVirt's two objects.
+/// Which of KubeVirt's two kinds of VM object.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum KubevirtKind {
     /// A VM that runs until it ends: `VirtualMachineInstance`.
     #[default]
     Instance,

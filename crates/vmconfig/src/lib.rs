@@ -48,7 +48,7 @@ mod spec;
 mod weight;
 mod wishes;
 
-pub use clock::{Clock, ClockBase, RtcTrack, TickPolicy};
+pub use clock::{ClockBase, GuestClock, RtcTrack, TickPolicy};
 pub use cpu::{CpuCache, CpuProperty, split_cpu_model};
 pub use disk::{
     CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, QueueIothread,
@@ -62,12 +62,12 @@ pub use hints::{Enlightenment, Hints, Irqchip};
 pub use host_device::{HostDevice, ParsePciAddressError, PciAddress};
 pub use invalid::InvalidVm;
 pub use iommu::Iommu;
-pub use memory::{Memory, MemoryPolicy, MemorySource, PageSize, ParsePageSizeError};
+pub use memory::{MemoryBacking, MemoryPolicy, MemorySource, PageSize, ParsePageSizeError};
 pub use nic::{Binding, MacvtapMode, Nic, NicBackend, NicModel};
 pub use numa::GuestNode;
 pub use sched::{ParseSchedulerError, Scheduler, SchedulerPatch, Schedulers};
-pub use weight::Weight;
-pub use wishes::{Delegated, HostWishes, Thp};
+pub use weight::LossWeight;
+pub use wishes::{DelegatedPlacement, HostWishes, Thp};
 
 /// A set of small numbers in the kernel's list format, `0-3,8`: of vCPUs, or of
 /// host nodes.

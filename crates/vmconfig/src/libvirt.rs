@@ -16,7 +16,7 @@ pub mod unit;
 mod xml;
 
 pub use emit::{emit, emit_interface, emit_launched};
-pub use launched::{Launched, OWNER_NAMESPACE, owner_in};
+pub use launched::{LaunchedDomain, OWNER_NAMESPACE, owner_in};
 pub use parse::{Domains, NotLibvirt, parse};
 pub use parse_devices::bus_of_target;
 

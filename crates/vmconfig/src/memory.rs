@@ -13,7 +13,7 @@ use crate::{InvalidVm, NumberSet};
 /// when the guest touches them, anywhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Memory {
+pub struct MemoryBacking {
     /// Huge pages of this size from the host's pool: `"2M"`, `"1G"`. QEMU
     /// `hugetlbsize=`, libvirt `<hugepages><page size=>`, KubeVirt
     /// `memory.hugepages.pageSize`.
@@ -177,7 +177,7 @@ impl From<PageSize> for String {
     }
 }
 
-impl Memory {
+impl MemoryBacking {
     /// Every key, for overlaying: what `over` says holds.
     pub(crate) fn overlay(self, over: Self) -> Self {
         crate::overlay_fields!(

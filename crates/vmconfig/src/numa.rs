@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use topology::PcpuSet;
 
 use crate::memory::check_host_nodes;
-use crate::{InvalidVm, Memory, MemoryPolicy, MemorySource, NumberSet, PageSize};
+use crate::{InvalidVm, MemoryBacking, MemoryPolicy, MemorySource, NumberSet, PageSize};
 
 /// One memory node of the guest; its number is its place in the list. libvirt
 /// `<numa><cell>` with `<numatune><memnode>`, QEMU `-numa node` with a memory
@@ -26,7 +26,7 @@ pub struct GuestNode {
     /// How strictly; with `host_nodes` alone it is `bind`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<MemoryPolicy>,
-    /// Its huge pages, if they are not the VM's ([`Memory::huge_pages`]); `"4K"`
+    /// Its huge pages, if they are not the VM's ([`MemoryBacking::huge_pages`]); `"4K"`
     /// is none. libvirt `<page nodeset=>`; in QEMU each backend says its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub huge_pages: Option<PageSize>,
@@ -100,8 +100,8 @@ pub(crate) fn complete(nodes: &mut [GuestNode], vcpus: u32, memory_mib: u64) {
 impl GuestNode {
     /// How its memory is backed, in a VM whose memory is backed so.
     #[must_use]
-    pub fn memory(&self, of_vm: &Memory) -> Memory {
-        let mut memory = Memory {
+    pub fn memory(&self, of_vm: &MemoryBacking) -> MemoryBacking {
+        let mut memory = MemoryBacking {
             huge_pages: self.huge_pages.or(of_vm.huge_pages),
             source: self.source.or(of_vm.source),
             shared: self.shared.or(of_vm.shared),
@@ -113,7 +113,7 @@ impl GuestNode {
     }
 
     /// Says that its memory is this, whatever the VM's is.
-    pub(crate) fn set_memory(&mut self, memory: &Memory) {
+    pub(crate) fn set_memory(&mut self, memory: &MemoryBacking) {
         self.huge_pages = Some(memory.huge_pages.unwrap_or(PageSize::ORDINARY));
         self.source = Some(memory.source.unwrap_or(MemorySource::Anonymous));
         self.shared = Some(memory.shared == Some(true));
@@ -123,8 +123,8 @@ impl GuestNode {
 
 /// One way to say whose memory is how: the first node's is the VM's, and others say
 /// in what theirs is another.
-fn share_memory(nodes: &mut [GuestNode], memory: &mut Memory) {
-    let all: Vec<Memory> = nodes.iter().map(|node| node.memory(memory)).collect();
+fn share_memory(nodes: &mut [GuestNode], memory: &mut MemoryBacking) {
+    let all: Vec<MemoryBacking> = nodes.iter().map(|node| node.memory(memory)).collect();
     let Some(first) = all.first() else { return };
     for (node, own) in nodes.iter_mut().zip(&all) {
         node.set_memory(own);
@@ -136,7 +136,7 @@ fn share_memory(nodes: &mut [GuestNode], memory: &mut Memory) {
     *memory = first.clone();
 }
 
-pub(crate) fn normalise(nodes: &mut [GuestNode], memory: &mut Memory) {
+pub(crate) fn normalise(nodes: &mut [GuestNode], memory: &mut MemoryBacking) {
     share_memory(nodes, memory);
     for node in nodes.iter_mut() {
         if node.host_nodes.as_ref().is_some_and(PcpuSet::is_empty) {
@@ -179,7 +179,7 @@ pub(crate) fn check(
     nodes: &[GuestNode],
     max_vcpus: u32,
     memory_mib: u64,
-    memory: &Memory,
+    memory: &MemoryBacking,
 ) -> Result<(), InvalidVm> {
     let refuse = |message: String| Err(InvalidVm::Contradiction { field: "numa", message });
     if nodes.is_empty() {
@@ -243,7 +243,7 @@ pub(crate) fn check(
 
 /// Whether the memory of a VM with these nodes can be.
 pub(crate) fn check_memory(
-    memory: &Memory,
+    memory: &MemoryBacking,
     memory_mib: u64,
     nodes: &[GuestNode],
 ) -> Result<(), InvalidVm> {

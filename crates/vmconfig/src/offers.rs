@@ -13,7 +13,7 @@ mod qmp;
 mod tests;
 
 pub use model::{CpuModel, CpuModels, DomainKind, MachineType, Offers, feature_name};
-use topology::bounded::Broken;
+use topology::bounded::MalformedText;
 
 /// The commands whose answers [`read`] understands, in any order, as QMP
 /// prints them.
@@ -73,7 +73,7 @@ pub fn read(name: &str, text: &str) -> Result<Offers, ReadOffersError> {
     } else {
         Ok(Offers::default())
     };
-    let offers = read.map_err(|broken: Broken| ReadOffersError::Damaged {
+    let offers = read.map_err(|broken: MalformedText| ReadOffersError::Damaged {
         name: name.to_owned(),
         line: broken.line(text),
         what: broken.what,

@@ -11,9 +11,9 @@ use topology::PcpuSet;
 
 use crate::invalid::MAX_VCPUS;
 use crate::{
-    Accel, Arch, BootSource, Clock, CpuCache, Delegated, Disk, EveryDisk, GuestNode, GuestTopology,
-    Hints, HostDevice, HostWishes, InvalidVm, Iommu, Memory, Nic, NicPatch, Pins, SchedulerPatch,
-    VcpuPins, VmSettings, VmSpec, cpu, defaults, is_default, numa,
+    Accel, Arch, BootSource, CpuCache, DelegatedPlacement, Disk, EveryDisk, GuestClock, GuestNode,
+    GuestTopology, Hints, HostDevice, HostWishes, InvalidVm, Iommu, MemoryBacking, Nic, NicPatch,
+    Pins, SchedulerPatch, VcpuPins, VmSettings, VmSpec, cpu, defaults, is_default, numa,
 };
 
 /// A part of a VM's description: a study's `[vm]` table, or what a variant
@@ -52,7 +52,7 @@ pub struct VmPatch {
     pub memory_mib: Option<u64>,
     /// How it is backed; laid over the base's key by key.
     #[serde(skip_serializing_if = "is_default")]
-    pub memory: Memory,
+    pub memory: MemoryBacking,
     /// Guest nodes; replaces the base's as a whole, `[]` takes them away.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numa: Option<Vec<GuestNode>>,
@@ -93,7 +93,7 @@ pub struct VmPatch {
     pub host_devices: Option<Vec<HostDevice>>,
     /// Clocks and timers; laid over the base's key by key.
     #[serde(skip_serializing_if = "is_default")]
-    pub clock: Clock,
+    pub clock: GuestClock,
     /// What the guest is told; laid over the base's key by key.
     #[serde(skip_serializing_if = "is_default")]
     pub hints: Hints,
@@ -105,7 +105,7 @@ pub struct VmPatch {
     pub host: HostWishes,
     /// What is left to whoever places the VM; laid over the base's.
     #[serde(skip_serializing_if = "is_default")]
-    pub delegated: Delegated,
+    pub delegated: DelegatedPlacement,
     /// QEMU's machine type, with its properties if wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::invalid::{MAX_MEMORY_MIB, MAX_VCPUS};
 use crate::{
-    Accel, Arch, Clock, CpuCache, Delegated, Disk, DiskFormat, GuestNode, GuestTopology, Hints,
-    HostDevice, HostWishes, InvalidVm, Iommu, Irqchip, Memory, Nic, Pins, Schedulers, cpu,
-    defaults, disk, host_device, is_default, nic, numa,
+    Accel, Arch, CpuCache, DelegatedPlacement, Disk, DiskFormat, GuestClock, GuestNode,
+    GuestTopology, Hints, HostDevice, HostWishes, InvalidVm, Iommu, Irqchip, MemoryBacking, Nic,
+    Pins, Schedulers, cpu, defaults, disk, host_device, is_default, nic, numa,
 };
 
 /// What the VM boots. Images are never written to: all that a guest writes is
@@ -97,7 +97,7 @@ pub struct VmSettings {
     pub memory_mib: u64,
     /// How it is backed.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub memory: Memory,
+    pub memory: MemoryBacking,
     /// Memory nodes that the guest sees; none is one for all.
     #[serde(default, skip_serializing_if = "is_default")]
     pub numa: Vec<GuestNode>,
@@ -126,7 +126,7 @@ pub struct VmSettings {
     pub host_devices: Vec<HostDevice>,
     /// Clocks and timers.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub clock: Clock,
+    pub clock: GuestClock,
     /// What the guest is told about being one.
     #[serde(default, skip_serializing_if = "is_default")]
     pub hints: Hints,
@@ -138,7 +138,7 @@ pub struct VmSettings {
     pub host: HostWishes,
     /// What is left to whoever places the VM.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub delegated: Delegated,
+    pub delegated: DelegatedPlacement,
     /// What it boots.
     pub boot: BootSource,
     /// Kernel parameters beside those that the image needs, one each.
@@ -161,7 +161,7 @@ impl VmSettings {
             present_vcpus: None,
             cpu_cache: None,
             memory_mib: defaults::MEMORY_MIB,
-            memory: Memory::default(),
+            memory: MemoryBacking::default(),
             numa: Vec::new(),
             pins: Pins::default(),
             scheduler: Schedulers::default(),
@@ -170,11 +170,11 @@ impl VmSettings {
             disks: Vec::new(),
             nics: Vec::new(),
             host_devices: Vec::new(),
-            clock: Clock::default(),
+            clock: GuestClock::default(),
             hints: Hints::default(),
             iommu: None,
             host: HostWishes::default(),
-            delegated: Delegated::default(),
+            delegated: DelegatedPlacement::default(),
             boot,
             kernel_cmdline: Vec::new(),
             extra_args: Vec::new(),
@@ -189,7 +189,7 @@ impl VmSettings {
 
     /// How memory is backed: of each guest node, or of all memory if there is none.
     #[must_use]
-    pub fn backing(&self) -> Vec<Memory> {
+    pub fn backing(&self) -> Vec<MemoryBacking> {
         match &*self.numa {
             [] => vec![self.memory.clone()],
             nodes => nodes.iter().map(|node| node.memory(&self.memory)).collect(),
@@ -354,7 +354,12 @@ impl VmSpec {
 
 /// Takes out of the machine string what has a field of its own; a field that
 /// is set holds.
-fn lift_machine(machine: &mut String, memory: &mut Memory, clock: &mut Clock, hints: &mut Hints) {
+fn lift_machine(
+    machine: &mut String,
+    memory: &mut MemoryBacking,
+    clock: &mut GuestClock,
+    hints: &mut Hints,
+) {
     let mut kept: Vec<&str> = Vec::new();
     for (place, part) in machine.split(',').enumerate() {
         match part {

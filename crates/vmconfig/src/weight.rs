@@ -7,7 +7,7 @@ use crate::{Loss, UnmodelledSetting};
 
 /// What changes when something is left out, the heaviest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Weight {
+pub enum LossWeight {
     /// How fast the VM is, or whether it has its disks, interfaces and memory. What
     /// nobody knows counts as this.
     Performance,
@@ -19,9 +19,9 @@ pub enum Weight {
 }
 
 /// Elements and attributes of a domain, and all below them.
-const DOMAIN: &[(Weight, &[&str])] = &[
+const DOMAIN: &[(LossWeight, &[&str])] = &[
     (
-        Weight::Nothing,
+        LossWeight::Nothing,
         &[
             "@id",
             "@xmlns",
@@ -54,7 +54,7 @@ const DOMAIN: &[(Weight, &[&str])] = &[
         ],
     ),
     (
-        Weight::Devices,
+        LossWeight::Devices,
         &[
             "os",
             "devices/video",
@@ -89,9 +89,9 @@ const DOMAIN: &[(Weight, &[&str])] = &[
 const CONTROLLERS: &[&str] = &["pci", "usb", "ide", "sata", "fdc", "virtio-serial", "ccid", "isa"];
 
 /// QEMU's options.
-const OPTIONS: &[(Weight, &[&str])] = &[
+const OPTIONS: &[(LossWeight, &[&str])] = &[
     (
-        Weight::Nothing,
+        LossWeight::Nothing,
         &[
             "-id",
             "-uuid",
@@ -115,7 +115,7 @@ const OPTIONS: &[(Weight, &[&str])] = &[
         ],
     ),
     (
-        Weight::Devices,
+        LossWeight::Devices,
         &[
             "-display",
             "-vga",
@@ -192,9 +192,9 @@ const PLACES: &[&str] = &[
 ];
 
 /// Fields of KubeVirt's objects, by any part of their path.
-const FIELDS: &[(Weight, &[&str])] = &[
+const FIELDS: &[(LossWeight, &[&str])] = &[
     (
-        Weight::Nothing,
+        LossWeight::Nothing,
         &[
             "apiVersion",
             "kind",
@@ -208,16 +208,16 @@ const FIELDS: &[(Weight, &[&str])] = &[
         ],
     ),
     (
-        Weight::Devices,
+        LossWeight::Devices,
         &["inputs", "rng", "watchdog", "sound", "autoattachGraphicsDevice", "firmware", "tpm"],
     ),
 ];
 
 /// Settings of Proxmox that no command line holds, by their kind, and parts of a setting
 /// by their name (`.size`).
-const SETTINGS: &[(Weight, &[&str])] = &[
+const SETTINGS: &[(LossWeight, &[&str])] = &[
     (
-        Weight::Nothing,
+        LossWeight::Nothing,
         &[
             "autostart",
             "description",
@@ -254,7 +254,7 @@ const SETTINGS: &[(Weight, &[&str])] = &[
         ],
     ),
     (
-        Weight::Devices,
+        LossWeight::Devices,
         &[
             "agent",
             "audio",
@@ -292,7 +292,7 @@ const SETTINGS: &[(Weight, &[&str])] = &[
         ],
     ),
     (
-        Weight::Performance,
+        LossWeight::Performance,
         &[
             "amd-sev",
             "arch",
@@ -322,7 +322,7 @@ pub(crate) fn is_setting(kind: &str) -> bool {
 impl UnmodelledSetting {
     /// What changes without it.
     #[must_use]
-    pub fn weight(&self) -> Weight {
+    pub fn weight(&self) -> LossWeight {
         if let Some(path) = self.path.strip_prefix("/domain/") {
             return self.weight_of_element(path);
         }
@@ -334,26 +334,26 @@ impl UnmodelledSetting {
             let tuners = ["taskset", "numactl", "chrt", "nice", "cgexec", "systemd-run"];
             let tunes = |word: &str| tuners.contains(&word.rsplit('/').next().unwrap_or(word));
             let any = self.text.split_whitespace().any(tunes);
-            return if any { Weight::Performance } else { Weight::Nothing };
+            return if any { LossWeight::Performance } else { LossWeight::Nothing };
         }
         if let Some(weight) = self.weight_of_setting() {
             return weight;
         }
         let is_in = |names: &[&str]| self.path.split('.').any(|part| names.contains(&part));
-        FIELDS.iter().find(|row| is_in(row.1)).map_or(Weight::Performance, |row| row.0)
+        FIELDS.iter().find(|row| is_in(row.1)).map_or(LossWeight::Performance, |row| row.0)
     }
 
     /// A setting of Proxmox: `onboot`, `scsi0.size`.
-    fn weight_of_setting(&self) -> Option<Weight> {
+    fn weight_of_setting(&self) -> Option<LossWeight> {
         let (key, part) = self.path.split_once('.').unwrap_or((&self.path, ""));
         let kind = key.trim_end_matches(|letter: char| letter.is_ascii_digit());
         let is_disc = ["ide", "sata", "scsi"].contains(&kind)
             && part.is_empty()
             && self.text.contains("media=cdrom");
         if is_disc {
-            return Some(Weight::Devices);
+            return Some(LossWeight::Devices);
         }
-        let is_in = |row: &&(Weight, &[&str])| {
+        let is_in = |row: &&(LossWeight, &[&str])| {
             row.1.iter().any(|name| match name.strip_prefix('.') {
                 Some(name) => part == name && kind != key,
                 None => *name == kind && !kind.contains('.'),
@@ -362,63 +362,63 @@ impl UnmodelledSetting {
         SETTINGS.iter().find(is_in).map(|row| row.0)
     }
 
-    fn weight_of_element(&self, path: &str) -> Weight {
+    fn weight_of_element(&self, path: &str) -> LossWeight {
         let last = path.rsplit('/').next().unwrap_or(path);
         if ["address", "alias"].contains(&last) || path.contains("/address/") {
-            return Weight::Nothing;
+            return LossWeight::Nothing;
         }
         let is_slow = ["'cdrom'", "'floppy'", "\"cdrom\"", "\"floppy\""];
         let head = self.text.split('>').next().unwrap_or_default();
         if path == "devices/disk" && is_slow.iter().any(|kind| head.contains(kind)) {
-            return Weight::Devices;
+            return LossWeight::Devices;
         }
         if path == "devices/controller" {
             let follows = CONTROLLERS.iter().any(|name| {
                 self.text.contains(&format!("type='{name}'"))
                     || self.text.contains(&format!("type=\"{name}\""))
             });
-            return if follows { Weight::Nothing } else { Weight::Performance };
+            return if follows { LossWeight::Nothing } else { LossWeight::Performance };
         }
         let is_below = |name: &str| {
             path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         let row = DOMAIN.iter().find(|row| row.1.iter().any(|name| is_below(name)));
-        row.map_or(Weight::Performance, |row| row.0)
+        row.map_or(LossWeight::Performance, |row| row.0)
     }
 
-    fn weight_of_option(&self) -> Weight {
+    fn weight_of_option(&self) -> LossWeight {
         let option = self.path.split_whitespace().next().unwrap_or_default();
         if let Some((weight, _)) = OPTIONS.iter().find(|row| row.1.contains(&option)) {
             return *weight;
         }
         let mut keys = self.text.split(',').map(|part| part.split('=').next().unwrap_or(part));
         if option == "-device" && keys.clone().all(|key| PLACES.contains(&key)) {
-            return Weight::Nothing;
+            return LossWeight::Nothing;
         }
         if option == "-drive" && self.text.split(',').any(|part| part == "media=cdrom") {
-            return Weight::Devices;
+            return LossWeight::Devices;
         }
         let driver = keys.next().unwrap_or_default();
         let is_slow = SLOW_DEVICES.iter().any(|start| driver.starts_with(start));
-        if option == "-device" && is_slow { Weight::Devices } else { Weight::Performance }
+        if option == "-device" && is_slow { LossWeight::Devices } else { LossWeight::Performance }
     }
 }
 
 impl Loss {
     /// What changes without it.
     #[must_use]
-    pub fn weight(&self) -> Weight {
+    pub fn weight(&self) -> LossWeight {
         let of_field = |field: &String| {
             let (head, last) = (field.split('.').next(), field.rsplit('.').next());
             match (head, last) {
-                (Some("name"), _) => Weight::Nothing,
+                (Some("name"), _) => LossWeight::Nothing,
                 (Some("boot" | "kernel_cmdline" | "machine"), _)
                 | (Some("disks"), Some("serial" | "boot_order" | "discard"))
-                | (Some("nics"), Some("mac")) => Weight::Devices,
-                _ => Weight::Performance,
+                | (Some("nics"), Some("mac")) => LossWeight::Devices,
+                _ => LossWeight::Performance,
             }
         };
-        self.fields.iter().map(of_field).min().unwrap_or(Weight::Performance)
+        self.fields.iter().map(of_field).min().unwrap_or(LossWeight::Performance)
     }
 }
 
@@ -426,74 +426,79 @@ impl Loss {
 mod tests {
     use super::*;
 
-    fn kept(path: &str, text: &str) -> Weight {
+    fn kept(path: &str, text: &str) -> LossWeight {
         UnmodelledSetting { line: 1, path: path.to_owned(), text: text.to_owned() }.weight()
     }
 
     #[test]
     fn elements_have_weights() {
-        let check = |path: &str, expected: Weight| assert_eq!(kept(path, ""), expected, "{path}");
-        check("/domain/uuid", Weight::Nothing);
-        check("/domain/devices/disk/address", Weight::Nothing);
-        check("/domain/devices/interface/address/@slot", Weight::Nothing);
-        check("/domain/devices/video", Weight::Devices);
-        check("/domain/os/boot", Weight::Devices);
-        check("/domain/os/type/@arch", Weight::Nothing);
-        check("/domain/devices/disk", Weight::Performance);
-        check("/domain/devices/disk/iotune", Weight::Performance);
-        check("/domain/cputune/shares", Weight::Performance);
-        check("/domain/devices/videos", Weight::Performance);
+        let check =
+            |path: &str, expected: LossWeight| assert_eq!(kept(path, ""), expected, "{path}");
+        check("/domain/uuid", LossWeight::Nothing);
+        check("/domain/devices/disk/address", LossWeight::Nothing);
+        check("/domain/devices/interface/address/@slot", LossWeight::Nothing);
+        check("/domain/devices/video", LossWeight::Devices);
+        check("/domain/os/boot", LossWeight::Devices);
+        check("/domain/os/type/@arch", LossWeight::Nothing);
+        check("/domain/devices/disk", LossWeight::Performance);
+        check("/domain/devices/disk/iotune", LossWeight::Performance);
+        check("/domain/cputune/shares", LossWeight::Performance);
+        check("/domain/devices/videos", LossWeight::Performance);
         let controller = |text: &str| kept("/domain/devices/controller", text);
-        assert_eq!(controller("<controller type='pci' index='1'/>"), Weight::Nothing);
-        assert_eq!(controller("<controller type=\"usb\"/>"), Weight::Nothing);
+        assert_eq!(controller("<controller type='pci' index='1'/>"), LossWeight::Nothing);
+        assert_eq!(controller("<controller type=\"usb\"/>"), LossWeight::Nothing);
         let disk = |text: &str| kept("/domain/devices/disk", text);
-        assert_eq!(disk("<disk type='file' device='cdrom'><source/></disk>"), Weight::Devices);
-        assert_eq!(disk("<disk device='lun'><a x='cdrom'/></disk>"), Weight::Performance);
-        assert_eq!(controller("<controller type='scsi' model='lsilogic'/>"), Weight::Performance);
+        assert_eq!(disk("<disk type='file' device='cdrom'><source/></disk>"), LossWeight::Devices);
+        assert_eq!(disk("<disk device='lun'><a x='cdrom'/></disk>"), LossWeight::Performance);
+        assert_eq!(
+            controller("<controller type='scsi' model='lsilogic'/>"),
+            LossWeight::Performance
+        );
     }
 
     #[test]
     fn options_have_weights() {
-        let check = |path: &str, text: &str, expected: Weight| {
+        let check = |path: &str, text: &str, expected: LossWeight| {
             assert_eq!(kept(path, text), expected, "{path} {text}");
         };
-        check("-pidfile", "/run/vm.pid", Weight::Nothing);
-        check("-device", "bus=pci.0,addr=0x12", Weight::Nothing);
-        check("-device", "bus=pci.0,rx_queue_size=1024", Weight::Performance);
-        check("-device", "usb-tablet,id=t", Weight::Devices);
-        check("-device", "vfio-pci,host=3b:00.0", Weight::Performance);
-        check("-drive", "throttling.bps-total=1", Weight::Performance);
-        check("-drive", "if=none,id=cd,media=cdrom", Weight::Devices);
-        check("-vga", "std", Weight::Devices);
-        check("-frobnicate", "", Weight::Performance);
-        check("before QEMU", "LC_ALL=C", Weight::Nothing);
-        check("before QEMU", "/usr/bin/numactl -N 0", Weight::Performance);
-        check("not resolved", "$@", Weight::Performance);
+        check("-pidfile", "/run/vm.pid", LossWeight::Nothing);
+        check("-device", "bus=pci.0,addr=0x12", LossWeight::Nothing);
+        check("-device", "bus=pci.0,rx_queue_size=1024", LossWeight::Performance);
+        check("-device", "usb-tablet,id=t", LossWeight::Devices);
+        check("-device", "vfio-pci,host=3b:00.0", LossWeight::Performance);
+        check("-drive", "throttling.bps-total=1", LossWeight::Performance);
+        check("-drive", "if=none,id=cd,media=cdrom", LossWeight::Devices);
+        check("-vga", "std", LossWeight::Devices);
+        check("-frobnicate", "", LossWeight::Performance);
+        check("before QEMU", "LC_ALL=C", LossWeight::Nothing);
+        check("before QEMU", "/usr/bin/numactl -N 0", LossWeight::Performance);
+        check("not resolved", "$@", LossWeight::Performance);
     }
 
     #[test]
     fn objects_have_weights() {
-        let check = |path: &str, expected: Weight| assert_eq!(kept(path, ""), expected, "{path}");
-        check("metadata.labels", Weight::Nothing);
-        check("status.phase", Weight::Nothing);
-        check("spec.domain.devices.inputs", Weight::Devices);
-        check("spec.domain.ioThreadsPolicy", Weight::Performance);
+        let check =
+            |path: &str, expected: LossWeight| assert_eq!(kept(path, ""), expected, "{path}");
+        check("metadata.labels", LossWeight::Nothing);
+        check("status.phase", LossWeight::Nothing);
+        check("spec.domain.devices.inputs", LossWeight::Devices);
+        check("spec.domain.ioThreadsPolicy", LossWeight::Performance);
     }
 
     #[test]
     fn settings_have_weights() {
-        let check = |path: &str, text: &str, expected: Weight| {
+        let check = |path: &str, text: &str, expected: LossWeight| {
             assert_eq!(kept(path, text), expected, "{path} {text}");
         };
-        check("onboot", "1", Weight::Nothing);
-        check("scsi0.size", "32G", Weight::Nothing);
-        check("section", "[before-upgrade]", Weight::Nothing);
-        check("scsi0.mbps_rd", "100", Weight::Performance);
-        check("net0.rate", "10", Weight::Performance);
-        check("cpulimit", "2", Weight::Performance);
-        check("ide2", "local:iso/a.iso,media=cdrom", Weight::Devices);
-        check("serial0", "socket", Weight::Devices);
-        check("qm", "hugepages needs numa: 1", Weight::Performance);
+        check("onboot", "1", LossWeight::Nothing);
+        check("scsi0.size", "32G", LossWeight::Nothing);
+        check("section", "[before-upgrade]", LossWeight::Nothing);
+        check("scsi0.mbps_rd", "100", LossWeight::Performance);
+        check("net0.rate", "10", LossWeight::Performance);
+        check("cpulimit", "2", LossWeight::Performance);
+        check("ide2", "local:iso/a.iso,media=cdrom", LossWeight::Devices);
+        check("serial0", "socket", LossWeight::Devices);
+        check("qm", "hugepages needs numa: 1", LossWeight::Performance);
     }
 
     #[test]
@@ -503,8 +508,8 @@ mod tests {
             loss.fields = fields.iter().map(|field| (*field).to_owned()).collect();
             loss.weight()
         };
-        assert_eq!(loss(&["name"]), Weight::Nothing);
-        assert_eq!(loss(&["disks.0.serial"]), Weight::Devices);
-        assert_eq!(loss(&["name", "pins.vcpus.0"]), Weight::Performance);
+        assert_eq!(loss(&["name"]), LossWeight::Nothing);
+        assert_eq!(loss(&["disks.0.serial"]), LossWeight::Devices);
+        assert_eq!(loss(&["name", "pins.vcpus.0"]), LossWeight::Performance);
     }
 }

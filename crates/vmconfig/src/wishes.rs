@@ -50,7 +50,7 @@ pub enum Thp {
 /// What is left to whoever places the VM, as KubeVirt leaves it to the kubelet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Delegated {
+pub struct DelegatedPlacement {
     /// Every vCPU gets a pCPU for itself. KubeVirt `dedicatedCpuPlacement`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dedicated_vcpus: Option<bool>,
@@ -95,7 +95,7 @@ impl HostWishes {
     }
 }
 
-impl Delegated {
+impl DelegatedPlacement {
     pub(crate) fn overlay(self, over: Self) -> Self {
         crate::overlay_fields!(self, over, dedicated_vcpus, dedicated_emulator, mirror_numa)
     }

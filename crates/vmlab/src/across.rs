@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use report::{AcrossReport, AcrossVariant, Role, Style, Verdict};
+use report::{AcrossReport, AcrossVariant, ShownVerdict, TerminalStyle, VariantRole};
 use runner::node_set::NodeSet;
 use runner::{across, node_set};
 
@@ -22,20 +22,22 @@ pub(crate) fn read(dir: &Path) -> anyhow::Result<AcrossReport> {
 /// The report for the terminal.
 pub(crate) fn text(report: &AcrossReport) -> String {
     // Escape codes are taken out again where colours are not wanted.
-    report::across_text(report, terminal::width(), Style { colour: true })
+    report::across_text(report, terminal::width(), TerminalStyle { colour: true })
 }
 
 /// As of a study on one machine: findings are nodes without an end, trials that failed, and
 /// a baseline that differs from itself.
 pub(crate) fn exit_code(report: &AcrossReport, require_decision: bool) -> ExitCode {
     let alarm = |one: &AcrossVariant| {
-        let shows_none =
-            matches!(one.verdict, Verdict::Equivalent | Verdict::NotDecided | Verdict::Invalid);
-        one.role == Role::AaArm && !shows_none
+        let shows_none = matches!(
+            one.verdict,
+            ShownVerdict::Equivalent | ShownVerdict::NotDecided | ShownVerdict::Invalid
+        );
+        one.role == VariantRole::AaArm && !shows_none
     };
     let open = |one: &AcrossVariant| match one.verdict {
-        Verdict::Invalid => true,
-        Verdict::NotDecided => one.role != Role::AaArm,
+        ShownVerdict::Invalid => true,
+        ShownVerdict::NotDecided => one.role != VariantRole::AaArm,
         _ => false,
     };
     let all = || report.groups.iter().flat_map(|group| &group.variants);

@@ -69,8 +69,8 @@ pub(crate) struct AuditArgs {
     no_qmp: bool,
 }
 
-/// All VMs that run here and can be seen, and what the rules say of them.
-pub(crate) struct Looked {
+/// All VMs that run here and can be seen, with the findings on them.
+pub(crate) struct AuditedVms {
     /// The VMs.
     pub(crate) vms: Vec<RunningVm>,
     /// As the rules look at them, in the same order.
@@ -88,12 +88,12 @@ pub(crate) fn look(
     here: &Host,
     context: &Context,
     rules: &[&SiteRules],
-) -> Looked {
+) -> AuditedVms {
     let (vms, mut problems) = audit::running(look);
     let transcripts = judge::transcripts(&vms, here);
     let (findings, more) = judge::findings(&transcripts, context, rules);
     problems.extend(more);
-    Looked { vms, transcripts, findings, problems }
+    AuditedVms { vms, transcripts, findings, problems }
 }
 
 /// What `--json` prints is of this format.
@@ -104,7 +104,7 @@ pub(crate) const VERSION: u32 = 2;
 
 /// What `--json` prints.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Audit<'a> {
+pub(crate) struct AuditOutput<'a> {
     format: &'static str,
     version: u32,
     /// The kernel's release.
@@ -140,14 +140,14 @@ pub(crate) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
         let files: Vec<String> = args.pids.iter().map(|pid| judge::file_of(*pid)).collect();
         looked.findings.retain(|finding| files.contains(&finding.file));
     }
-    let Looked { vms, transcripts, findings, problems } = looked;
+    let AuditedVms { vms, transcripts, findings, problems } = looked;
     if args.transcript {
         let texts: Vec<String> = transcripts.iter().map(ToString::to_string).collect();
         terminal::print(&texts.concat())?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.json {
-        let audit = Audit {
+        let audit = AuditOutput {
             format: FORMAT,
             version: VERSION,
             kernel: host.kernel.as_deref(),

@@ -25,7 +25,7 @@ use thinguest::{Apic, Item, MAX_N, Operation};
 use topology::Host;
 use vmconfig::{Accel, AccelChoice, Arch, BootSource, Resolve, VmPatch, VmSettings, builtin};
 
-use crate::compare::Format;
+use crate::compare::CompareFormat;
 use crate::exit::FINDINGS;
 use crate::on::{self, OnArgs};
 use crate::progress::Spinner;
@@ -159,7 +159,7 @@ pub(crate) struct CalibrateArgs {
     margin: Option<f64>,
     /// How to print a comparison of times.
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: CompareFormat,
     #[command(flatten)]
     on: OnArgs,
 }
@@ -622,7 +622,7 @@ fn compare(args: &CalibrateArgs, lists: &[(String, Calibration)]) -> anyhow::Res
             comparison.warnings.push(DataWarning { code: "emulated", text });
         }
     }
-    let format = if args.json { Format::Json } else { args.format };
+    let format = if args.json { CompareFormat::Json } else { args.format };
     crate::compare::print(&comparison, format)?;
     if args.gate && !comparison.gate.passed {
         comparison.gate.failures.iter().for_each(|failure| terminal::note(failure));

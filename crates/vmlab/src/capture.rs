@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use guest::capture::{CaptureOptions, Captured, DomainMonitor, capture};
+use guest::capture::{CaptureOptions, CaptureResult, DomainMonitor, capture};
 use guest::libvirt::Uri;
 use guest::{Cancel, Monitor, Qmp};
 use runner::unix_s;
@@ -188,7 +188,7 @@ fn into(
         end: args.end,
     };
     let begun_s = unix_s();
-    let Captured {
+    let CaptureResult {
         stream,
         state: read,
         core: cored,

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use compare::analyse::{CompareOptions, ComparedData, analyse};
-use compare::output::{self, Style};
-use compare::{Columns, Filter, TableColumn, benchstat};
+use compare::output::{self, TextStyle};
+use compare::{ColumnNames, Filter, TableColumn, benchstat};
 use record::Better;
 
 use crate::exit::FINDINGS;
@@ -74,7 +74,7 @@ pub(crate) struct CompareArgs {
     alpha: f64,
     /// What to print; text and csv with --benchstat.
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: CompareFormat,
     /// Exit code 1 if something got worse by more than the margin.
     #[arg(long, conflicts_with = "benchstat")]
     gate: bool,
@@ -87,7 +87,7 @@ pub(crate) struct CompareArgs {
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum CompareFormat {
     /// Text for a terminal.
     #[default]
     Text,
@@ -135,16 +135,16 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
 fn of_nodes(args: &CompareArgs, folder: &Path) -> anyhow::Result<ExitCode> {
     let report = across::read(folder)?;
     let text = match args.format {
-        Format::Text => across::text(&report),
-        Format::Json => report.to_json(),
-        Format::Markdown | Format::Csv | Format::Html => {
+        CompareFormat::Text => across::text(&report),
+        CompareFormat::Json => report.to_json(),
+        CompareFormat::Markdown | CompareFormat::Csv | CompareFormat::Html => {
             bail!("{} holds many nodes: they have --format text and json", folder.display())
         }
     };
     terminal::print(&text)?;
     let groups = || report.groups.iter().flat_map(|group| &group.variants);
     // What is worse by less than the margin is no reason to stop.
-    let worse = |one: &report::AcrossVariant| one.verdict == report::Verdict::Worse;
+    let worse = |one: &report::AcrossVariant| one.verdict == report::ShownVerdict::Worse;
     if args.gate && groups().any(worse) {
         return Ok(ExitCode::from(FINDINGS));
     }
@@ -152,17 +152,21 @@ fn of_nodes(args: &CompareArgs, folder: &Path) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints a comparison.
-pub(crate) fn print(comparison: &ComparedData, format: Format) -> anyhow::Result<()> {
+pub(crate) fn print(comparison: &ComparedData, format: CompareFormat) -> anyhow::Result<()> {
     let text = match format {
-        Format::Text => {
+        CompareFormat::Text => {
             // Escape codes are taken out again where colours are not wanted.
             let width = terminal::is_terminal().then(terminal::width);
-            return output::write_text(comparison, Style { colour: true, width }, terminal::print);
+            return output::write_text(
+                comparison,
+                TextStyle { colour: true, width },
+                terminal::print,
+            );
         }
-        Format::Markdown => output::markdown(comparison),
-        Format::Csv => output::csv(comparison),
-        Format::Json => output::json(comparison),
-        Format::Html => output::html(comparison),
+        CompareFormat::Markdown => output::markdown(comparison),
+        CompareFormat::Csv => output::csv(comparison),
+        CompareFormat::Json => output::json(comparison),
+        CompareFormat::Html => output::html(comparison),
     };
     terminal::print(&text)
 }
@@ -183,8 +187,8 @@ fn run_benchstat(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let tables = benchstat::tables(&set, &options);
     drop(set);
     match args.format {
-        Format::Text => terminal::print(&tables.to_text())?,
-        Format::Csv => {
+        CompareFormat::Text => terminal::print(&tables.to_text())?,
+        CompareFormat::Csv => {
             let output = tables.to_csv();
             terminal::print(&output.text)?;
             output.warnings.iter().for_each(|warning| terminal::note(warning));
@@ -227,7 +231,7 @@ fn ask(args: &CompareArgs) -> anyhow::Result<CompareOptions> {
     })
 }
 
-fn columns(texts: &[String]) -> anyhow::Result<Columns> {
+fn columns(texts: &[String]) -> anyhow::Result<ColumnNames> {
     texts
         .iter()
         .map(|text| {

@@ -11,7 +11,7 @@ use thinguest::{Item, Operation};
 use vmconfig::qemu::Capabilities;
 use vmconfig::{
     AccelChoice, Arch, BootSource, BuiltinKernel, DiskFormat, EmittedText, ImagePatch, Loss,
-    Parsed, Resolve, SpecFinding, UnmodelledSetting, VmPatch, VmSpec, Weight, builtin, json,
+    LossWeight, Parsed, Resolve, SpecFinding, UnmodelledSetting, VmPatch, VmSpec, builtin, json,
     kubevirt, libvirt, proxmox, qemu,
 };
 
@@ -45,7 +45,7 @@ Examples:
 
 /// The formats that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Origin {
+enum SourceFormat {
     /// QEMU's command line.
     Qemu,
     /// libvirt's domain XML.
@@ -61,7 +61,7 @@ enum Origin {
 
 /// The formats that are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum ConvertFormat {
     /// QEMU's command line.
     Qemu,
     /// libvirt's domain XML.
@@ -82,10 +82,10 @@ pub(crate) struct ConvertArgs {
     file: PathBuf,
     /// The format to write.
     #[arg(long, value_enum)]
-    to: Format,
+    to: ConvertFormat,
     /// The format that the file has; found out if not given.
     #[arg(long, value_enum)]
-    from: Option<Origin>,
+    from: Option<SourceFormat>,
     /// Show all that is left out, also what changes no performance.
     #[arg(long)]
     all: bool,
@@ -100,7 +100,7 @@ pub(crate) struct EmitArgs {
     file: Option<PathBuf>,
     /// The format to write.
     #[arg(long, value_enum, required_unless_present = "list")]
-    to: Option<Format>,
+    to: Option<ConvertFormat>,
     /// A variant by name, laid over the file; may be given again.
     #[arg(long = "use", value_name = "VARIANT")]
     variants: Vec<String>,
@@ -129,7 +129,7 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     let from = args.from.unwrap_or_else(|| guess(&text));
     let all = parse(&text, from)
         .with_context(|| format!("Cannot read {} as {from:?}", args.file.display()))?;
-    let host = Offered::load(&args.offers)?;
+    let host = HostOffers::load(&args.offers)?;
     let many = all.len() > 1;
     let mut complete = true;
     for (number, parsed) in all.iter().enumerate() {
@@ -169,12 +169,12 @@ fn cannot_be(file: &Path, line: Option<u32>, name: &str, error: anyhow::Error) -
 }
 
 /// True for the formats that QEMU is started from.
-fn is_of_qemu(format: Format) -> bool {
-    matches!(format, Format::Qemu | Format::Libvirt)
+fn is_of_qemu(format: ConvertFormat) -> bool {
+    matches!(format, ConvertFormat::Qemu | ConvertFormat::Libvirt)
 }
 
 /// The VM with what QEMU or libvirt wants beside so many vCPUs, and what that is.
-fn completed(spec: VmSpec, format: Format) -> (VmSpec, Vec<SpecFinding>) {
+fn completed(spec: VmSpec, format: ConvertFormat) -> (VmSpec, Vec<SpecFinding>) {
     match is_of_qemu(format).then(|| spec.with_extended_interrupts()).flatten() {
         Some(whole) => whole,
         None => (spec, Vec::new()),
@@ -182,7 +182,7 @@ fn completed(spec: VmSpec, format: Format) -> (VmSpec, Vec<SpecFinding>) {
 }
 
 /// Why no QEMU takes as many vCPUs, or such.
-fn refused(spec: &VmSpec, format: Format) -> Option<SpecFinding> {
+fn refused(spec: &VmSpec, format: ConvertFormat) -> Option<SpecFinding> {
     let of_vcpus = ["vcpus", "topology", "cpu_model"];
     let mut findings = qemu::check(spec, &Capabilities::current()).into_iter();
     findings.find(|one| is_of_qemu(format) && of_vcpus.contains(&one.field.as_str()))
@@ -203,7 +203,7 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
     };
-    let host = Offered::load(&args.offers)?;
+    let host = HostOffers::load(&args.offers)?;
     let mut patch = match &args.file {
         Some(file) => toml::from_str(&read(file)?)
             .with_context(|| format!("Cannot read {}", file.display()))?,
@@ -273,12 +273,14 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
     }
     if args.uefi_disk.is_some() {
         terminal::note(match to {
-            Format::Kubevirt | Format::KubevirtVm => {
+            ConvertFormat::Kubevirt | ConvertFormat::KubevirtVm => {
                 "put the disk into a containerDisk, and say domain.firmware.bootloader.efi: \
                  {secureBoot: false}"
             }
-            Format::Libvirt => "say <os firmware='efi'>, without secure boot",
-            Format::Qemu | Format::Json => "add OVMF's two files as drives with if=pflash",
+            ConvertFormat::Libvirt => "say <os firmware='efi'>, without secure boot",
+            ConvertFormat::Qemu | ConvertFormat::Json => {
+                "add OVMF's two files as drives with if=pflash"
+            }
         });
     }
     report(Path::new(&args.name), None, &emitted.losses, true);
@@ -321,9 +323,9 @@ fn thin_plan(patch: &VmPatch, arch: Arch) -> anyhow::Result<String> {
 }
 
 /// What the host that a text is for can do.
-struct Offered(lint::Context);
+struct HostOffers(lint::Context);
 
-impl Offered {
+impl HostOffers {
     fn load(args: &OffersArgs) -> anyhow::Result<Self> {
         let (offers, host) = args.load()?;
         let mut context = lint::Context::default();
@@ -335,8 +337,8 @@ impl Offered {
     }
 
     /// Says what it can't; true if it can all. Fields of vmlab's own are for no host yet.
-    fn report(&self, text: &str, format: Format) -> anyhow::Result<bool> {
-        if self.0.offers.is_none() || format == Format::Json {
+    fn report(&self, text: &str, format: ConvertFormat) -> anyhow::Result<bool> {
+        if self.0.offers.is_none() || format == ConvertFormat::Json {
             return Ok(true);
         }
         let findings = lint::check_offers("(what is written)", text, &self.0)?;
@@ -358,53 +360,53 @@ fn read(file: &Path) -> anyhow::Result<String> {
 }
 
 /// What a text looks like.
-fn guess(text: &str) -> Origin {
+fn guess(text: &str) -> SourceFormat {
     let start = text.trim_start();
     if start.starts_with('<') {
-        Origin::Libvirt
+        SourceFormat::Libvirt
     } else if start.starts_with('{') && text.contains("\"topology\"") {
-        Origin::Json
+        SourceFormat::Json
     } else if proxmox::holds_vm(text) {
-        Origin::Proxmox
+        SourceFormat::Proxmox
     } else if text.contains("kind:") || text.contains("\"kind\"") {
-        Origin::Kubevirt
+        SourceFormat::Kubevirt
     } else {
-        Origin::Qemu
+        SourceFormat::Qemu
     }
 }
 
-fn parse(text: &str, format: Origin) -> anyhow::Result<Vec<Parsed>> {
+fn parse(text: &str, format: SourceFormat) -> anyhow::Result<Vec<Parsed>> {
     Ok(match format {
-        Origin::Qemu => vec![qemu::parse(text)?],
-        Origin::Libvirt => vec![libvirt::parse(text)?],
-        Origin::Kubevirt => kubevirt::parse(text)?,
-        Origin::Proxmox => vec![proxmox::parse(text)?],
-        Origin::Json => vec![json::parse(text)?],
+        SourceFormat::Qemu => vec![qemu::parse(text)?],
+        SourceFormat::Libvirt => vec![libvirt::parse(text)?],
+        SourceFormat::Kubevirt => kubevirt::parse(text)?,
+        SourceFormat::Proxmox => vec![proxmox::parse(text)?],
+        SourceFormat::Json => vec![json::parse(text)?],
     })
 }
 
-fn is_yaml(format: Format) -> bool {
-    matches!(format, Format::Kubevirt | Format::KubevirtVm)
+fn is_yaml(format: ConvertFormat) -> bool {
+    matches!(format, ConvertFormat::Kubevirt | ConvertFormat::KubevirtVm)
 }
 
-fn emit(spec: &VmSpec, format: Format) -> EmittedText {
+fn emit(spec: &VmSpec, format: ConvertFormat) -> EmittedText {
     match format {
-        Format::Qemu => {
+        ConvertFormat::Qemu => {
             let emitted = qemu::emit_plain(spec, &Capabilities::current());
             let program = format!("qemu-system-{}", spec.arch);
             let lines = [vec![program], emitted.option_lines()].concat();
             EmittedText { text: lines.join(" \\\n  ") + "\n", losses: emitted.losses }
         }
-        Format::Libvirt => libvirt::emit(spec),
-        Format::Kubevirt => kubevirt::emit(spec, kubevirt::Kind::Instance),
-        Format::KubevirtVm => kubevirt::emit(spec, kubevirt::Kind::Machine),
-        Format::Json => json::emit(spec),
+        ConvertFormat::Libvirt => libvirt::emit(spec),
+        ConvertFormat::Kubevirt => kubevirt::emit(spec, kubevirt::KubevirtKind::Instance),
+        ConvertFormat::KubevirtVm => kubevirt::emit(spec, kubevirt::KubevirtKind::Machine),
+        ConvertFormat::Json => json::emit(spec),
     }
 }
 
 /// Something that was left out.
 struct PlacedLoss {
-    weight: Weight,
+    weight: LossWeight,
     /// Its line, if it stands somewhere.
     line: Option<u32>,
     text: String,
@@ -440,25 +442,25 @@ fn report(file: &Path, parsed: Option<&Parsed>, losses: &[Loss], all: bool) -> b
     let mut left: Vec<PlacedLoss> = kept.collect();
     left.extend(losses.iter().map(|loss| PlacedLoss::loss(loss, parsed)));
     left.sort_by_key(|one| one.weight);
-    for one in left.iter().filter(|one| all || one.weight == Weight::Performance) {
+    for one in left.iter().filter(|one| all || one.weight == LossWeight::Performance) {
         terminal::note(&format!("{}: {}", place(file, one.line), one.text));
     }
     let file = file.display();
-    let folded = |weight: Weight| {
+    let folded = |weight: LossWeight| {
         let these: Vec<&PlacedLoss> =
             left.iter().filter(|one| !all && one.weight == weight).collect();
         let names: BTreeSet<&str> = these.iter().map(|one| one.short.as_str()).collect();
         (these.len(), names.into_iter().collect::<Vec<_>>().join(", "))
     };
-    if let (count @ 1.., names) = folded(Weight::Devices) {
+    if let (count @ 1.., names) = folded(LossWeight::Devices) {
         terminal::note(&format!(
             "{file}: the guest has less, no slower for it ({count}; --all): {names}"
         ));
     }
-    if let (count @ 1.., _) = folded(Weight::Nothing) {
+    if let (count @ 1.., _) = folded(LossWeight::Nothing) {
         terminal::note(&format!("{file}: {count} more change nothing in the guest (--all)"));
     }
-    left.first().is_none_or(|one| one.weight > Weight::Performance)
+    left.first().is_none_or(|one| one.weight > LossWeight::Performance)
 }
 
 #[cfg(test)]
@@ -467,12 +469,16 @@ mod tests {
 
     #[test]
     fn formats_are_known_by_their_looks() {
-        let check = |text: &str, expected: Origin| assert_eq!(guess(text), expected, "{text}");
-        check("\n<domain/>", Origin::Libvirt);
-        check("apiVersion: kubevirt.io/v1\nkind: VirtualMachine", Origin::Kubevirt);
-        check("#!/bin/sh\nexec qemu-system-x86_64 -m 1G", Origin::Qemu);
-        check("{\"name\": \"vm\", \"topology\": {}}", Origin::Json);
-        check("#a host's\ncores: 4\nmemory: 4096\nostype: l26\nscsihw: lsi\n", Origin::Proxmox);
+        let check =
+            |text: &str, expected: SourceFormat| assert_eq!(guess(text), expected, "{text}");
+        check("\n<domain/>", SourceFormat::Libvirt);
+        check("apiVersion: kubevirt.io/v1\nkind: VirtualMachine", SourceFormat::Kubevirt);
+        check("#!/bin/sh\nexec qemu-system-x86_64 -m 1G", SourceFormat::Qemu);
+        check("{\"name\": \"vm\", \"topology\": {}}", SourceFormat::Json);
+        check(
+            "#a host's\ncores: 4\nmemory: 4096\nostype: l26\nscsihw: lsi\n",
+            SourceFormat::Proxmox,
+        );
     }
 
     #[test]
@@ -482,13 +488,13 @@ mod tests {
   <devices><video><model type='qxl'/></video></devices></domain>";
         let parsed = parse(text, guess(text)).unwrap().remove(0);
         let left: Vec<PlacedLoss> = parsed.kept.iter().map(PlacedLoss::kept).collect();
-        let of = |weight: Weight| {
+        let of = |weight: LossWeight| {
             let these = left.iter().filter(|one| one.weight == weight);
             these.map(|one| (one.line, one.short.as_str())).collect::<Vec<_>>()
         };
-        assert_eq!(of(Weight::Performance), [(Some(2), "shares")]);
-        assert_eq!(of(Weight::Devices), [(Some(3), "video")]);
-        assert_eq!(of(Weight::Nothing), [(Some(1), "uuid")]);
+        assert_eq!(of(LossWeight::Performance), [(Some(2), "shares")]);
+        assert_eq!(of(LossWeight::Devices), [(Some(3), "video")]);
+        assert_eq!(of(LossWeight::Nothing), [(Some(1), "uuid")]);
         let report = |parsed: &Parsed| report(Path::new("x"), Some(parsed), &[], false);
         assert!(!report(&parsed));
         let text = text.replace("<shares>100</shares>", "");
@@ -511,18 +517,18 @@ mod tests {
         let spec = |machine: &str| {
             let text =
                 format!("qemu-system-x86_64 -accel kvm -machine {machine} -cpu host -smp 288");
-            parse(&text, Origin::Qemu).unwrap().remove(0).spec().unwrap()
+            parse(&text, SourceFormat::Qemu).unwrap().remove(0).spec().unwrap()
         };
-        let (whole, added) = completed(spec("q35"), Format::Libvirt);
-        assert_eq!((added.len(), refused(&whole, Format::Libvirt)), (2, None));
-        assert!(emit(&whole, Format::Qemu).text.contains("intel-iommu,intremap=on,eim=on"));
-        let (same, added) = completed(spec("q35"), Format::Json);
+        let (whole, added) = completed(spec("q35"), ConvertFormat::Libvirt);
+        assert_eq!((added.len(), refused(&whole, ConvertFormat::Libvirt)), (2, None));
+        assert!(emit(&whole, ConvertFormat::Qemu).text.contains("intel-iommu,intremap=on,eim=on"));
+        let (same, added) = completed(spec("q35"), ConvertFormat::Json);
         assert_eq!((same, added), (spec("q35"), Vec::new()));
-        let (pc, added) = completed(spec("pc"), Format::Qemu);
+        let (pc, added) = completed(spec("pc"), ConvertFormat::Qemu);
         assert_eq!(added, []);
-        let message = refused(&pc, Format::Qemu).unwrap().message;
+        let message = refused(&pc, ConvertFormat::Qemu).unwrap().message;
         assert!(message.starts_with("vcpus 288 is more than machine \"pc\""), "{message}");
-        assert_eq!(refused(&pc, Format::Json), None);
+        assert_eq!(refused(&pc, ConvertFormat::Json), None);
     }
 
     #[test]
@@ -530,18 +536,18 @@ mod tests {
         let mut context = lint::Context::default();
         let answers = include_str!("../../vmconfig/testdata/qemu-7.2.22/qmp-kvm.json");
         context.offers = Some(vmconfig::offers::read("qmp-kvm.json", answers).unwrap());
-        let (asked, unasked) = (Offered(context), Offered(lint::Context::default()));
-        let written = |machine: &str, to: Format| {
+        let (asked, unasked) = (HostOffers(context), HostOffers(lint::Context::default()));
+        let written = |machine: &str, to: ConvertFormat| {
             let text = format!("qemu-system-x86_64 -accel kvm -machine {machine} -cpu host -m 1G");
-            emit(&parse(&text, Origin::Qemu).unwrap().remove(0).spec().unwrap(), to).text
+            emit(&parse(&text, SourceFormat::Qemu).unwrap().remove(0).spec().unwrap(), to).text
         };
-        for to in [Format::Qemu, Format::Libvirt] {
+        for to in [ConvertFormat::Qemu, ConvertFormat::Libvirt] {
             assert!(asked.report(&written("pc-q35-7.2", to), to).unwrap());
             assert!(!asked.report(&written("pc-q35-10.0", to), to).unwrap(), "{to:?}");
             assert!(unasked.report(&written("pc-q35-10.0", to), to).unwrap());
         }
-        let json = written("pc-q35-10.0", Format::Json);
-        assert!(asked.report(&json, Format::Json).unwrap());
+        let json = written("pc-q35-10.0", ConvertFormat::Json);
+        assert!(asked.report(&json, ConvertFormat::Json).unwrap());
     }
 
     #[test]
@@ -549,9 +555,13 @@ mod tests {
         let text = "qemu-system-x86_64 -name db -accel kvm -machine q35 -cpu host -smp 4,cores=2,threads=2 -m 4G";
         let spec = parse(text, guess(text)).unwrap().remove(0).spec().unwrap();
         let mut now = spec.clone();
-        for format in
-            [Format::Libvirt, Format::Json, Format::Kubevirt, Format::KubevirtVm, Format::Qemu]
-        {
+        for format in [
+            ConvertFormat::Libvirt,
+            ConvertFormat::Json,
+            ConvertFormat::Kubevirt,
+            ConvertFormat::KubevirtVm,
+            ConvertFormat::Qemu,
+        ] {
             let EmittedText { text, losses } = emit(&now, format);
             assert_eq!(losses, [], "{text}");
             now = parse(&text, guess(&text)).unwrap().remove(0).spec().unwrap();

@@ -9,12 +9,13 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
+use record::Better;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stats::{
     AdaptiveAnswer, AdaptiveClaim, AdaptiveComparison, AdaptivePolicy, AdaptiveQuestion,
-    AdaptiveStep, AdaptiveTrial, Arm, Better, RepetitionCosts,
+    AdaptiveStep, AdaptiveTrial, Arm, RepetitionCosts,
 };
 
 use crate::input;
@@ -41,7 +42,7 @@ In:   {\"op\":\"quit\"}";
 pub(crate) struct DecideArgs {}
 
 pub(crate) fn run(_: &DecideArgs) -> anyhow::Result<ExitCode> {
-    let mut session = Session::default();
+    let mut session = DecideSession::default();
     let mut out = io::stdout().lock();
     let mut input = io::stdin().lock();
     let mut line = Vec::new();
@@ -64,7 +65,7 @@ pub(crate) fn run(_: &DecideArgs) -> anyhow::Result<ExitCode> {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(tag = "op", rename_all = "lowercase")]
-pub(crate) enum Message {
+pub(crate) enum DecideMessage {
     Start {
         #[serde(default)]
         case: Value,
@@ -101,7 +102,7 @@ pub(crate) struct TrialMessage {
     #[serde(default)]
     t: Option<f64>,
     #[serde(default)]
-    values: Option<Values>,
+    values: Option<InvocationValues>,
     #[serde(default)]
     steal: Option<Vec<Option<f64>>>,
 }
@@ -109,7 +110,7 @@ pub(crate) struct TrialMessage {
 /// A list for each invocation; a single list is one invocation.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub(crate) enum Values {
+pub(crate) enum InvocationValues {
     Invocations(Vec<Vec<Option<f64>>>),
     Single(Vec<Option<f64>>),
 }
@@ -149,22 +150,22 @@ const MAX_BLOCKS: f64 = 40.0;
 const COSTS: RepetitionCosts = RepetitionCosts { boot: 8.0, invocation: 1.0, iteration: 1.0 };
 
 #[derive(Default)]
-struct Session {
+struct DecideSession {
     open: Option<AdaptiveComparison>,
 }
 
-impl Session {
+impl DecideSession {
     /// The answer to a line, or none if the session is over.
     fn reply(&mut self, line: &str) -> Option<Reply> {
         let message = match parse(line) {
-            Ok(Message::Quit) => return None,
+            Ok(DecideMessage::Quit) => return None,
             Ok(message) => message,
             Err(error) => return Some(Reply::Error { error: format!("Not a message: {error}") }),
         };
         let stepped = match message {
-            Message::Start { case, meta } => self.start(&case, meta.unwrap_or_default()),
-            Message::Data { trials } => self.data(trials),
-            Message::Quit => return None,
+            DecideMessage::Start { case, meta } => self.start(&case, meta.unwrap_or_default()),
+            DecideMessage::Data { trials } => self.data(trials),
+            DecideMessage::Quit => return None,
         };
         Some(stepped.unwrap_or_else(|error| Reply::Error { error }))
     }
@@ -221,7 +222,7 @@ impl Session {
 
 /// Reads a message. Python writes numbers that JSON does not have; they are
 /// values that were not measured.
-fn parse(line: &str) -> Result<Message, serde_json::Error> {
+fn parse(line: &str) -> Result<DecideMessage, serde_json::Error> {
     serde_json::from_str(line).or_else(|error| {
         let without = ["-Infinity", "Infinity", "NaN"]
             .iter()
@@ -253,8 +254,8 @@ impl From<TrialMessage> for AdaptiveTrial {
         };
         let invocations = match message.values {
             None => Vec::new(),
-            Some(Values::Invocations(lists)) => lists.into_iter().map(numbers).collect(),
-            Some(Values::Single(list)) => vec![numbers(list)],
+            Some(InvocationValues::Invocations(lists)) => lists.into_iter().map(numbers).collect(),
+            Some(InvocationValues::Single(list)) => vec![numbers(list)],
         };
         let steal = message.steal.map(numbers).unwrap_or_default();
         Self { arm: message.config, started_s: message.t, invocations, steal }

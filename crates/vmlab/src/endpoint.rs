@@ -46,7 +46,7 @@ impl Endpoint {
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
         let serve = move || {
-            let mut asking = Asking::new();
+            let mut asking = WaitingRequests::new();
             while !seen.load(Ordering::Acquire) {
                 turn(&listener, &mut asking, &page);
             }
@@ -74,7 +74,7 @@ impl Drop for Endpoint {
 }
 
 /// Those that ask, the first one in front.
-type Asking = VecDeque<Exchange>;
+type WaitingRequests = VecDeque<Exchange>;
 
 /// A question and its answer.
 struct Exchange {
@@ -86,7 +86,11 @@ struct Exchange {
 }
 
 /// Waits until something can go on, and has it go on.
-fn turn(listener: &TcpListener, asking: &mut Asking, page: &dyn Fn() -> io::Result<String>) {
+fn turn(
+    listener: &TcpListener,
+    asking: &mut WaitingRequests,
+    page: &dyn Fn() -> io::Result<String>,
+) {
     let now = Instant::now();
     let first = asking.iter().map(|exchange| exchange.deadline).min();
     let left = first.map(|first| first.saturating_duration_since(now));

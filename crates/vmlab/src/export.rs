@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use record::Record;
+use record::SampleRow;
 use runner::results;
 use runner::state::JournalState;
 use runner::store::Contents;
@@ -33,14 +33,14 @@ pub(crate) struct ExportArgs {
     dir: PathBuf,
     /// The format.
     #[arg(long, value_enum, value_name = "FORMAT")]
-    to: Format,
+    to: ExportFormat,
     /// Write here instead of standard output.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Format {
+enum ExportFormat {
     /// Go's benchmark format, one line a boot.
     Benchfmt,
     /// All samples, one a row.
@@ -54,10 +54,10 @@ enum Format {
 pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     let contents = results_folder::read(&args.dir)?;
     let bytes = match args.to {
-        Format::Benchfmt => benchfmt::text(&contents).into_bytes(),
-        Format::Csv => report::csv(&records(&contents)).into_bytes(),
-        Format::Jsonl => json_lines(&records(&contents))?.into_bytes(),
-        Format::Parquet => parquet_bytes(&records(&contents))?,
+        ExportFormat::Benchfmt => benchfmt::text(&contents).into_bytes(),
+        ExportFormat::Csv => report::csv(&records(&contents)).into_bytes(),
+        ExportFormat::Jsonl => json_lines(&records(&contents))?.into_bytes(),
+        ExportFormat::Parquet => parquet_bytes(&records(&contents))?,
     };
     match &args.out {
         Some(path) => {
@@ -68,12 +68,12 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     Ok(results_folder::exit_code(!contents.damage.is_empty(), ExitCode::SUCCESS))
 }
 
-fn records(contents: &Contents) -> Vec<Record> {
+fn records(contents: &Contents) -> Vec<SampleRow> {
     let state = JournalState::from_events(&contents.events);
     results::records(&contents.plan, &results::trials(&contents.events, &state))
 }
 
-fn json_lines(records: &[Record]) -> anyhow::Result<String> {
+fn json_lines(records: &[SampleRow]) -> anyhow::Result<String> {
     let mut lines = Vec::new();
     for record in records {
         serde_json::to_writer(&mut lines, record).context("A record is no JSON")?;
@@ -83,12 +83,12 @@ fn json_lines(records: &[Record]) -> anyhow::Result<String> {
 }
 
 #[cfg(feature = "parquet")]
-fn parquet_bytes(records: &[Record]) -> anyhow::Result<Vec<u8>> {
+fn parquet_bytes(records: &[SampleRow]) -> anyhow::Result<Vec<u8>> {
     parquet::bytes(records).context("Cannot write Parquet")
 }
 
 #[cfg(not(feature = "parquet"))]
-fn parquet_bytes(_: &[Record]) -> anyhow::Result<Vec<u8>> {
+fn parquet_bytes(_: &[SampleRow]) -> anyhow::Result<Vec<u8>> {
     anyhow::bail!(
         "This vmlab was built without Parquet: build one with `cargo build --release -p vmlab --features parquet`, or take --to csv, which every reader of Parquet reads too"
     )

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use host::audit::cpu_pm::CpuPmState;
-use record::journal::{Event, TrialResult};
+use record::journal::{JournalEvent, TrialResult};
 use record::{CpuPmFinding, FailureCause, FailureKind, Outcome};
 use runner::store::{self, Contents};
 use schemars::JsonSchema;
@@ -97,8 +97,8 @@ pub(crate) fn run(args: &FactsArgs) -> anyhow::Result<ExitCode> {
 
 fn rows_of(dir: &Path) -> anyhow::Result<Vec<HostFactRow>> {
     let Contents { plan, host, events, damage, .. } = results_folder::read(dir)?;
-    let trial = |event: &Event| match event {
-        Event::TrialEnded(result) => Some((**result).clone()),
+    let trial = |event: &JournalEvent| match event {
+        JournalEvent::TrialEnded(result) => Some((**result).clone()),
         _ => None,
     };
     let trials: Vec<TrialResult> = events.iter().filter_map(trial).collect();

@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 use guest::Cancel;
-use record::journal::{self, End, Event};
-use remote::{Decoder, Frame};
+use record::journal::{self, JournalEvent, JournalTail};
+use remote::{Decoder, RemoteFrame};
 use runner::execute::{ExecutionEnd, ExecutionEvent};
 use runner::machine::{self, Need};
-use runner::plan::Plan;
-use runner::store::{StoreError, TrialSink, blob_name};
+use runner::plan::StudyPlan;
+use runner::store::{ResultsError, TrialSink, blob_name};
 use topology::Host;
 
 use crate::on::messages::{FarReply, FarRequest, GREETING, PROTOCOL, of_frame, to_frame};
@@ -69,7 +69,7 @@ fn serve(link: &Link, cancel: &Cancel) -> anyhow::Result<ExecutionEnd> {
                 link.tell_plan(&plan, &host)?;
                 return Ok(ExecutionEnd::Complete);
             }
-            let _alone = Alone::with(&plan, link, cancel)?;
+            let _alone = SessionLock::with(&plan, link, cancel)?;
             let settings = trials::apply_settings(&plan)?;
             link.tell_plan(&plan, &host)?;
             let FarRequest::Go = link.next()?.0 else {
@@ -83,9 +83,9 @@ fn serve(link: &Link, cancel: &Cancel) -> anyhow::Result<ExecutionEnd> {
             Ok(ExecutionEnd::Complete)
         }
         FarRequest::Resume => {
-            let plan = Plan::from_json(&body).context("The plan that came can't be read")?;
+            let plan = StudyPlan::from_json(&body).context("The plan that came can't be read")?;
             let (host, events) = link.journal()?;
-            let _alone = Alone::with(&plan, link, cancel)?;
+            let _alone = SessionLock::with(&plan, link, cancel)?;
             machine::check_again(&plan, &host)?;
             trials::end_leftovers(&plan);
             let settings = trials::apply_settings(&plan)?;
@@ -97,10 +97,10 @@ fn serve(link: &Link, cancel: &Cancel) -> anyhow::Result<ExecutionEnd> {
 
 fn trial(
     link: &Link,
-    plan: &Plan,
+    plan: &StudyPlan,
     host: &Host,
     settings: Option<host::settings::AppliedSettings>,
-    events: &[Event],
+    events: &[JournalEvent],
     cancel: &Cancel,
 ) -> anyhow::Result<ExecutionEnd> {
     let mut observe = |progress: ExecutionEvent<'_>| {
@@ -124,14 +124,14 @@ fn trial(
     )
 }
 
-/// One session of a study at a time: a socket without a file, which is gone with
+/// Lets one session of a study run at a time: a socket without a file, which is gone with
 /// this process.
-struct Alone {
+struct SessionLock {
     _name: UnixListener,
 }
 
-impl Alone {
-    fn with(plan: &Plan, link: &Link, cancel: &Cancel) -> anyhow::Result<Self> {
+impl SessionLock {
+    fn with(plan: &StudyPlan, link: &Link, cancel: &Cancel) -> anyhow::Result<Self> {
         let user = rustix::process::geteuid().as_raw();
         let name = format!("vmlab-{user}-{}", plan.run_id());
         let address = SocketAddr::from_abstract_name(name)?;
@@ -161,7 +161,7 @@ struct Link {
     /// Whether nobody answers.
     alone: Arc<AtomicBool>,
     /// The last line of the journal that was told.
-    told: Cell<End>,
+    told: Cell<JournalTail>,
 }
 
 impl Link {
@@ -198,14 +198,14 @@ impl Link {
         drop(self.tell(&FarReply::Step { text }, b""));
     }
 
-    fn tell_plan(&self, plan: &Plan, host: &Host) -> anyhow::Result<()> {
+    fn tell_plan(&self, plan: &StudyPlan, host: &Host) -> anyhow::Result<()> {
         self.tell(&FarReply::Host, host.to_json().as_bytes())?;
         self.tell(&FarReply::Plan { hash: plan.hash() }, plan.to_json().as_bytes())?;
         Ok(())
     }
 
     /// The machine and the journal of a study that is to go on.
-    fn journal(&self) -> anyhow::Result<(Host, Vec<Event>)> {
+    fn journal(&self) -> anyhow::Result<(Host, Vec<JournalEvent>)> {
         let mut host = None;
         let mut lines = Vec::new();
         loop {
@@ -226,8 +226,8 @@ impl Link {
 
 /// The results are kept at the other end.
 impl TrialSink for &Link {
-    fn append(&mut self, event: &Event) -> Result<(), StoreError> {
-        let gone = |error: &dyn std::fmt::Display| StoreError::Elsewhere(error.to_string());
+    fn append(&mut self, event: &JournalEvent) -> Result<(), ResultsError> {
+        let gone = |error: &dyn std::fmt::Display| ResultsError::Elsewhere(error.to_string());
         let (line, end) = self.told.get().line(event).map_err(|error| gone(&error))?;
         self.told.set(end);
         self.tell(&FarReply::Line, line.as_bytes()).map_err(|error| gone(&error))?;
@@ -241,10 +241,10 @@ impl TrialSink for &Link {
         }
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> Result<String, StoreError> {
+    fn keep(&mut self, bytes: &[u8]) -> Result<String, ResultsError> {
         let name = blob_name(bytes);
         let told = self.tell(&FarReply::Blob { name: name.clone() }, bytes);
-        told.map_err(|error| StoreError::Elsewhere(error.to_string()))?;
+        told.map_err(|error| ResultsError::Elsewhere(error.to_string()))?;
         Ok(name)
     }
 }
@@ -264,7 +264,7 @@ fn listen(
             return Ok(());
         }
         decoder.push(&buffer[..length]);
-        while let Some(Frame { head, body }) = decoder.next_frame()? {
+        while let Some(RemoteFrame { head, body }) = decoder.next_frame()? {
             match of_frame(&head)? {
                 FarRequest::Cancel => cancel.cancel(),
                 FarRequest::Alone => alone.store(true, Ordering::Relaxed),

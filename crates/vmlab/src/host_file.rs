@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use topology::{Described, Host, read_description};
+use topology::{DescribedMachine, Host, read_description};
 
 use crate::input;
 
@@ -35,7 +35,7 @@ pub(crate) fn load_merged(paths: &[impl AsRef<Path>]) -> anyhow::Result<Host> {
     if let [path] = paths {
         return load_host(path.as_ref());
     }
-    let mut merged: Option<Described> = None;
+    let mut merged: Option<DescribedMachine> = None;
     for path in paths {
         let described = read(path.as_ref())?;
         merged = Some(match merged {
@@ -46,7 +46,7 @@ pub(crate) fn load_merged(paths: &[impl AsRef<Path>]) -> anyhow::Result<Host> {
     Ok(merged.context("No file describes the host")?.into_host())
 }
 
-fn read(path: &Path) -> anyhow::Result<Described> {
+fn read(path: &Path) -> anyhow::Result<DescribedMachine> {
     let stdin = path == Path::new("-");
     let name = if stdin { "standard input".to_owned() } else { path.display().to_string() };
     let mut bytes = Vec::new();

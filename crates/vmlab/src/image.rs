@@ -81,7 +81,7 @@ enum Action {
         out: PathBuf,
         /// As what.
         #[arg(long, value_enum, value_name = "FORMAT")]
-        to: ExportFormat,
+        to: ImageFormat,
         /// Name and tag in a container image (default: vmlab/guest:NAME-HASH).
         #[arg(long, value_name = "NAME:TAG")]
         tag: Option<String>,
@@ -97,7 +97,7 @@ enum Action {
 
 /// What an image is written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ExportFormat {
+enum ImageFormat {
     /// An OCI archive that KubeVirt boots: kernel and initial RAM disk in /boot, root disk
     /// in /disk.
     Containerdisk,
@@ -128,7 +128,7 @@ pub(crate) struct ListedImage<'a> {
 
 /// What `show --json` prints.
 #[derive(Serialize, JsonSchema)]
-pub(crate) struct ImageFacts<'a> {
+pub(crate) struct ImageDescription<'a> {
     name: &'a str,
     arch: Arch,
     /// Debian's name of the release.
@@ -193,7 +193,7 @@ fn build(name: &str, again: bool) -> anyhow::Result<ExitCode> {
 fn export(
     name: &str,
     out: &Path,
-    format: ExportFormat,
+    format: ImageFormat,
     tag: Option<&str>,
 ) -> anyhow::Result<ExitCode> {
     if out.exists() {
@@ -216,13 +216,13 @@ fn export(
         return Err(error.context(format!("Cannot write {}", out.display())));
     }
     let next = match format {
-        ExportFormat::Containerdisk => {
+        ImageFormat::Containerdisk => {
             format!("skopeo copy oci-archive:{0} docker://REGISTRY/{1}", out.display(), reference)
         }
-        ExportFormat::Oci => {
+        ImageFormat::Oci => {
             format!("skopeo copy oci:{} docker://REGISTRY/{reference}", out.display())
         }
-        ExportFormat::Raw | ExportFormat::Qcow2 => String::new(),
+        ImageFormat::Raw | ImageFormat::Qcow2 => String::new(),
     };
     terminal::print(&format!("{}\n", out.display()))?;
     if terminal::is_terminal() && !next.is_empty() {
@@ -237,7 +237,7 @@ fn write_export(
     built: &GuestImage,
     recipe: &Recipe,
     out: &Path,
-    format: ExportFormat,
+    format: ImageFormat,
     reference: &str,
 ) -> anyhow::Result<()> {
     let folder = match out.parent() {
@@ -246,15 +246,15 @@ fn write_export(
     };
     let image = OciImage::container_disk(built, recipe.arch, reference);
     match format {
-        ExportFormat::Containerdisk => {
+        ImageFormat::Containerdisk => {
             Ok(image.write_archive(&mut fs::File::create_new(out)?, folder)?)
         }
-        ExportFormat::Oci => Ok(image.write_layout(out)?),
-        ExportFormat::Raw => {
+        ImageFormat::Oci => Ok(image.write_layout(out)?),
+        ImageFormat::Raw => {
             fs::copy(&built.root_image, out)?;
             Ok(())
         }
-        ExportFormat::Qcow2 => {
+        ImageFormat::Qcow2 => {
             let output = Command::new("qemu-img")
                 .args(["convert", "-f", "raw", "-O", "qcow2", "-c"])
                 .arg(&built.root_image)
@@ -317,7 +317,7 @@ fn show(name: &str, as_json: bool) -> anyhow::Result<ExitCode> {
         bail!("{shown} is not built yet: run `vmlab image build {name}`");
     };
     if as_json {
-        let facts = ImageFacts {
+        let facts = ImageDescription {
             name: &recipe.name,
             arch: recipe.arch,
             suite: &recipe.suite,

@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use logs::{Log, Tool};
 use rayon::prelude::*;
-use record::{Imported, LogValue, Name};
+use record::{ImportedValue, LogValue, Name};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::Value;
@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::exit::FINDINGS;
 use crate::progress::Spinner;
 use crate::terminal;
-use files::{LogSource, Text};
+use files::{LogSource, SourceContent};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -206,7 +206,7 @@ fn read(
     let tool = args.tool.as_ref().map(|tool| tool.0);
     let mut found = false;
     let shape = |log| shown(source, args, log);
-    let take = |shown: anyhow::Result<Shown>| {
+    let take = |shown: anyhow::Result<ShownRun>| {
         let shown = shown?;
         found = true;
         seen.values += shown.values;
@@ -219,7 +219,7 @@ fn read(
     // What tells the tool of a log in which nothing is found.
     let mut begin = None;
     match source.open(tool.is_some())? {
-        Text::Parts(mut parts) => {
+        SourceContent::Parts(mut parts) => {
             let more = |text: &mut String| {
                 let more = parts.more(text);
                 let head = text.floor_char_boundary(text.len().min(RECOGNISED_BYTES));
@@ -228,14 +228,14 @@ fn read(
             };
             logs::visit_parts(more, tool, shape, take)?;
         }
-        Text::Log(text) => {
+        SourceContent::Log(text) => {
             logs::visit(&text, tool, shape, take)?;
             begin = Some(text);
         }
-        Text::Binary if source.named => {
+        SourceContent::Binary if source.named => {
             bail!("{} is no text; with --as TOOL it is read all the same", source.name)
         }
-        Text::Binary => {
+        SourceContent::Binary => {
             seen.foreign += 1;
             return Ok(());
         }
@@ -265,7 +265,7 @@ fn sure_tool(begin: &str) -> Option<&'static Tool> {
 }
 
 /// A run as it is printed.
-struct Shown {
+struct ShownRun {
     values: usize,
     /// Lines that were not read.
     unread: usize,
@@ -273,7 +273,7 @@ struct Shown {
     text: String,
 }
 
-fn shown(source: &LogSource, args: &ImportArgs, mut log: Log) -> anyhow::Result<Shown> {
+fn shown(source: &LogSource, args: &ImportArgs, mut log: Log) -> anyhow::Result<ShownRun> {
     let given: Vec<(Name, Name)> = source
         .labels
         .iter()
@@ -294,7 +294,7 @@ fn shown(source: &LogSource, args: &ImportArgs, mut log: Log) -> anyhow::Result<
         table(source, &log, &mut text);
     }
     let failed = !log.failed.is_empty();
-    Ok(Shown { values: log.values.len(), unread: log.unread.len(), failed, text })
+    Ok(ShownRun { values: log.values.len(), unread: log.unread.len(), failed, text })
 }
 
 // ---- For people ----
@@ -369,9 +369,9 @@ fn table(source: &LogSource, log: &Log, text: &mut String) {
 
 const NOT_SAID: &str = "Cannot say a value as JSON";
 
-/// What the lines of all values of a run begin with.
+/// The fields that all values of a run share.
 #[derive(Serialize, JsonSchema)]
-struct Head<'a> {
+struct ValuePrefix<'a> {
     file: &'a str,
     tool: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -409,8 +409,8 @@ impl JsonSchema for ImportLine {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let mut value = Imported::json_schema(generator);
-        let head = Head::json_schema(generator);
+        let mut value = ImportedValue::json_schema(generator);
+        let head = ValuePrefix::json_schema(generator);
         for key in ["properties", "required"] {
             match (value.get_mut(key), head.get(key)) {
                 (Some(Value::Object(all)), Some(Value::Object(more))) => all.extend(more.clone()),
@@ -425,7 +425,7 @@ impl JsonSchema for ImportLine {
 }
 
 fn json(source: &LogSource, log: &Log, text: &mut String) -> anyhow::Result<()> {
-    let head = Head {
+    let head = ValuePrefix {
         file: &source.name,
         tool: log.tool,
         version: log.version.as_deref(),

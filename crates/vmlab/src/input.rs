@@ -13,13 +13,13 @@ pub(crate) const MAX_TEXT_BYTES: u64 = topology::bounded::MAX_BYTES as u64;
 pub(crate) const MAX_DATA_BYTES: u64 = 4 << 30;
 
 /// What is read until a budget is used up; then an error.
-struct Bounded<R> {
+struct LimitedReader<R> {
     reader: R,
     most: u64,
     left: u64,
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.reader.read(buffer)?;
         let left = self.left.checked_sub(read as u64);
@@ -35,7 +35,7 @@ fn too_large(most: u64) -> io::Error {
 
 /// `reader`, of which more than `most` bytes are an error.
 pub(crate) fn within(reader: impl Read, most: u64) -> impl Read {
-    Bounded { reader, most, left: most }
+    LimitedReader { reader, most, left: most }
 }
 
 /// Opens a file, or standard input for `-`, of which at most `most` bytes are read.

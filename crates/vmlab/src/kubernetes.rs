@@ -12,7 +12,7 @@ pub(crate) use view::ClusterView;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Cluster")]
-pub(crate) struct ClusterArgs {
+pub(crate) struct KubernetesArgs {
     /// Read the Kubernetes cluster of kubectl's current context, or of this one: its
     /// nodes, their kubelets' settings, KubeVirt and its VMs. Nothing is changed there;
     /// `vmlab k8s rbac` prints what has to be allowed.
@@ -31,7 +31,7 @@ pub(crate) struct ClusterArgs {
     hosts: Option<PathBuf>,
 }
 
-impl ClusterArgs {
+impl KubernetesArgs {
     /// Whether a cluster is named.
     pub(crate) fn is_given(&self) -> bool {
         self.cluster.is_some()

@@ -10,11 +10,11 @@ use anyhow::{Context as _, bail};
 use guest::Cancel;
 use guest::image::{self, oci::OciImage};
 use localcluster::{ClusterState, LocalCluster};
-use runner::freeze::{Frozen, freeze};
+use runner::freeze::{FrozenPlan, freeze};
 use runner::instances;
 use runner::kubevirt_facts::KubevirtFacts;
 use runner::machine::{self, Need};
-use runner::plan::Plan;
+use runner::plan::StudyPlan;
 use runner::study::{ParseStudyError, RunsOn, Study, StudyProblem};
 use topology::{Host, Pcpu};
 
@@ -75,7 +75,7 @@ impl ReachedCluster {
         budget: &BudgetArgs,
         need: Need,
         cancel: &Cancel,
-    ) -> anyhow::Result<(Plan, Host)> {
+    ) -> anyhow::Result<(StudyPlan, Host)> {
         let study = written.parse(budget)?;
         let facts = self.facts(&study)?;
         let host = host_of(&self.survey.nodes);
@@ -83,7 +83,7 @@ impl ReachedCluster {
         let seed = budget.seed().or(study.seed).unwrap_or_else(machine::fresh_seed);
         let file = written.file.clone();
         let plan = match freeze(&study, &machine, seed, runner::unix_s()) {
-            Ok(Frozen { plan, warnings }) => {
+            Ok(FrozenPlan { plan, warnings }) => {
                 for StudyProblem { line, message } in warnings {
                     terminal::note(&format!("{file}:{line}: warning: {message}"));
                 }
@@ -146,7 +146,7 @@ impl ReachedCluster {
     }
 
     /// What the cluster itself has against the instances.
-    fn refusals(&self, study: &Study, plan: &Plan) -> anyhow::Result<Vec<StudyProblem>> {
+    fn refusals(&self, study: &Study, plan: &StudyPlan) -> anyhow::Result<Vec<StudyProblem>> {
         let mut problems = Vec::new();
         for variant in
             plan.variants.iter().filter(|one| one.aa_of.is_none() && one.on == RunsOn::Vm)
@@ -162,7 +162,7 @@ impl ReachedCluster {
     }
 
     /// Gives the images of vmlab's own that a plan boots to a cluster of vmlab's own.
-    fn give_images(&self, plan: &Plan, cancel: &Cancel) -> anyhow::Result<()> {
+    fn give_images(&self, plan: &StudyPlan, cancel: &Cancel) -> anyhow::Result<()> {
         let (Some(local), Some(facts)) = (&self.local, &plan.kubevirt) else { return Ok(()) };
         let spinner = Spinner::start();
         for (name, reference) in &facts.images {
@@ -188,7 +188,7 @@ impl ReachedCluster {
     ///
     /// # Errors
     /// What differs.
-    pub(crate) fn check_same(&self, plan: &Plan) -> anyhow::Result<()> {
+    pub(crate) fn check_same(&self, plan: &StudyPlan) -> anyhow::Result<()> {
         let Some(begun) = &plan.kubevirt else {
             bail!(
                 "The study was not begun in a cluster: the blocks would not compare; leave --on out, or start anew"

@@ -17,16 +17,18 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use host::audit::AuditScope;
 use lint::output::LintNotes;
-use lint::site::{self, Suppressed, Suppressor};
-use lint::{Checked, Cluster, Context, Finding, KubevirtVersion, Severity, Version, output};
+use lint::site::{self, SuppressedFinding, Suppressor};
+use lint::{
+    CheckedText, Cluster, Context, Finding, KubevirtVersion, ReleaseVersion, Severity, output,
+};
 use runner::machine;
 use topology::PcpuSet;
 use vmconfig::kubevirt::Catalogue;
 
-use crate::audit::{self, Looked};
+use crate::audit::{self, AuditedVms};
 use crate::exit::{ERROR, FINDINGS};
 #[cfg(feature = "kubernetes")]
-use crate::kubernetes::{ClusterArgs, ClusterView};
+use crate::kubernetes::{ClusterView, KubernetesArgs};
 use crate::lint_rules::OwnRules;
 use crate::offers::{self, OffersArgs};
 use crate::{host_file, input, terminal};
@@ -86,7 +88,7 @@ pub(crate) struct LintArgs {
     offers: OffersArgs,
     #[cfg(feature = "kubernetes")]
     #[command(flatten)]
-    cluster: ClusterArgs,
+    cluster: KubernetesArgs,
     /// Version of KubeVirt, all three numbers: 1.7.5 has what 1.7.0 has not. Without it
     /// that of a KubeVirt object among the files, else the newest that is known.
     #[arg(long, value_name = "VERSION")]
@@ -99,7 +101,7 @@ pub(crate) struct LintArgs {
     /// Version of Kubernetes.
     #[arg(long, value_name = "VERSION", default_value_t = lint::DEFAULT_KUBERNETES)]
     #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
-    kubernetes: Version,
+    kubernetes: ReleaseVersion,
     /// The kubelet's cpuManagerPolicyOptions by name (full-pcpus-only), and
     /// topology-manager-policy=POLICY.
     #[arg(long, value_name = "OPTION", value_delimiter = ',')]
@@ -110,11 +112,11 @@ pub(crate) struct LintArgs {
     #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
     reserved: PcpuSet,
     /// Show findings of at least this severity.
-    #[arg(long, value_enum, value_name = "SEVERITY", default_value_t = Level::Hint)]
-    level: Level,
+    #[arg(long, value_enum, value_name = "SEVERITY", default_value_t = SeverityArg::Hint)]
+    level: SeverityArg,
     /// Severity from which on the exit code is 1.
-    #[arg(long, value_enum, value_name = "SEVERITY", default_value_t = Level::Warning)]
-    fail_on: Level,
+    #[arg(long, value_enum, value_name = "SEVERITY", default_value_t = SeverityArg::Warning)]
+    fail_on: SeverityArg,
     /// Rules of a site's own and other levels for those that there are, in TOML; may be
     /// given again.
     #[arg(long, value_name = "FILE")]
@@ -136,8 +138,8 @@ pub(crate) struct LintArgs {
     #[arg(long, requires = "fix")]
     dry_run: bool,
     /// How to print what is found.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
-    format: Format,
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t = FindingsFormat::Text)]
+    format: FindingsFormat,
     /// The same as --format json.
     #[arg(long, conflicts_with_all = ["format", "sarif"])]
     json: bool,
@@ -156,7 +158,7 @@ pub(crate) struct LintArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum FindingsFormat {
     /// For people, with the lines.
     Text,
     /// One object with counts and findings.
@@ -168,28 +170,28 @@ enum Format {
 }
 
 impl LintArgs {
-    fn format(&self) -> Format {
+    fn format(&self) -> FindingsFormat {
         match (self.json, self.sarif) {
-            (true, _) => Format::Json,
-            (_, true) => Format::Sarif,
+            (true, _) => FindingsFormat::Json,
+            (_, true) => FindingsFormat::Sarif,
             _ => self.format,
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Level {
+enum SeverityArg {
     Error,
     Warning,
     Hint,
 }
 
-impl From<Level> for Severity {
-    fn from(level: Level) -> Self {
+impl From<SeverityArg> for Severity {
+    fn from(level: SeverityArg) -> Self {
         match level {
-            Level::Error => Self::Error,
-            Level::Warning => Self::Warning,
-            Level::Hint => Self::Hint,
+            SeverityArg::Error => Self::Error,
+            SeverityArg::Warning => Self::Warning,
+            SeverityArg::Hint => Self::Hint,
         }
     }
 }
@@ -203,14 +205,14 @@ enum Source {
 }
 
 /// A text to check.
-struct Input {
+struct LintInput {
     name: String,
     source: Source,
     /// Named on the command line, so that it must hold VMs.
     named: bool,
 }
 
-impl Input {
+impl LintInput {
     /// The file, if it is one.
     fn path(&self) -> Option<&Path> {
         match &self.source {
@@ -220,9 +222,9 @@ impl Input {
     }
 }
 
-/// What became of one text.
-enum Outcome {
-    Checked(Checked),
+/// The result of checking one text.
+enum TextOutcome {
+    Checked(CheckedText),
     Skipped,
     Failed(String),
     /// What bears on it may stand in any of the other texts.
@@ -265,7 +267,7 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     if let Some(uri) = args.offers.libvirt.as_ref().filter(|_| args.files.is_empty()) {
         for (name, text) in offers::domains(uri)? {
             let (name, source) = (format!("{uri}/{name}"), Source::Text(text));
-            inputs.push(Input { name, source, named: true });
+            inputs.push(LintInput { name, source, named: true });
         }
     }
     let named = inputs.iter().map(|input| (input.name.as_str(), input.path()));
@@ -305,7 +307,7 @@ fn running(args: &LintArgs) -> anyhow::Result<ExitCode> {
     // Where nothing is a file, what lies here holds.
     let own = OwnRules::load(&args.rules, !args.no_config, iter::once(("-", None)))?;
     let rules = own.of("-");
-    let Looked { vms, findings, problems, .. } = audit::look(&look, &here, &context, &rules);
+    let AuditedVms { vms, findings, problems, .. } = audit::look(&look, &here, &context, &rules);
     let (findings, suppressed) = own.settle(findings);
     let shown = of_level(args, findings);
     if args.map {
@@ -332,8 +334,8 @@ fn in_cluster(args: &LintArgs, view: &ClusterView) -> anyhow::Result<ExitCode> {
         files.iter().map(|input| (input.name.as_str(), input.path())).chain([("-", None)]),
     )?;
     let mut all =
-        Found { findings: Vec::new(), suppressed: Vec::new(), files: 0, failed: Vec::new() };
-    let mut add = |found: Found| {
+        LintFindings { findings: Vec::new(), suppressed: Vec::new(), files: 0, failed: Vec::new() };
+    let mut add = |found: LintFindings| {
         all.findings.extend(found.findings);
         all.suppressed.extend(found.suppressed);
         all.files += found.files;
@@ -344,10 +346,10 @@ fn in_cluster(args: &LintArgs, view: &ClusterView) -> anyhow::Result<ExitCode> {
         add(check_all(&files, &mut view.context(None), &own, true));
     } else {
         for group in cluster::groups(view) {
-            let inputs: Vec<Input> = group
+            let inputs: Vec<LintInput> = group
                 .objects
                 .iter()
-                .map(|object| Input {
+                .map(|object| LintInput {
                     name: cluster::name(object),
                     source: Source::Text(object.text.clone()),
                     named: true,
@@ -386,10 +388,10 @@ fn say(
     what: &str,
 ) -> anyhow::Result<()> {
     terminal::print(&match args.format() {
-        Format::Json => output::json(findings, number, beside),
-        Format::Sarif => output::sarif(findings, env!("CARGO_PKG_VERSION"), beside),
-        Format::Github => output::github(findings, beside),
-        Format::Text => {
+        FindingsFormat::Json => output::json(findings, number, beside),
+        FindingsFormat::Sarif => output::sarif(findings, env!("CARGO_PKG_VERSION"), beside),
+        FindingsFormat::Github => output::github(findings, beside),
+        FindingsFormat::Text => {
             terminal::print_all(output::texts(findings, terminal::width(), true))?;
             let mut text = output::summary(findings, number, what);
             let allowed =
@@ -444,7 +446,7 @@ fn context(args: &LintArgs) -> anyhow::Result<Context> {
 /// `proc`. What can't be read is not known.
 fn look_around(root: &Path, context: &mut Context) {
     let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
-    context.busy = lint::Busy::read(&text("proc/interrupts"), &text("proc/stat"));
+    context.busy = lint::BusyPcpus::read(&text("proc/interrupts"), &text("proc/stat"));
     let devices = fs::read_dir(root.join("sys/bus/pci/devices")).into_iter().flatten().flatten();
     for device in devices {
         let node = fs::read_to_string(device.path().join("numa_node")).unwrap_or_default();
@@ -457,19 +459,23 @@ fn look_around(root: &Path, context: &mut Context) {
 }
 
 /// The files below a path, by name.
-fn collect(path: &Path, named: bool, inputs: &mut Vec<Input>) -> anyhow::Result<()> {
+fn collect(path: &Path, named: bool, inputs: &mut Vec<LintInput>) -> anyhow::Result<()> {
     if path == Path::new("-") {
         if io::stdin().is_terminal() {
             terminal::note("vmlab: reading a configuration from standard input");
         }
-        inputs.push(Input { name: "-".to_owned(), source: Source::Stdin, named });
+        inputs.push(LintInput { name: "-".to_owned(), source: Source::Stdin, named });
         return Ok(());
     }
     let name = path.display();
     let metadata = if named { fs::metadata(path) } else { fs::symlink_metadata(path) };
     let metadata = metadata.with_context(|| format!("Cannot read {name}"))?;
     if !metadata.is_dir() {
-        inputs.push(Input { name: name.to_string(), source: Source::File(path.to_owned()), named });
+        inputs.push(LintInput {
+            name: name.to_string(),
+            source: Source::File(path.to_owned()),
+            named,
+        });
         return Ok(());
     }
     let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
@@ -527,10 +533,10 @@ fn told(args: &LintArgs) -> anyhow::Result<String> {
     })
 }
 
-/// What was found in all files.
-struct Found {
+/// The findings in all files.
+struct LintFindings {
     findings: Vec<Finding>,
-    suppressed: Vec<Suppressed>,
+    suppressed: Vec<SuppressedFinding>,
     /// Files that hold VMs.
     files: usize,
     failed: Vec<String>,
@@ -539,7 +545,12 @@ struct Found {
 /// Checks every text, and reads each once: KubeVirt's objects wait until all texts are
 /// seen. What those hold for others is in the context then; a version that was `given`
 /// stays, as do feature gates.
-fn check_all(inputs: &[Input], context: &mut Context, own: &OwnRules, given: bool) -> Found {
+fn check_all(
+    inputs: &[LintInput],
+    context: &mut Context,
+    own: &OwnRules,
+    given: bool,
+) -> LintFindings {
     let (mut findings, mut files, mut failed, mut vms) = (Vec::new(), 0, Vec::new(), Vec::new());
     let mut silenced = Vec::new();
     let alone = inputs.len() == 1;
@@ -560,11 +571,11 @@ fn check_all(inputs: &[Input], context: &mut Context, own: &OwnRules, given: boo
         }
         context.cluster.get_or_insert(cluster);
     }
-    let waiting: Vec<(&Input, &str)> = inputs
+    let waiting: Vec<(&LintInput, &str)> = inputs
         .iter()
         .zip(&first)
         .filter_map(|(input, outcome)| match outcome {
-            Outcome::Waits(text) => Some((input, text.as_str())),
+            TextOutcome::Waits(text) => Some((input, text.as_str())),
             _ => None,
         })
         .collect();
@@ -573,64 +584,69 @@ fn check_all(inputs: &[Input], context: &mut Context, own: &OwnRules, given: boo
         of_each(&waiting, |(input, text)| check(input, text, context, own)).into_iter();
     for outcome in first {
         let outcome = match outcome {
-            Outcome::Waits(_) => second.next().unwrap_or(Outcome::Skipped),
+            TextOutcome::Waits(_) => second.next().unwrap_or(TextOutcome::Skipped),
             done => done,
         };
         match outcome {
-            Outcome::Checked(checked) => {
+            TextOutcome::Checked(checked) => {
                 files += 1;
                 findings.extend(checked.findings);
                 silenced.extend(checked.suppressed);
                 vms.extend(checked.vms);
             }
-            Outcome::Skipped | Outcome::Waits(_) => {}
-            Outcome::Failed(message) => failed.push(message),
+            TextOutcome::Skipped | TextOutcome::Waits(_) => {}
+            TextOutcome::Failed(message) => failed.push(message),
         }
     }
     findings.extend(lint::check_fleet(&vms, context));
     let (findings, mut suppressed) = own.settle(findings);
     suppressed.extend(silenced);
-    Found { findings, suppressed, files, failed }
+    LintFindings { findings, suppressed, files, failed }
 }
 
 /// What a text holds for others.
 #[derive(Default)]
-struct Held {
+struct HeldObjects {
     types: Option<Catalogue>,
     cluster: Option<Cluster>,
 }
 
 /// Reads a text, and checks it if nothing that bears on it can stand in another one; with
 /// what it holds for others.
-fn first_look(input: &Input, alone: bool, context: &Context, own: &OwnRules) -> (Held, Outcome) {
+fn first_look(
+    input: &LintInput,
+    alone: bool,
+    context: &Context,
+    own: &OwnRules,
+) -> (HeldObjects, TextOutcome) {
     let text = match read(input) {
         Ok(text) => text,
         Err(error) => {
             return (
-                Held::default(),
-                Outcome::Failed(format!("Cannot read {}: {error}", input.name)),
+                HeldObjects::default(),
+                TextOutcome::Failed(format!("Cannot read {}: {error}", input.name)),
             );
         }
     };
     let cluster = Cluster::read(&text);
     let types = if alone { None } else { lint::instancetypes(&text) };
     let waits = cluster.is_some() || !alone && lint::needs_others(&text);
-    let held = Held { types, cluster };
-    let outcome = if waits { Outcome::Waits(text) } else { check(input, &text, context, own) };
+    let held = HeldObjects { types, cluster };
+    let outcome = if waits { TextOutcome::Waits(text) } else { check(input, &text, context, own) };
     (held, outcome)
 }
 
-fn check(input: &Input, text: &str, context: &Context, own: &OwnRules) -> Outcome {
+fn check(input: &LintInput, text: &str, context: &Context, own: &OwnRules) -> TextOutcome {
     if !input.named && !lint::holds_vms(text) {
-        return Outcome::Skipped;
+        return TextOutcome::Skipped;
     }
     match lint::check_text_by(&input.name, text, context, &own.of(&input.name)) {
-        Ok(checked) => Outcome::Checked(checked),
-        Err(error) => Outcome::Failed(error.to_string()),
+        Ok(checked) => TextOutcome::Checked(checked),
+        Err(error) => TextOutcome::Failed(error.to_string()),
     }
 }
 
-fn read(from: &Input) -> io::Result<String> {
+fn read(from: &LintInput) -> io::Result<String> {
     match &from.source {
         Source::File(path) => input::text(path),
         Source::Text(text) => Ok(text.clone()),
@@ -641,7 +657,7 @@ fn read(from: &Input) -> io::Result<String> {
 /// Writes or shows the certain fixes; what is left to find afterwards.
 fn mend(
     args: &LintArgs,
-    inputs: &[Input],
+    inputs: &[LintInput],
     findings: Vec<Finding>,
     context: &Context,
     own: &OwnRules,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf, absolute};
 
 use anyhow::{Context as _, bail};
 use lint::output::RulesUsed;
-use lint::site::{self, SiteRule, SiteRules, Suppressed};
+use lint::site::{self, SiteRule, SiteRules, SuppressedFinding};
 use lint::{Context, Finding};
 
 use crate::input;
@@ -18,13 +18,13 @@ const NAME: &str = ".vmlab-lint.toml";
 const REPOSITORY: [&str; 4] = [".git", ".hg", ".jj", ".svn"];
 
 /// A rules file in its folder.
-struct Loaded {
+struct LoadedRules {
     rules: SiteRules,
     /// Absolute.
     path: PathBuf,
 }
 
-impl Loaded {
+impl LoadedRules {
     /// Patterns of files are below it.
     fn folder(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("/"))
@@ -35,7 +35,7 @@ impl Loaded {
 #[derive(Default)]
 pub(crate) struct OwnRules {
     /// Those found first: what `--rules` names has the last word.
-    all: Vec<Loaded>,
+    all: Vec<LoadedRules>,
     /// By the name of an input which of them hold for it, and its path below the
     /// folder of each.
     of_input: HashMap<String, Vec<(usize, String)>>,
@@ -123,7 +123,7 @@ impl OwnRules {
             }
         };
         let path = absolute(path)?;
-        self.all.push(Loaded { rules, path });
+        self.all.push(LoadedRules { rules, path });
         Ok(self.all.len() - 1)
     }
 
@@ -144,7 +144,7 @@ impl OwnRules {
     }
 
     /// Findings at the levels that the files give them, and those that they suppress.
-    pub(crate) fn settle(&self, findings: Vec<Finding>) -> (Vec<Finding>, Vec<Suppressed>) {
+    pub(crate) fn settle(&self, findings: Vec<Finding>) -> (Vec<Finding>, Vec<SuppressedFinding>) {
         let (mut kept, mut suppressed) = (Vec::new(), Vec::new());
         for finding in findings {
             let sets: Vec<(&SiteRules, &str)> = self

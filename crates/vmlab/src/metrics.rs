@@ -16,7 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 use record::Outcome;
 use runner::agenda::ComparisonStatus;
 use runner::execute::ExecutionEvent;
-use runner::plan::Plan;
+use runner::plan::StudyPlan;
 
 use crate::endpoint::Endpoint;
 
@@ -39,7 +39,7 @@ struct Instruments {
 }
 
 impl Instruments {
-    fn new(plan: &Plan, registry: &mut Registry) -> Self {
+    fn new(plan: &StudyPlan, registry: &mut Registry) -> Self {
         let about = vec![
             ("study", plan.study.clone()),
             ("environment", plan.environment().to_string()),
@@ -164,7 +164,7 @@ pub(crate) struct Exporter {
 
 impl Exporter {
     /// Listens at `address`.
-    pub(crate) fn start(address: SocketAddr, plan: &Plan) -> anyhow::Result<Self> {
+    pub(crate) fn start(address: SocketAddr, plan: &StudyPlan) -> anyhow::Result<Self> {
         let mut registry = Registry::with_prefix("vmlab");
         let instruments = Instruments::new(plan, &mut registry);
         let endpoint = Endpoint::start(address, move || {

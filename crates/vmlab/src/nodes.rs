@@ -222,7 +222,7 @@ impl ReachedNodes {
         let parallel = self.asked.parallel.map_or(count, |most| (most as usize).min(count));
         let tasks = Mutex::new(tasks);
         let (tell, news) = channel::<NodeNews>();
-        let mut progress = Progress::start(verbose);
+        let mut progress = NodesProgress::start(verbose);
         std::thread::scope(|scope| {
             for _ in 0..parallel {
                 let (tell, tasks) = (tell.clone(), &tasks);
@@ -327,14 +327,14 @@ impl LeftMarker {
     }
 }
 
-/// How far all nodes are, for whoever watches.
-struct Progress {
+/// Shows how far all nodes are.
+struct NodesProgress {
     spinner: Spinner,
     verbose: bool,
     trials: BTreeMap<usize, (u64, Option<u64>)>,
 }
 
-impl Progress {
+impl NodesProgress {
     fn start(verbose: bool) -> Self {
         Self { spinner: Spinner::start(), verbose, trials: BTreeMap::new() }
     }

@@ -21,11 +21,11 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use guest::libvirt::Uri;
 use host::owner::{self, Owner, RuntimeDir};
-use record::journal::{self, End, Event};
+use record::journal::{self, JournalEvent, JournalTail};
 use remote::{Decoder, GaveUp, Patience, RemoteProcess, RunError, SshOptions, SshSession};
 use runner::execute::{ExecutionEnd, ExecutionEvent};
 use runner::follow::Follower;
-use runner::plan::Plan;
+use runner::plan::StudyPlan;
 use runner::simulated;
 use runner::store::{Contents, Store, TrialSink};
 use topology::Host;
@@ -35,9 +35,9 @@ use crate::interrupt::Interrupts;
 use crate::progress::Spinner;
 use crate::study_file::{BudgetArgs, StudyText};
 use crate::terminal;
-use crate::watcher::{Watch, Watcher};
+use crate::watcher::{WatchOptions, Watcher};
 use messages::{FarReply, FarRequest, GREETING, PROTOCOL, of_frame, to_frame};
-use place::{OnTarget, Reached};
+use place::{OnTarget, ReachedMachine};
 
 /// How long a connection may take where nobody has to type anything.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
@@ -170,7 +170,7 @@ impl OnArgs {
     }
 
     /// Refuses to go on with a plan elsewhere than where it was begun.
-    pub(crate) fn check_same(&self, plan: &Plan) -> anyhow::Result<()> {
+    pub(crate) fn check_same(&self, plan: &StudyPlan) -> anyhow::Result<()> {
         if self.on.is_some() && self.simulator().is_some() != simulated::is_simulated(plan) {
             bail!(
                 "The study was begun {}: simulated and measured blocks would not compare; leave --on out, or start anew",
@@ -206,14 +206,14 @@ impl OnArgs {
 }
 
 /// The plan that the other machine makes of a study.
-pub(crate) fn plan(on: &OnArgs, study: &Path, budget: &BudgetArgs) -> anyhow::Result<Plan> {
+pub(crate) fn plan(on: &OnArgs, study: &Path, budget: &BudgetArgs) -> anyhow::Result<StudyPlan> {
     let interrupts = Interrupts::listen("closing the connection ...", "ending at once")?;
     let written = StudyText::read(study)?;
     if on.deterministic {
         let (plan, _) = repeatable::talk(on, &written, budget, false, &interrupts)?.plan()?;
         return Ok(plan);
     }
-    let there = There::connect(on, &interrupts)?;
+    let there = OtherMachine::connect(on, &interrupts)?;
     let mut talk = there.ask_for_plan(&written, budget, false)?;
     let (plan, _) = talk.plan()?;
     talk.end()?;
@@ -226,8 +226,8 @@ pub(crate) fn start(
     on: &OnArgs,
     study: &Path,
     budget: &BudgetArgs,
-    watch: &Watch,
-    make: impl FnOnce(&Plan, &Host) -> anyhow::Result<Store>,
+    watch: &WatchOptions,
+    make: impl FnOnce(&StudyPlan, &Host) -> anyhow::Result<Store>,
 ) -> anyhow::Result<(ExecutionEnd, PathBuf)> {
     let interrupts = listen()?;
     let written = StudyText::read(study)?;
@@ -240,7 +240,7 @@ pub(crate) fn start(
         let ended = talk.keep(&plan, &[], store, watch, again)?;
         return Ok((ended, dir));
     }
-    let there = There::connect(on, &interrupts)?;
+    let there = OtherMachine::connect(on, &interrupts)?;
     let mut talk = there.ask_for_plan(&written, budget, true)?;
     let (plan, host) = talk.plan()?;
     there.warn(&plan);
@@ -258,7 +258,7 @@ pub(crate) fn output(on: &OnArgs, words: &[String]) -> anyhow::Result<Vec<u8>> {
         bail!("--deterministic is for studies");
     }
     let interrupts = listen()?;
-    let there = There::connect(on, &interrupts)?;
+    let there = OtherMachine::connect(on, &interrupts)?;
     let cancelled = || interrupts.end.is_cancelled();
     let patience = Patience::unlimited(&cancelled);
     let program = binary::bring(&there.session, there.program.as_deref(), None, patience)?;
@@ -280,7 +280,7 @@ pub(crate) fn resume(
     on: &OnArgs,
     store: Store,
     contents: &Contents,
-    watch: &Watch,
+    watch: &WatchOptions,
 ) -> anyhow::Result<ExecutionEnd> {
     if on.deterministic {
         bail!(
@@ -289,14 +289,14 @@ pub(crate) fn resume(
     }
     let interrupts = listen()?;
     let dir = store.dir().to_owned();
-    let there = There::connect(on, &interrupts)?;
+    let there = OtherMachine::connect(on, &interrupts)?;
     let Contents { plan, host, events, .. } = contents;
     there.warn(plan);
     let needs_probe = runner::probe::is_needed_by(plan);
     let mut talk = there.talk(needs_probe.then(|| arch_of(plan)).flatten())?;
     talk.ask(&FarRequest::Resume, plan.to_json().as_bytes());
     talk.ask(&FarRequest::Host, host.to_json().as_bytes());
-    let mut told = End::default();
+    let mut told = JournalTail::default();
     for event in events {
         let (line, end) = told.line(event)?;
         talk.ask(&FarRequest::Line, line.as_bytes());
@@ -306,7 +306,7 @@ pub(crate) fn resume(
     talk.keep(plan, events, store, watch, || go_on(&dir, on))
 }
 
-fn arch_of(plan: &Plan) -> Option<Arch> {
+fn arch_of(plan: &StudyPlan) -> Option<Arch> {
     plan.variants.first().map(|variant| variant.spec.arch)
 }
 
@@ -326,7 +326,7 @@ fn go_on(dir: &Path, on: &OnArgs) -> String {
 }
 
 /// The other machine.
-struct There {
+struct OtherMachine {
     session: SshSession,
     /// The vmlab that was named for it.
     program: Option<PathBuf>,
@@ -336,10 +336,10 @@ struct There {
     /// Holds the connection's socket.
     _runtime: RuntimeDir,
     /// Ends a replica that was brought up for this, behind its connection.
-    reached: Reached,
+    reached: ReachedMachine,
 }
 
-impl There {
+impl OtherMachine {
     fn connect(on: &OnArgs, interrupts: &Interrupts) -> anyhow::Result<Self> {
         let place = on.on.as_ref().context("Name a machine with --on")?;
         let reached = place.reach(&interrupts.end)?;
@@ -363,7 +363,7 @@ impl There {
     }
 
     /// Says what to know of the machine before the plan is executed there.
-    fn warn(&self, plan: &Plan) {
+    fn warn(&self, plan: &StudyPlan) {
         if let Some(warning) = self.reached.warning(plan) {
             terminal::note(&format!("vmlab: {warning}"));
         }
@@ -437,7 +437,7 @@ fn write_all(mut stdin: impl Write + Send + 'static) -> Sender<Vec<u8>> {
 }
 
 /// Where the far side's words come from.
-trait Far {
+trait FarOutput {
     /// Reads some of them, 0 at their end, none if there were none for a while; not
     /// for longer than until `quit`.
     fn read(
@@ -455,7 +455,7 @@ struct OverSsh<'s> {
     running: Option<RemoteProcess<'s>>,
 }
 
-impl Far for OverSsh<'_> {
+impl FarOutput for OverSsh<'_> {
     fn read(
         &mut self,
         buffer: &mut [u8],
@@ -482,7 +482,7 @@ impl Far for OverSsh<'_> {
 
 /// The far side at work.
 struct FarSide<'s> {
-    far: Box<dyn Far + 's>,
+    far: Box<dyn FarOutput + 's>,
     asked: Sender<Vec<u8>>,
     warnings: Receiver<String>,
     decoder: Decoder,
@@ -532,7 +532,7 @@ impl FarSide<'_> {
     }
 
     /// The plan that was asked for, and the machine.
-    fn plan(&mut self) -> anyhow::Result<(Plan, Host)> {
+    fn plan(&mut self) -> anyhow::Result<(StudyPlan, Host)> {
         let spinner = Spinner::start();
         let mut host = None;
         loop {
@@ -541,7 +541,7 @@ impl FarSide<'_> {
                 (FarReply::Step { text }, _) => spinner.say(&text),
                 (FarReply::Host, body) => host = Some(serde_json::from_slice(&body)?),
                 (FarReply::Plan { hash }, body) => {
-                    let plan = Plan::from_json(&body).context("The plan can't be read")?;
+                    let plan = StudyPlan::from_json(&body).context("The plan can't be read")?;
                     if plan.hash() != hash {
                         bail!("The vmlab there makes other plans: is --remote-binary an old one?");
                     }
@@ -581,10 +581,10 @@ impl FarSide<'_> {
     /// says how to `go_on`.
     fn keep(
         &mut self,
-        plan: &Plan,
-        events: &[Event],
+        plan: &StudyPlan,
+        events: &[JournalEvent],
         mut store: Store,
-        watch: &Watch,
+        watch: &WatchOptions,
         go_on: impl FnOnce() -> String,
     ) -> anyhow::Result<ExecutionEnd> {
         let mut watcher = Watcher::start(watch, plan, events)?;

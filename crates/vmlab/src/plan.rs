@@ -29,7 +29,7 @@ use vmconfig::VmPatch;
 use crate::exit::FINDINGS;
 use crate::host_file::load_host;
 #[cfg(feature = "kubernetes")]
-use crate::kubernetes::{ClusterArgs, ClusterView};
+use crate::kubernetes::{ClusterView, KubernetesArgs};
 use crate::{input, terminal};
 
 /// More VMs than any fleet has; a slip of the pen would fill memory.
@@ -147,7 +147,7 @@ pub(crate) struct PlanArgs {
     /// this kind of work sees them; needs exactly one host
     #[arg(long, value_name = "WORK", conflicts_with = "toml")]
     #[cfg_attr(feature = "kubernetes", arg(conflicts_with = "cluster"))]
-    simulate: Option<simulate::Work>,
+    simulate: Option<simulate::SimulatedWork>,
 
     /// Threads of the host that are busy beside the VMs in the simulation
     #[arg(long, value_name = "N", default_value_t = 0, requires = "simulate",
@@ -173,7 +173,7 @@ pub(crate) struct PlanArgs {
 
     #[cfg(feature = "kubernetes")]
     #[command(flatten)]
-    cluster: ClusterArgs,
+    cluster: KubernetesArgs,
 }
 
 fn pcpus_or_none(text: &str) -> Result<PcpuSet, topology::ParsePcpuSetError> {

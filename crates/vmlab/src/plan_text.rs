@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use record::Environment;
 use runner::host_settings::describe;
-use runner::plan::Plan;
+use runner::plan::StudyPlan;
 use runner::study::{RunsOn, Until};
 use runner::summary::{command_line, further_vms};
 
@@ -17,13 +17,13 @@ const EMULATED_BOOT_S: f64 = 3.0;
 const BLOCKS_SHOWN: u32 = 12;
 
 /// Everything that the plan will do.
-pub(crate) fn text(plan: &Plan) -> String {
+pub(crate) fn text(plan: &StudyPlan) -> String {
     let mut out = String::new();
     write(&mut out, plan).expect("writing to a String does not fail");
     out
 }
 
-fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
+fn write(out: &mut String, plan: &StudyPlan) -> std::fmt::Result {
     writeln!(out, "{}", plan.title)?;
     if !plan.question.is_empty() {
         writeln!(out, "{}", plan.question)?;
@@ -138,7 +138,7 @@ fn write(out: &mut String, plan: &Plan) -> std::fmt::Result {
     order(out, plan)
 }
 
-fn workload_command(plan: &Plan, workload: &runner::plan::PlanWorkload) -> String {
+fn workload_command(plan: &StudyPlan, workload: &runner::plan::PlanWorkload) -> String {
     let vcpus = plan.variants.first().map_or(1, |variant| variant.spec.vcpus());
     let facts = workload::GuestFacts::alone(vcpus, plan.environment().is_emulated_time());
     match workload.resolve() {
@@ -149,7 +149,7 @@ fn workload_command(plan: &Plan, workload: &runner::plan::PlanWorkload) -> Strin
     }
 }
 
-fn order(out: &mut String, plan: &Plan) -> std::fmt::Result {
+fn order(out: &mut String, plan: &StudyPlan) -> std::fmt::Result {
     let total = plan.total_blocks();
     let shown = total.unwrap_or(BLOCKS_SHOWN).min(BLOCKS_SHOWN);
     writeln!(out, "\nOrder: one fresh boot a trial")?;
@@ -175,7 +175,7 @@ fn order(out: &mut String, plan: &Plan) -> std::fmt::Result {
 }
 
 /// Seconds that one block will probably take.
-pub(crate) fn block_s(plan: &Plan) -> f64 {
+pub(crate) fn block_s(plan: &StudyPlan) -> f64 {
     let boot_s = |environment| match environment {
         Environment::Host | Environment::EmulatedHost => 0.0,
         Environment::Tcg | Environment::NestedKvm | Environment::InstructionCounted => {
@@ -192,7 +192,7 @@ pub(crate) fn block_s(plan: &Plan) -> f64 {
     boots_s * plan.workloads.len() as f64 + per_variant_s * plan.variants.len() as f64
 }
 
-fn expected_time(plan: &Plan) -> String {
+fn expected_time(plan: &StudyPlan) -> String {
     let block_s = block_s(plan);
     let early = match plan.budget.until {
         Until::Decided if plan.comparisons().next().is_some() => "; less if all is decided before",

@@ -199,7 +199,7 @@ fn predict_all(
     let machine = KubeletHost::from_host(host)?;
     let settings = settings(args)?;
     let policy = settings.policy(&machine)?;
-    let node = text::NodeState {
+    let node = text::PredictedHost {
         machine: &machine,
         settings: &settings,
         policy: &policy,

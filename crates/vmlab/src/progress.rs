@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use record::Outcome;
 use runner::agenda::{Agenda, ComparisonStatus};
 use runner::execute::ExecutionEvent;
-use runner::plan::Plan;
+use runner::plan::StudyPlan;
 
 use crate::{plan_text, terminal};
 
@@ -59,7 +59,7 @@ pub(crate) struct StudyProgress {
 
 impl StudyProgress {
     /// `trials_done` were done by earlier sessions.
-    pub(crate) fn start(plan: &Plan, trials_done: u64, verbose: bool) -> Self {
+    pub(crate) fn start(plan: &StudyPlan, trials_done: u64, verbose: bool) -> Self {
         let total_trials = plan
             .total_blocks()
             .map(|blocks| u64::from(blocks) * u64::from(plan.trials_per_block()));

@@ -62,7 +62,7 @@ pub(crate) struct ReplicaArgs {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Start a host and wait until commands can be run in it.
-    Up(up::UpArgs),
+    Up(up::ReplicaUpArgs),
     /// End replicas, and remove what dead ones left.
     Down {
         /// The replicas: what is ended is named.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use report::{Cell, Report, ReportVariant, Role, Style, Verdict};
+use report::{CellResults, Report, ReportVariant, ShownVerdict, TerminalStyle, VariantRole};
 use runner::state::JournalState;
 use runner::store::{self, Contents};
 use runner::verify::Verification;
@@ -31,7 +31,7 @@ pub(crate) struct ReportArgs {
     dir: PathBuf,
     /// What to print.
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: ReportFormat,
     /// Only check that the folder is what was written: plan, journal, and every
     /// text that the journal names. With --format text or json.
     #[arg(long)]
@@ -54,7 +54,7 @@ pub(crate) struct Demand {
 }
 
 #[derive(Debug, Default, Clone, Copy, ValueEnum)]
-enum Format {
+enum ReportFormat {
     /// Text for a terminal.
     #[default]
     Text,
@@ -81,11 +81,11 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     }
     let report = summary::report(&args.dir, &contents);
     let text = match args.format {
-        Format::Text => text(&report),
-        Format::Html => report::html(&report),
-        Format::Json => report.to_json(),
-        Format::Csv => report::csv(&records(&contents)),
-        Format::SamplesJson => report::json(&records(&contents)),
+        ReportFormat::Text => text(&report),
+        ReportFormat::Html => report::html(&report),
+        ReportFormat::Json => report.to_json(),
+        ReportFormat::Csv => report::csv(&records(&contents)),
+        ReportFormat::SamplesJson => report::json(&records(&contents)),
     };
     terminal::print(&text)?;
     Ok(exit_code(&report, &args.demand))
@@ -98,9 +98,9 @@ fn of_nodes(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     }
     let report = across::read(&args.dir)?;
     let text = match args.format {
-        Format::Text => across::text(&report),
-        Format::Json => report.to_json(),
-        Format::Html | Format::Csv | Format::SamplesJson => bail!(
+        ReportFormat::Text => across::text(&report),
+        ReportFormat::Json => report.to_json(),
+        ReportFormat::Html | ReportFormat::Csv | ReportFormat::SamplesJson => bail!(
             "{} holds many nodes: --format text and json are of all, the others of each folder in {}/nodes",
             args.dir.display(),
             args.dir.display()
@@ -113,7 +113,7 @@ fn of_nodes(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 fn verify(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let verified = runner::verify::verify(&args.dir)?;
     let text = match args.format {
-        Format::Text => {
+        ReportFormat::Text => {
             let Verification { events, trials, texts, findings, .. } = &verified;
             let lines = findings.iter().map(|finding| format!("{finding}\n"));
             let end = match findings.len() {
@@ -124,8 +124,8 @@ fn verify(args: &ReportArgs) -> anyhow::Result<ExitCode> {
             let sum = format!("{events} events, {trials} trials, {texts} texts: {end}\n");
             lines.chain([sum]).collect()
         }
-        Format::Json => serde_json::to_string_pretty(&verified)? + "\n",
-        Format::Html | Format::Csv | Format::SamplesJson => {
+        ReportFormat::Json => serde_json::to_string_pretty(&verified)? + "\n",
+        ReportFormat::Html | ReportFormat::Csv | ReportFormat::SamplesJson => {
             bail!("--verify has --format text and json")
         }
     };
@@ -133,7 +133,7 @@ fn verify(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     Ok(results_folder::exit_code(!verified.findings.is_empty(), ExitCode::SUCCESS))
 }
 
-fn records(contents: &Contents) -> Vec<record::Record> {
+fn records(contents: &Contents) -> Vec<record::SampleRow> {
     let state = JournalState::from_events(&contents.events);
     results::records(&contents.plan, &results::trials(&contents.events, &state))
 }
@@ -141,7 +141,7 @@ fn records(contents: &Contents) -> Vec<record::Record> {
 /// The report for the terminal.
 pub(crate) fn text(report: &Report) -> String {
     // Escape codes are taken out again where colours are not wanted.
-    report::terminal(report, terminal::width(), Style { colour: true })
+    report::terminal(report, terminal::width(), TerminalStyle { colour: true })
 }
 
 /// Writes the report and the exports beside the journal.
@@ -169,8 +169,11 @@ pub(crate) fn exit_code(report: &Report, demand: &Demand) -> ExitCode {
 
 fn has_findings(report: &Report) -> bool {
     let differs = |verdict| match verdict {
-        Verdict::Better | Verdict::Worse | Verdict::SlightlyBetter | Verdict::SlightlyWorse => true,
-        Verdict::Equivalent | Verdict::NotDecided | Verdict::Invalid => false,
+        ShownVerdict::Better
+        | ShownVerdict::Worse
+        | ShownVerdict::SlightlyBetter
+        | ShownVerdict::SlightlyWorse => true,
+        ShownVerdict::Equivalent | ShownVerdict::NotDecided | ShownVerdict::Invalid => false,
     };
     let alarms = report.groups.iter().flat_map(|group| &group.cells).any(|cell| {
         is_aa_arm(report, cell) && cell.judgement.as_ref().is_some_and(|j| differs(j.verdict))
@@ -180,17 +183,19 @@ fn has_findings(report: &Report) -> bool {
 
 /// True if more blocks, or a quieter host, would change no primary metric's verdict.
 fn is_final(report: &Report) -> bool {
-    let open = |cell: &Cell| match cell.judgement.as_ref().map(|judgement| judgement.verdict) {
-        Some(Verdict::Invalid) => true,
+    let open = |cell: &CellResults| match cell.judgement.as_ref().map(|judgement| judgement.verdict)
+    {
+        Some(ShownVerdict::Invalid) => true,
         // An A/A arm that shows no difference is what it shall be.
-        Some(Verdict::NotDecided) => !is_aa_arm(report, cell),
+        Some(ShownVerdict::NotDecided) => !is_aa_arm(report, cell),
         Some(_) | None => false,
     };
     !report.groups.iter().filter(|group| group.primary).flat_map(|group| &group.cells).any(open)
 }
 
-fn is_aa_arm(report: &Report, cell: &Cell) -> bool {
-    let is_it = |known: &ReportVariant| known.name == cell.variant && known.role == Role::AaArm;
+fn is_aa_arm(report: &Report, cell: &CellResults) -> bool {
+    let is_it =
+        |known: &ReportVariant| known.name == cell.variant && known.role == VariantRole::AaArm;
     report.variants.iter().any(is_it)
 }
 

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use guest::Cancel;
-use record::journal::Event;
+use record::journal::JournalEvent;
 use runner::calibration::Calibration;
 use runner::execute::ExecutionEnd;
 use runner::machine::{self, Need};
 use runner::node_set;
-use runner::plan::Plan;
+use runner::plan::StudyPlan;
 use runner::simulated;
 use runner::state::JournalState;
 use runner::store::{self, Contents, Store, TrialSink};
@@ -24,7 +24,7 @@ use crate::on::{self, KubevirtPlace, OnArgs};
 use crate::report::Demand;
 use crate::study_file::{self, BudgetArgs, StudyText};
 use crate::trials::TrialPlace;
-use crate::watcher::{Watch, Watcher};
+use crate::watcher::{WatchOptions, Watcher};
 use crate::{endpoint, interrupt, plan_text, report, results_folder, terminal, trials};
 
 const EXAMPLES: &str = "\
@@ -180,14 +180,14 @@ fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
         store::check_new(dir)?;
     }
     let prices = args.prices()?;
-    let make = |plan: &Plan, host: &Host| -> anyhow::Result<Store> {
+    let make = |plan: &StudyPlan, host: &Host| -> anyhow::Result<Store> {
         let out = args.out.clone().unwrap_or_else(|| default_out(plan));
         let store = Store::create(&out, plan, host)?;
         prices.iter().try_for_each(|prices| store.keep_prices(prices))?;
         Ok(store)
     };
     if args.on.is_elsewhere() {
-        let make = |plan: &Plan, host: &Host| {
+        let make = |plan: &StudyPlan, host: &Host| {
             check_prices(prices.as_ref(), plan, host)?;
             make(plan, host)
         };
@@ -233,7 +233,7 @@ pub(crate) fn plan_in_cluster(
     written: &StudyText,
     budget: &BudgetArgs,
     place: &KubevirtPlace,
-) -> anyhow::Result<Plan> {
+) -> anyhow::Result<StudyPlan> {
     let cluster = crate::kubevirt::reach(place)?;
     Ok(cluster.prepare(written, budget, Need::Plan, &Cancel::new())?.0)
 }
@@ -243,7 +243,7 @@ pub(crate) fn plan_in_cluster(
     _written: &StudyText,
     _budget: &BudgetArgs,
     _place: &KubevirtPlace,
-) -> anyhow::Result<Plan> {
+) -> anyhow::Result<StudyPlan> {
     bail!("This vmlab was built without Kubernetes")
 }
 
@@ -308,7 +308,7 @@ fn extend(
         bail!("The study in {dir} has not ended: go on with `vmlab run --resume {dir}{on}` first");
     }
     let blocks = state.rounds(&contents.plan).saturating_add(more);
-    let event = Event::Extended { blocks, unix_s: runner::unix_s() };
+    let event = JournalEvent::Extended { blocks, unix_s: runner::unix_s() };
     store.append(&event)?;
     contents.events.push(event);
     Ok(())
@@ -355,7 +355,7 @@ fn finish(args: &RunArgs, ended: ExecutionEnd, dir: &Path) -> anyhow::Result<Exi
 }
 
 /// What a report could not use is known before minutes are spent.
-fn check_prices(prices: Option<&Calibration>, plan: &Plan, host: &Host) -> anyhow::Result<()> {
+fn check_prices(prices: Option<&Calibration>, plan: &StudyPlan, host: &Host) -> anyhow::Result<()> {
     let why = prices.map(|prices| prices.unfit_for(plan, host)).unwrap_or_default();
     if why.is_empty() {
         return Ok(());
@@ -372,12 +372,12 @@ impl RunArgs {
         Ok(self.prices.as_deref().map(store::read_prices).transpose()?)
     }
 
-    fn watch(&self) -> Watch {
-        Watch { verbose: self.verbose, metrics: self.metrics }
+    fn watch(&self) -> WatchOptions {
+        WatchOptions { verbose: self.verbose, metrics: self.metrics }
     }
 }
 
 /// `results/NAME-20260131-235959`, in local time where the machine knows it.
-fn default_out(plan: &Plan) -> PathBuf {
+fn default_out(plan: &StudyPlan) -> PathBuf {
     PathBuf::from("results").join(format!("{}-{}", plan.study, machine::timestamp()))
 }

@@ -37,7 +37,7 @@ fn names() -> PossibleValuesParser {
 }
 
 /// Something that vmlab reads or prints.
-pub(crate) struct Document {
+pub(crate) struct DocumentedFormat {
     /// How it is asked for, and the name of its file.
     pub(crate) name: &'static str,
     /// What it is, without a full stop.
@@ -59,293 +59,293 @@ fn written<T: JsonSchema>() -> Schema {
 }
 
 /// All of them.
-pub(crate) const DOCUMENTS: &[Document] = &[
-    Document {
+pub(crate) const DOCUMENTS: &[DocumentedFormat] = &[
+    DocumentedFormat {
         name: "study",
         about: "A study, as TOML",
         printed_by: &[],
         make: written::<runner::study::StudyFile>,
     },
-    Document {
+    DocumentedFormat {
         name: "wishes",
         about: "VMs that want a place, as TOML or JSON (`vmlab plan --list`)",
         printed_by: &[],
         make: written::<placement::plan::WishList>,
     },
-    Document {
+    DocumentedFormat {
         name: "site-rules",
         about: "Rules of a site's own, as TOML (`vmlab lint --rules`)",
         printed_by: &[],
         make: written::<lint::site::RulesDocument>,
     },
-    Document {
+    DocumentedFormat {
         name: "switch-file",
         about: "A switch with its ports, as TOML (`vmlab switch run --config`)",
         printed_by: &[],
         make: written::<crate::switch::SwitchFile>,
     },
-    Document {
+    DocumentedFormat {
         name: "decide-message",
         about: "A line that `vmlab decide` reads",
         printed_by: &[],
-        make: written::<crate::decide::Message>,
+        make: written::<crate::decide::DecideMessage>,
     },
-    Document {
+    DocumentedFormat {
         name: "decide-reply",
         about: "A line that `vmlab decide` answers",
         printed_by: &["decide"],
         make: printed::<crate::decide::Reply>,
     },
-    Document {
+    DocumentedFormat {
         name: "plan",
         about: "A study with every choice made: `plan.json` of a results folder",
         printed_by: &["check --json", "run --dry-run --json"],
-        make: printed::<runner::plan::Plan>,
+        make: printed::<runner::plan::StudyPlan>,
     },
-    Document {
+    DocumentedFormat {
         name: "journal",
         about: "What stands in a line of `journal.jsonl`, before its number and checksum",
         printed_by: &[],
-        make: printed::<record::journal::Event>,
+        make: printed::<record::journal::JournalEvent>,
     },
-    Document {
+    DocumentedFormat {
         name: "kubelet-experiments",
         about: "What kubelets gave pods, as JSON (`vmlab predict --verify=FILE`)",
         printed_by: &[],
         make: written::<placement::predict::verify::ExperimentRecord>,
     },
     #[cfg(feature = "kubernetes")]
-    Document {
+    DocumentedFormat {
         name: "cluster-forecast",
         about: "What will become of the VMs of a cluster",
         printed_by: &["plan --cluster --json"],
         make: printed::<crate::plan::ClusterForecast>,
     },
-    Document {
+    DocumentedFormat {
         name: "host",
         about: "A host: `host.json` of a results folder",
         printed_by: &["host --json"],
         make: printed::<topology::Host>,
     },
-    Document {
+    DocumentedFormat {
         name: "host-diff",
         about: "What differs between two hosts",
         printed_by: &["host --diff --json"],
         make: printed::<Vec<crate::host::Drift>>,
     },
-    Document {
+    DocumentedFormat {
         name: "settings",
         about: "All host settings",
         printed_by: &["settings list --json", "host --settings --json"],
         make: printed::<Vec<crate::settings::SettingFacts<'static>>>,
     },
-    Document {
+    DocumentedFormat {
         name: "audit",
         about: "VMs that run here",
         printed_by: &["audit --json"],
-        make: printed::<crate::audit::Audit<'static>>,
+        make: printed::<crate::audit::AuditOutput<'static>>,
     },
-    Document {
+    DocumentedFormat {
         name: "facts",
         about: "What was found of VMs, by host",
         printed_by: &["facts --json"],
         make: printed::<Vec<crate::facts::HostFactRow>>,
     },
-    Document {
+    DocumentedFormat {
         name: "placement",
         about: "Where VMs go on one host",
         printed_by: &["plan --json"],
         make: printed::<placement::plan::HostPlan>,
     },
-    Document {
+    DocumentedFormat {
         name: "placement-of-hosts",
         about: "Where VMs go on several hosts",
         printed_by: &["plan --host A --host B --json"],
         make: printed::<crate::plan::FleetJson<'static>>,
     },
-    Document {
+    DocumentedFormat {
         name: "findings",
         about: "What is wrong with configurations",
         printed_by: &["lint --json", "lint --format json"],
         make: printed::<lint::output::JsonReport<'static>>,
     },
-    Document {
+    DocumentedFormat {
         name: "vm",
         about: "A VM in full",
         printed_by: &["convert --to json", "emit --to json"],
         make: printed::<vmconfig::VmSettings>,
     },
-    Document {
+    DocumentedFormat {
         name: "report",
         about: "A study's answer: `report.json` of a results folder",
         printed_by: &["report --format json", "run --json"],
         make: printed::<report::Report>,
     },
-    Document {
+    DocumentedFormat {
         name: "across",
         about: "A study's answer on many nodes",
         printed_by: &["report --format json", "compare --format json", "run --json"],
         make: printed::<report::AcrossReport>,
     },
-    Document {
+    DocumentedFormat {
         name: "nodes",
         about: "A study on many nodes, and what became of each: `nodes.json`",
         printed_by: &[],
         make: printed::<runner::node_set::NodeSet>,
     },
-    Document {
+    DocumentedFormat {
         name: "samples",
         about: "All samples: `samples.json` of a results folder",
         printed_by: &["report --format samples-json", "sim --records"],
-        make: printed::<report::Samples<'static>>,
+        make: printed::<report::SampleRows<'static>>,
     },
-    Document {
+    DocumentedFormat {
         name: "sample",
         about: "One sample",
         printed_by: &["export --to jsonl"],
-        make: printed::<record::Record>,
+        make: printed::<record::SampleRow>,
     },
-    Document {
+    DocumentedFormat {
         name: "verification",
         about: "Whether a results folder is what was written",
         printed_by: &["report --verify --format json"],
         make: printed::<runner::verify::Verification>,
     },
-    Document {
+    DocumentedFormat {
         name: "comparison",
         about: "What differs between numbers of any origin",
         printed_by: &["compare --format json", "calibrate --compare --format json"],
         make: printed::<compare::analyse::ComparedData>,
     },
-    Document {
+    DocumentedFormat {
         name: "trend",
         about: "A study over time",
         printed_by: &["trend --json"],
         make: printed::<report::trend::Trend>,
     },
-    Document {
+    DocumentedFormat {
         name: "watched",
         about: "What the store of a watched host holds",
         printed_by: &["watch show --json"],
         make: printed::<fleet::stored::StoredReadings>,
     },
-    Document {
+    DocumentedFormat {
         name: "rollout-plan",
         about: "A roll-out, as TOML",
         printed_by: &[],
         make: written::<fleet::plan::RolloutFile>,
     },
-    Document {
+    DocumentedFormat {
         name: "rollout",
         about: "What a roll-out says",
         printed_by: &["rollout --json"],
         make: printed::<fleet::rollout::RolloutAnswer>,
     },
-    Document {
+    DocumentedFormat {
         name: "imported",
         about: "A value, a failed run or an unread line of a tool's log",
         printed_by: &["import --json"],
         make: printed::<crate::import::ImportLine>,
     },
-    Document {
+    DocumentedFormat {
         name: "calibration",
         about: "The price list of a host",
         printed_by: &["calibrate --json", "calibrate --out"],
         make: printed::<runner::calibration::Calibration>,
     },
-    Document {
+    DocumentedFormat {
         name: "calibration-changes",
         about: "What differs between two price lists of counted instructions",
         printed_by: &["calibrate --compare --json"],
         make: printed::<Vec<crate::calibrate::Change>>,
     },
-    Document {
+    DocumentedFormat {
         name: "images",
         about: "The guest images in the cache",
         printed_by: &["image list --json"],
         make: printed::<Vec<crate::image::ListedImage<'static>>>,
     },
-    Document {
+    DocumentedFormat {
         name: "image",
         about: "What a guest image holds",
         printed_by: &["image show --json"],
-        make: printed::<crate::image::ImageFacts<'static>>,
+        make: printed::<crate::image::ImageDescription<'static>>,
     },
-    Document {
+    DocumentedFormat {
         name: "replicas",
         about: "The replicas that there are",
         printed_by: &["replica list --json"],
         make: printed::<Vec<crate::replica::ReplicaFacts<'static>>>,
     },
-    Document {
+    DocumentedFormat {
         name: "replica",
         about: "A replica that was started",
         printed_by: &["replica up --json"],
         make: printed::<crate::replica::ReplicaFacts<'static>>,
     },
-    Document {
+    DocumentedFormat {
         name: "replica-preview",
         about: "How a replica would be started",
         printed_by: &["replica up --dry-run --json"],
         make: printed::<crate::replica::ReplicaPreview<'static>>,
     },
     #[cfg(feature = "kubernetes")]
-    Document {
+    DocumentedFormat {
         name: "clusters",
         about: "The clusters on this machine, and how they are",
         printed_by: &["cluster status --json"],
         make: printed::<Vec<localcluster::ClusterStatus>>,
     },
     #[cfg(feature = "kubernetes")]
-    Document {
+    DocumentedFormat {
         name: "local-cluster",
         about: "A cluster on this machine that was started",
         printed_by: &["cluster up --json"],
         make: printed::<localcluster::ClusterStatus>,
     },
-    Document {
+    DocumentedFormat {
         name: "simulation",
         about: "What a simulated host does",
         printed_by: &["sim --json"],
         make: printed::<crate::sim::AnswerJson<'static>>,
     },
-    Document {
+    DocumentedFormat {
         name: "scoreboard",
         about: "Published results beside simulated ones",
         printed_by: &["sim --validate --json"],
         make: printed::<crate::sim::ScoresJson>,
     },
-    Document {
+    DocumentedFormat {
         name: "capture",
         about: "What was captured of a VM: `capture.json` of its folder",
         printed_by: &["capture --json"],
         make: printed::<crate::capture::CaptureFacts>,
     },
-    Document {
+    DocumentedFormat {
         name: "state",
         about: "The state of a VM: every device, every field",
         printed_by: &["state show --json"],
         make: printed::<vmstate::StateFacts>,
     },
-    Document {
+    DocumentedFormat {
         name: "state-diff",
         about: "What differs between two states of a VM",
         printed_by: &["state diff --json"],
         make: printed::<vmstate::StateDiff>,
     },
-    Document {
+    DocumentedFormat {
         name: "switch",
         about: "A running switch",
         printed_by: &["switch ctl status --json"],
-        make: printed::<vswitch::Status>,
+        make: printed::<vswitch::SwitchStatus>,
     },
-    Document {
+    DocumentedFormat {
         name: "stations",
         about: "Who is behind which port of a switch",
         printed_by: &["switch ctl mac --json"],
         make: printed::<Vec<vswitch::StationStatus>>,
     },
-    Document {
+    DocumentedFormat {
         name: "traffic",
         about: "What became of frames that were sent through a switch",
         printed_by: &["switch traffic --json"],
@@ -353,7 +353,7 @@ pub(crate) const DOCUMENTS: &[Document] = &[
     },
 ];
 
-impl Document {
+impl DocumentedFormat {
     /// Its schema with what it is of, and a final newline.
     pub(crate) fn text(&self) -> String {
         let mut schema = (self.make)();
@@ -381,7 +381,7 @@ pub(crate) fn run(args: &SchemaArgs) -> anyhow::Result<ExitCode> {
 fn list() -> String {
     let widest = DOCUMENTS.iter().map(|document| document.name.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for Document { name, about, printed_by, .. } in DOCUMENTS {
+    for DocumentedFormat { name, about, printed_by, .. } in DOCUMENTS {
         let by = printed_by.iter().map(|command| format!("`vmlab {command}`"));
         let by = by.collect::<Vec<_>>().join(", ");
         let by = if by.is_empty() { by } else { format!(" ({by})") };

@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use host::owner::Owner;
 use host::settings::{
-    self, AppliedSettings, Mode, RestoreOutcome, Restored, SETTINGS, Setting, SettingChange,
+    self, AppliedSettings, Mode, RestoreOutcome, RestoredSetting, SETTINGS, Setting, SettingChange,
     SettingChanges, SettingRefusal, SettingsTree, setting,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -284,7 +284,7 @@ fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
     if args.dry_run {
         let mut out = String::new();
         for step in settings::plan(&tree, &wish)? {
-            let settings::Planned { id, target, old, new } = step;
+            let settings::PlannedChange { id, target, old, new } = step;
             let change =
                 if old == new { format!("stays {old}") } else { format!("{old} -> {new}") };
             writeln!(out, "{id}: {change} ({target})")?;
@@ -302,9 +302,9 @@ fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
     let ended = run_command(&args.command, &mut signals);
     let restored = settings.restore().context("Settings are not restored; try `vmlab clean`")?;
     let bad = |outcome: &RestoreOutcome| matches!(outcome, RestoreOutcome::Failed(_));
-    let odd = |one: &Restored| !matches!(one.outcome, RestoreOutcome::Restored);
+    let odd = |one: &RestoredSetting| !matches!(one.outcome, RestoreOutcome::Restored);
     let failed = restored.iter().any(|one| bad(&one.outcome));
-    let odd: Vec<Restored> = restored.into_iter().filter(odd).collect();
+    let odd: Vec<RestoredSetting> = restored.into_iter().filter(odd).collect();
     // What was so before is no news.
     let news = odd.into_iter().filter(|one| !matches!(one.outcome, RestoreOutcome::AlreadyBack));
     for line in outcomes(&news.collect::<Vec<_>>(), Mode::Restore) {
@@ -350,9 +350,9 @@ fn pass_on(child: &Child, signal: i32) {
     }
 }
 
-/// What became of host settings, in words: a line for each setting, and more
+/// The outcomes of host settings, in words: a line for each setting, and more
 /// where its parts fared differently.
-pub(crate) fn outcomes(restored: &[Restored], mode: Mode) -> Vec<String> {
+pub(crate) fn outcomes(restored: &[RestoredSetting], mode: Mode) -> Vec<String> {
     let mut lines: Vec<(String, usize)> = Vec::new();
     for one in restored {
         let parts = restored.iter().filter(|other| other.id == one.id).count();
@@ -369,8 +369,8 @@ pub(crate) fn outcomes(restored: &[Restored], mode: Mode) -> Vec<String> {
     lines.into_iter().map(counted).collect()
 }
 
-fn outcome(one: &Restored, mode: Mode, in_parts: bool) -> String {
-    let Restored { id, target, old, outcome } = one;
+fn outcome(one: &RestoredSetting, mode: Mode, in_parts: bool) -> String {
+    let RestoredSetting { id, target, old, outcome } = one;
     match outcome {
         RestoreOutcome::Restored if mode == Mode::Look && in_parts => {
             format!("would restore {id}")

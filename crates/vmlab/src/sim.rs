@@ -21,7 +21,7 @@ use sim::scenario::Scenario;
 
 use crate::host_file::load_host;
 use crate::{exit, input, interrupt, terminal};
-use draw::{DrawPlan, Job};
+use draw::{DrawJob, DrawPlan};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -161,7 +161,7 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let done = plan.run(&scenario, &cancel()?);
-    if let Some((Job { cell, .. }, stuck)) = done.stuck {
+    if let Some((DrawJob { cell, .. }, stuck)) = done.stuck {
         let cell = &scenario.cells[cell];
         bail!("{}: variant {:?}: {stuck}", path.display(), cell.variant);
     }

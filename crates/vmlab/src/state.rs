@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use vmstate::{Device, Patch, Selector, Skim, State, compare, patches};
+use vmstate::{DeviceState, MachineState, Patch, Selector, Skim, compare, patches};
 
 use crate::exit::FINDINGS;
 use crate::terminal;
@@ -145,12 +145,12 @@ fn edit(args: &EditArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn is_wanted(selectors: &[Selector], device: &Device) -> bool {
+fn is_wanted(selectors: &[Selector], device: &DeviceState) -> bool {
     selectors.is_empty() || selectors.iter().any(|selector| selector.is(device))
 }
 
 /// Reads the state in a file.
-pub(crate) fn read(path: &Path) -> anyhow::Result<State> {
+pub(crate) fn read(path: &Path) -> anyhow::Result<MachineState> {
     let cannot = || format!("Cannot read {}", path.display());
     let input: Box<dyn Read> = match path == Path::new("-") {
         true => Box::new(io::stdin().lock()),
@@ -159,7 +159,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<State> {
     skim(input).with_context(|| path.display().to_string())
 }
 
-fn skim(mut input: impl Read) -> anyhow::Result<State> {
+fn skim(mut input: impl Read) -> anyhow::Result<MachineState> {
     let mut skim = Skim::new();
     let mut piece = vec![0; PIECE_BYTES];
     loop {
@@ -170,7 +170,7 @@ fn skim(mut input: impl Read) -> anyhow::Result<State> {
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(State::read(skim.finish()?)?)
+    Ok(MachineState::read(skim.finish()?)?)
 }
 
 /// Writes a copy of `from` with `patches`.

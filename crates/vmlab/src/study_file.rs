@@ -6,9 +6,9 @@ use anyhow::{Context, bail};
 use guest::Cancel;
 use guest::libvirt::Uri;
 use host::settings::SettingsTree;
-use runner::freeze::{Frozen, MachineFacts, freeze};
+use runner::freeze::{FrozenPlan, MachineFacts, freeze};
 use runner::machine::{self, Need};
-use runner::plan::Plan;
+use runner::plan::StudyPlan;
 use runner::study::{ParseStudyError, Study, StudyProblem, Until};
 use runner::{domains, host_settings, simulated};
 use serde::{Deserialize, Serialize};
@@ -127,9 +127,9 @@ impl StudyText {
 }
 
 /// A study, the machine and the plan.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedStudy {
     pub(crate) machine: MachineFacts,
-    pub(crate) plan: Plan,
+    pub(crate) plan: StudyPlan,
 }
 
 /// The plan of the study in `path` on this machine; nothing is built or booted.
@@ -137,7 +137,7 @@ pub(crate) fn plan(
     path: &Path,
     budget: &BudgetArgs,
     libvirt: Option<&Uri>,
-) -> anyhow::Result<Plan> {
+) -> anyhow::Result<StudyPlan> {
     // Nothing is begun that would have to be ended in order: a signal ends it at once.
     let written = StudyText::read(path)?;
     Ok(prepare_here(&written, budget, libvirt, Need::Plan, &Cancel::new())?.plan)
@@ -149,7 +149,7 @@ pub(crate) fn prepare_simulated(
     written: &StudyText,
     budget: &BudgetArgs,
     host: Option<&Path>,
-) -> anyhow::Result<(Plan, Host)> {
+) -> anyhow::Result<(StudyPlan, Host)> {
     let study = written.parse(budget)?;
     let host = match host {
         Some(file) => load_host(file)?,
@@ -159,7 +159,7 @@ pub(crate) fn prepare_simulated(
     let folder = &written.folder;
     let file = &written.file;
     match simulated::plan(&study, folder, host.clone(), seed, runner::unix_s()) {
-        Ok(Frozen { plan, warnings }) => {
+        Ok(FrozenPlan { plan, warnings }) => {
             for StudyProblem { line, message } in warnings {
                 terminal::note(&format!("{file}:{line}: warning: {message}"));
             }
@@ -179,7 +179,7 @@ pub(crate) fn prepare_here(
     libvirt: Option<&Uri>,
     need: Need,
     cancel: &Cancel,
-) -> anyhow::Result<Prepared> {
+) -> anyhow::Result<PreparedStudy> {
     let spinner = Spinner::start();
     prepare(written, budget, libvirt, need, cancel, &mut |step| spinner.say(&step))
 }
@@ -193,7 +193,7 @@ pub(crate) fn prepare(
     need: Need,
     cancel: &Cancel,
     say: &mut dyn FnMut(String),
-) -> anyhow::Result<Prepared> {
+) -> anyhow::Result<PreparedStudy> {
     let study = written.parse(budget)?;
     let machine = machine::discover(&study, &written.folder, libvirt, need, cancel, say)?;
     let seed = match budget.seed.or(study.seed) {
@@ -202,7 +202,7 @@ pub(crate) fn prepare(
     };
     let file = written.file.clone();
     match freeze(&study, &machine, seed, runner::unix_s()) {
-        Ok(Frozen { plan, warnings }) => {
+        Ok(FrozenPlan { plan, warnings }) => {
             for StudyProblem { line, message } in warnings {
                 terminal::note(&format!("{file}:{line}: warning: {message}"));
             }
@@ -217,7 +217,7 @@ pub(crate) fn prepare(
                     "{file}:{line}: warning: a run would be refused: {message}"
                 ));
             }
-            Ok(Prepared { machine, plan })
+            Ok(PreparedStudy { machine, plan })
         }
         Err(problems) => bail!(ParseStudyError { file, problems }),
     }

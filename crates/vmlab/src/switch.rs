@@ -20,7 +20,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use topology::PcpuSet;
-use vswitch::{Answer, Asker, Event, MirrorConfig, PortConfig, Question, Switch, SwitchConfig};
+use vswitch::{
+    ControlReply, MirrorConfig, PortConfig, Question, Switch, SwitchConfig, SwitchEvent,
+    SwitchHandle,
+};
 
 use crate::endpoint::{self, Endpoint};
 use crate::{interrupt, terminal};
@@ -57,7 +60,7 @@ pub(crate) struct SwitchArgs {
     #[command(subcommand)]
     action: Option<Action>,
     #[command(flatten)]
-    run: RunArgs,
+    run: SwitchRunArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -69,7 +72,7 @@ enum Action {
 }
 
 #[derive(Debug, Args)]
-struct RunArgs {
+struct SwitchRunArgs {
     /// A port: the path of its socket, and what else is asked of it.
     #[arg(long = "port", value_name = "PORT")]
     ports: Vec<String>,
@@ -119,7 +122,7 @@ fn default_control() -> PathBuf {
 }
 
 /// What the command line and the file ask for together.
-fn wanted(args: &RunArgs) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> {
+fn wanted(args: &SwitchRunArgs) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> {
     let (mut config, metrics) = match &args.config {
         Some(path) => file::read(path)?,
         None => (SwitchConfig::new(Vec::new()), None),
@@ -145,10 +148,13 @@ fn wanted(args: &RunArgs) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> 
 }
 
 /// Answers with what the switch says of itself, once it runs.
-fn serve_metrics(address: SocketAddr, asker: &Arc<OnceLock<Asker>>) -> anyhow::Result<Endpoint> {
+fn serve_metrics(
+    address: SocketAddr,
+    asker: &Arc<OnceLock<SwitchHandle>>,
+) -> anyhow::Result<Endpoint> {
     let asker = Arc::clone(asker);
     Endpoint::start(address, move || match asker.get().map(|asker| asker.ask(Question::Status)) {
-        Some(Answer::Status(status)) => metrics::page(&status),
+        Some(ControlReply::Status(status)) => metrics::page(&status),
         _ => Err(io::Error::other("the switch does not run")),
     })
 }
@@ -200,20 +206,22 @@ pub(crate) fn run(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn sentence(event: &Event) -> String {
+fn sentence(event: &SwitchEvent) -> String {
     match event {
-        Event::Connected { port } => format!("port {port}: a frontend came"),
-        Event::Gone { port, error: None } => format!("port {port}: the frontend left"),
-        Event::Gone { port, error: Some(error) } => {
+        SwitchEvent::Connected { port } => format!("port {port}: a frontend came"),
+        SwitchEvent::Gone { port, error: None } => format!("port {port}: the frontend left"),
+        SwitchEvent::Gone { port, error: Some(error) } => {
             format!("port {port}: the frontend was sent away: {error}")
         }
-        Event::Refused { port } => {
+        SwitchEvent::Refused { port } => {
             format!("port {port}: a second frontend was sent away, the first is still there")
         }
-        Event::NoLandlock => "this kernel has no Landlock: the switch could open other files, \
+        SwitchEvent::NoLandlock => {
+            "this kernel has no Landlock: the switch could open other files, \
                               if a guest broke into it (Linux 5.13 has it)"
-            .to_owned(),
-        Event::RingStopped { port, ring, fault } => {
+                .to_owned()
+        }
+        SwitchEvent::RingStopped { port, ring, fault } => {
             format!("port {port}: ring {ring} was stopped ({fault}) until the driver starts anew")
         }
     }

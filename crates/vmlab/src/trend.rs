@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use report::Style;
+use report::TerminalStyle;
 use report::trend::{self, Trend, TrendSubject};
 use runner::{store, summary};
 use stats::ChangeRule;
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &TrendArgs) -> anyhow::Result<ExitCode> {
     let text = if args.json {
         trend.to_json()
     } else {
-        trend::terminal(&trend, terminal::width(), Style { colour: true })
+        trend::terminal(&trend, terminal::width(), TerminalStyle { colour: true })
     };
     terminal::print(&text)?;
     let found = damaged || args.gate && trend.is_worse_now();

@@ -5,11 +5,11 @@ use anyhow::Context;
 use guest::Cancel;
 use host::owner::Owner;
 use host::settings::{AppliedSettings, Mode, RestoreOutcome, SettingsTree};
-use record::journal::Event;
+use record::journal::JournalEvent;
 use runner::execute::{ExecutionEnd, ExecutionEvent, execute};
 use runner::hosting::VmHosting;
 use runner::local::LocalLab;
-use runner::plan::Plan;
+use runner::plan::StudyPlan;
 use runner::simulated::SimulatedLab;
 use runner::store::TrialSink;
 use topology::Host;
@@ -17,7 +17,7 @@ use topology::Host;
 use crate::terminal;
 
 /// Sets what the plan asks for; it is put back on drop at the latest.
-pub(crate) fn apply_settings(plan: &Plan) -> anyhow::Result<Option<AppliedSettings>> {
+pub(crate) fn apply_settings(plan: &StudyPlan) -> anyhow::Result<Option<AppliedSettings>> {
     restore_leftovers();
     let wanted = plan.study_settings();
     if wanted.is_empty() {
@@ -39,7 +39,7 @@ pub(crate) fn restore_leftovers() {
 }
 
 /// What the killed session of this study left would disturb the blocks to come.
-pub(crate) fn end_leftovers(plan: &Plan) {
+pub(crate) fn end_leftovers(plan: &StudyPlan) {
     let uri = plan.libvirt.as_ref().map(|libvirt| &libvirt.uri);
     for left in crate::clean::end_leftovers_of(&plan.run_id(), uri) {
         terminal::note(&format!("vmlab: {left}"));
@@ -58,10 +58,10 @@ pub(crate) enum TrialPlace<'a> {
 /// Runs what `plan` still asks for, as `events` tell it; what happens goes to
 /// `sink` and is told to `observe`.
 pub(crate) fn run(
-    plan: &Plan,
+    plan: &StudyPlan,
     host: &Host,
     place: TrialPlace<'_>,
-    events: &[Event],
+    events: &[JournalEvent],
     sink: &mut dyn TrialSink,
     cancel: &Cancel,
     observe: &mut dyn FnMut(ExecutionEvent<'_>),
@@ -99,9 +99,9 @@ pub(crate) fn run(
 /// The same in the simulator, on the host that was described: nothing is booted or
 /// set.
 pub(crate) fn simulate(
-    plan: &Plan,
+    plan: &StudyPlan,
     host: &Host,
-    events: &[Event],
+    events: &[JournalEvent],
     sink: &mut dyn TrialSink,
     cancel: &Cancel,
     observe: &mut dyn FnMut(ExecutionEvent<'_>),

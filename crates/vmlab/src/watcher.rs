@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use record::journal::Event;
+use record::journal::JournalEvent;
 use runner::execute::ExecutionEvent;
-use runner::plan::Plan;
+use runner::plan::StudyPlan;
 use runner::state::JournalState;
 
 use crate::metrics::Exporter;
@@ -13,7 +13,7 @@ use crate::terminal;
 
 /// How a study is watched.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Watch {
+pub(crate) struct WatchOptions {
     /// Also where nobody watches a terminal.
     pub(crate) verbose: bool,
     /// Where Prometheus asks.
@@ -28,7 +28,11 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     /// `events` are those of earlier sessions.
-    pub(crate) fn start(watch: &Watch, plan: &Plan, events: &[Event]) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        watch: &WatchOptions,
+        plan: &StudyPlan,
+        events: &[JournalEvent],
+    ) -> anyhow::Result<Self> {
         let done = JournalState::from_events(events).complete.len() as u64;
         let trials_done = done * u64::from(plan.trials_per_block());
         let exporter = watch.metrics.map(|address| Exporter::start(address, plan)).transpose()?;

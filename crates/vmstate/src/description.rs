@@ -80,7 +80,7 @@ impl<'de> Visitor<'de> for Keys {
 
 /// All that a stream says of its own form.
 #[derive(Debug, serde::Deserialize)]
-pub(crate) struct Description {
+pub(crate) struct StreamDescription {
     #[serde(default)]
     pub(crate) page_size: Option<u64>,
     pub(crate) devices: Vec<FieldDescription>,
@@ -104,7 +104,7 @@ pub(crate) fn find(bytes: &[u8], from: usize) -> Option<usize> {
 }
 
 /// Reads the description that begins at `at`.
-pub(crate) fn read(bytes: &[u8], at: usize) -> Result<Description, Problem> {
+pub(crate) fn read(bytes: &[u8], at: usize) -> Result<StreamDescription, Problem> {
     let json = bytes.get(at + HEAD_BYTES..).unwrap_or_default();
     if json.len() > MAX_DESCRIPTION_BYTES {
         let (what, most) = ("bytes of description", MAX_DESCRIPTION_BYTES as u64);

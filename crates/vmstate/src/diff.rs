@@ -6,15 +6,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::facts::{StateValue, hex};
-use crate::field::{Field, FieldKind};
-use crate::state::{Device, State};
+use crate::field::{DeviceField, FieldKind};
+use crate::state::{DeviceState, MachineState};
 
 /// Most bytes of a field of bytes that a difference shows.
 const SHOWN_BYTES: usize = 32;
 
-/// A field with two values.
+/// A field whose value differs between two states.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Change {
+pub struct FieldChange {
     /// The device with its instance: `apic#0`.
     pub device: String,
     /// The field; of an array the element, of bytes the first that differs.
@@ -37,7 +37,7 @@ pub struct StateDiff {
     /// Devices of the second state alone.
     pub added: Vec<String>,
     /// Fields, in the order of the first state.
-    pub changes: Vec<Change>,
+    pub changes: Vec<FieldChange>,
 }
 
 impl StateDiff {
@@ -52,12 +52,16 @@ impl StateDiff {
 }
 
 /// Compares two states, of the devices that are `wanted`.
-pub fn compare(old: &State, new: &State, wanted: impl Fn(&Device) -> bool) -> StateDiff {
+pub fn compare(
+    old: &MachineState,
+    new: &MachineState,
+    wanted: impl Fn(&DeviceState) -> bool,
+) -> StateDiff {
     let machines = (old.machine() != new.machine())
         .then(|| [old, new].map(|state| state.machine().map(str::to_owned)))
         .map(|[old, new]| (old, new));
     let mut diff = StateDiff { version: 1, machines, ..StateDiff::default() };
-    let mut left: HashMap<(&str, u32), &Device> = new
+    let mut left: HashMap<(&str, u32), &DeviceState> = new
         .devices
         .iter()
         .filter(|device| wanted(device))
@@ -73,25 +77,25 @@ pub fn compare(old: &State, new: &State, wanted: impl Fn(&Device) -> bool) -> St
         left.get(&(device.name.as_str(), device.instance))
             .is_some_and(|remaining| std::ptr::eq(*remaining, *device))
     });
-    diff.added = added.map(Device::label).collect();
+    diff.added = added.map(DeviceState::label).collect();
     diff
 }
 
 fn compare_devices(
-    old_state: &State,
-    old: &Device,
-    new_state: &State,
-    new: &Device,
-    changes: &mut Vec<Change>,
+    old_state: &MachineState,
+    old: &DeviceState,
+    new_state: &MachineState,
+    new: &DeviceState,
+    changes: &mut Vec<FieldChange>,
 ) {
     let label = old.label();
-    let mut left: HashMap<&str, &Field> =
+    let mut left: HashMap<&str, &DeviceField> =
         new.fields.iter().map(|field| (field.path.as_str(), field)).collect();
     for field in &old.fields {
         let Some(other) = left.remove(field.path.as_str()) else {
             let old = Some(old_state.value_of(field));
             let (device, field) = (label.clone(), field.path.clone());
-            changes.push(Change { device, field, old, new: None });
+            changes.push(FieldChange { device, field, old, new: None });
             continue;
         };
         let bytes = [old_state.bytes_of(field), new_state.bytes_of(other)];
@@ -106,7 +110,7 @@ fn compare_devices(
                 let elements = bytes.map(|bytes| bytes.chunks_exact(field.size));
                 let [old, new] = elements;
                 for (index, (old, new)) in old.zip(new).enumerate().filter(|(_, (a, b))| a != b) {
-                    changes.push(Change {
+                    changes.push(FieldChange {
                         device: label.clone(),
                         field: format!("{}[{index}]", field.path),
                         old: Some(crate::facts::value(field, old)),
@@ -114,7 +118,7 @@ fn compare_devices(
                     });
                 }
             }
-            _ => changes.push(Change {
+            _ => changes.push(FieldChange {
                 device: label.clone(),
                 field: field.path.clone(),
                 old: Some(old_state.value_of(field)),
@@ -125,12 +129,12 @@ fn compare_devices(
     for field in new.fields.iter().filter(|field| left.contains_key(field.path.as_str())) {
         let new = Some(new_state.value_of(field));
         let (device, field) = (label.clone(), field.path.clone());
-        changes.push(Change { device, field, old: None, new });
+        changes.push(FieldChange { device, field, old: None, new });
     }
 }
 
 /// Of long bytes what follows the first that differs.
-fn bytes_change(label: &str, field: &Field, [old, new]: [&[u8]; 2]) -> Change {
+fn bytes_change(label: &str, field: &DeviceField, [old, new]: [&[u8]; 2]) -> FieldChange {
     let first = old.iter().zip(new).position(|(old, new)| old != new);
     let first = first.unwrap_or(old.len().min(new.len()));
     let is_short = old.len().max(new.len()) <= SHOWN_BYTES;
@@ -140,7 +144,7 @@ fn bytes_change(label: &str, field: &Field, [old, new]: [&[u8]; 2]) -> Change {
         StateValue::Text(hex(&bytes[from.min(end)..end]))
     };
     let place = if is_short { String::new() } else { format!("[{from}..]") };
-    Change {
+    FieldChange {
         device: label.to_owned(),
         field: format!("{}{place}", field.path),
         old: Some(shown(old)),

@@ -2,11 +2,11 @@
 //!
 //! A field keeps its length, so nothing moves, and the description stays true.
 
-use crate::field::{Field, FieldKind};
+use crate::field::{DeviceField, FieldKind};
 use crate::nic::{parse_mac, set_mac};
 use crate::patch::Patch;
 use crate::select::{SelectError, Selector};
-use crate::state::{Device, State};
+use crate::state::{DeviceState, MachineState};
 
 /// Error type for [`patches`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -68,7 +68,7 @@ fn like(near: &[String]) -> String {
 ///
 /// # Errors
 /// [`EditError`].
-pub fn patches(state: &State, assignments: &[String]) -> Result<Vec<Patch>, EditError> {
+pub fn patches(state: &MachineState, assignments: &[String]) -> Result<Vec<Patch>, EditError> {
     let mut all: Vec<Patch> = Vec::new();
     for text in assignments {
         all.extend(assigned(state, text)?);
@@ -82,7 +82,7 @@ pub fn patches(state: &State, assignments: &[String]) -> Result<Vec<Patch>, Edit
     Ok(all)
 }
 
-fn assigned(state: &State, text: &str) -> Result<Vec<Patch>, EditError> {
+fn assigned(state: &MachineState, text: &str) -> Result<Vec<Patch>, EditError> {
     let form = || EditError::Form(text.to_owned());
     let (place, value) = text.split_once('=').ok_or_else(form)?;
     // Devices and fields both have dots in their names: the first split that names a
@@ -121,7 +121,7 @@ fn is_better(error: &EditError, than: Option<&EditError>) -> bool {
 }
 
 fn set(
-    state: &State,
+    state: &MachineState,
     selector: &Selector,
     field: &str,
     value: &str,
@@ -144,14 +144,14 @@ fn set(
     }
     let words: Vec<&str> =
         field.split(['.', '[', ']', '/']).filter(|word| word.len() > 1).collect();
-    let is_near = |one: &&Field| words.iter().any(|word| one.path.contains(word));
+    let is_near = |one: &&DeviceField| words.iter().any(|word| one.path.contains(word));
     let near = device.fields.iter().filter(is_near).take(MOST_NEAR);
     let near = near.map(|field| field.path.clone()).collect();
     Err(EditError::NoField { device: device.label(), field: field.to_owned(), near })
 }
 
 /// The field that `path` names, and which of its elements, if one is named.
-fn find<'a>(device: &'a Device, path: &str) -> Option<(&'a Field, Option<usize>)> {
+fn find<'a>(device: &'a DeviceState, path: &str) -> Option<(&'a DeviceField, Option<usize>)> {
     if let Some(field) = device.fields.iter().find(|field| field.path == path) {
         return Some((field, None));
     }
@@ -162,8 +162,8 @@ fn find<'a>(device: &'a Device, path: &str) -> Option<(&'a Field, Option<usize>)
 }
 
 fn set_field(
-    state: &State,
-    field: &Field,
+    state: &MachineState,
+    field: &DeviceField,
     index: Option<usize>,
     name: &str,
     value: &str,
@@ -191,7 +191,7 @@ fn set_field(
 ///
 /// # Errors
 /// What it takes instead.
-fn encode(field: &Field, value: &str) -> Result<Vec<u8>, String> {
+fn encode(field: &DeviceField, value: &str) -> Result<Vec<u8>, String> {
     let size = field.size;
     match field.kind {
         FieldKind::Bool => match value {

@@ -1,6 +1,6 @@
 //! What is wrong with a stream, and where.
 
-/// Error type for [`Skim`](crate::Skim) and [`State::read`](crate::State::read).
+/// Error type for [`Skim`](crate::Skim) and [`MachineState::read`](crate::MachineState::read).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("At byte {at}{}: {problem}", in_section(.section))]
 pub struct StreamError {

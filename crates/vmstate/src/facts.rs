@@ -3,10 +3,10 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::field::{Field, FieldKind};
+use crate::field::{DeviceField, FieldKind};
 use crate::nic;
-use crate::state::{Device, State};
-use crate::stream::Memory;
+use crate::state::{DeviceState, MachineState};
+use crate::stream::MemorySections;
 
 /// Version of this form.
 const VERSION: u32 = 1;
@@ -105,9 +105,9 @@ pub enum StateValue {
     Text(String),
 }
 
-impl State {
+impl MachineState {
     /// All that is printed of it, of the devices that are `wanted`.
-    pub fn facts(&self, wanted: impl Fn(&Device) -> bool) -> StateFacts {
+    pub fn facts(&self, wanted: impl Fn(&DeviceState) -> bool) -> StateFacts {
         let devices = self.devices.iter().filter(|device| wanted(device));
         StateFacts {
             version: VERSION,
@@ -119,7 +119,7 @@ impl State {
         }
     }
 
-    fn memory_facts(&self, memory: &Memory) -> MemoryFacts {
+    fn memory_facts(&self, memory: &MemorySections) -> MemoryFacts {
         let blocks = memory.blocks.iter();
         let blocks = blocks.map(|(name, bytes)| MemoryBlock { name: name.clone(), bytes: *bytes });
         MemoryFacts {
@@ -130,7 +130,7 @@ impl State {
         }
     }
 
-    fn device_facts(&self, device: &Device) -> DeviceFacts {
+    fn device_facts(&self, device: &DeviceState) -> DeviceFacts {
         let fields = device.fields.iter().map(|field| FieldFacts {
             name: field.path.clone(),
             type_name: field.type_name.clone(),
@@ -152,13 +152,13 @@ impl State {
 
     /// The address of a NIC.
     #[must_use]
-    pub fn mac_of(&self, device: &Device) -> Option<String> {
+    pub fn mac_of(&self, device: &DeviceState) -> Option<String> {
         nic::mac(self, device).map(|mac| nic::mac_text(&mac))
     }
 
     /// The value of a field.
     #[must_use]
-    pub fn value_of(&self, field: &Field) -> StateValue {
+    pub fn value_of(&self, field: &DeviceField) -> StateValue {
         let bytes = self.bytes_of(field);
         match field.kind {
             FieldKind::Bytes => StateValue::Text(hex(bytes)),
@@ -172,7 +172,7 @@ impl State {
 }
 
 /// The value of an element that is a number.
-pub(crate) fn value(field: &Field, element: &[u8]) -> StateValue {
+pub(crate) fn value(field: &DeviceField, element: &[u8]) -> StateValue {
     let number = field.integer(element).unwrap_or_default();
     match field.kind {
         FieldKind::Bool => StateValue::Bool(number != 0),

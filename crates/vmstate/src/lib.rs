@@ -2,7 +2,7 @@
 //! fields, which values.
 //!
 //! - [`Skim`]: takes a stream piece by piece, passes memory over and keeps the rest.
-//! - [`State`]: every section, field by field, as the stream's own description names them.
+//! - [`MachineState`]: every section, field by field, as the stream's own description names them.
 //! - [`compare`]: what differs between two states.
 //! - [`patches`]: which bytes of a stream make a field have another value.
 //!
@@ -29,16 +29,16 @@ mod stream;
 mod virtio;
 
 pub use description::MAX_DESCRIPTION_BYTES;
-pub use diff::{Change, StateDiff, compare};
+pub use diff::{FieldChange, StateDiff, compare};
 pub use edit::{EditError, patches};
 pub use error::{Problem, StreamError};
 pub use facts::{DeviceFacts, FieldFacts, MemoryBlock, MemoryFacts, StateFacts, StateValue};
-pub use field::{Field, FieldKind};
+pub use field::{DeviceField, FieldKind};
 pub use patch::Patch;
 pub use select::{SelectError, Selector};
 pub use skim::{MAX_KEPT_BYTES, Skim};
-pub use state::{Device, MAX_FIELDS, State};
-pub use stream::{Memory, Stream};
+pub use state::{DeviceState, MAX_FIELDS, MachineState};
+pub use stream::{MemorySections, MigrationStream};
 
 #[cfg(test)]
 mod tests;

@@ -4,9 +4,9 @@
 //! `hw/net/virtio-net.c`; Intel 8254x manual, 5.6.1 (EEPROM) and 13.5.2 (receive address).
 
 use crate::cursor::number;
-use crate::field::{Field, FieldKind};
+use crate::field::{DeviceField, FieldKind};
 use crate::patch::Patch;
-use crate::state::{Device, State};
+use crate::state::{DeviceState, MachineState};
 
 /// The address of a NIC.
 pub(crate) type Mac = [u8; 6];
@@ -21,26 +21,33 @@ const ADDRESS_VALID: u64 = 1 << 31;
 const EEPROM_WORDS: usize = 64;
 const EEPROM_SUM: u16 = 0xbaba;
 
-/// Where the address is.
+/// Where a NIC's state holds its MAC address.
 #[derive(Debug)]
-enum Place<'a> {
+enum MacLocation<'a> {
     /// Six bytes.
-    Plain(&'a Field),
+    Plain(&'a DeviceField),
     /// Two registers from this index on.
-    Registers(&'a Field, usize),
+    Registers(&'a DeviceField, usize),
     /// Three words of an EEPROM, and its checksum.
-    Eeprom(&'a Field),
+    Eeprom(&'a DeviceField),
 }
 
-fn field<'a>(device: &'a Device, path: &str, size: usize, least: usize) -> Option<&'a Field> {
-    let is_it = |field: &&Field| field.path == path && field.size == size && field.count >= least;
+fn field<'a>(
+    device: &'a DeviceState,
+    path: &str,
+    size: usize,
+    least: usize,
+) -> Option<&'a DeviceField> {
+    let is_it =
+        |field: &&DeviceField| field.path == path && field.size == size && field.count >= least;
     device.fields.iter().find(is_it)
 }
 
 /// All places of a NIC's address; none for what is no NIC that is known.
-fn places(device: &Device) -> Vec<Place<'_>> {
-    let registers = |path, at| field(device, path, 4, at + 2).map(|f| Place::Registers(f, at));
-    let eeprom = |path| field(device, path, 2, EEPROM_WORDS).map(Place::Eeprom);
+fn places(device: &DeviceState) -> Vec<MacLocation<'_>> {
+    let registers =
+        |path, at| field(device, path, 4, at + 2).map(|f| MacLocation::Registers(f, at));
+    let eeprom = |path| field(device, path, 2, EEPROM_WORDS).map(MacLocation::Eeprom);
     match device.form.as_deref() {
         // That which a driver reads, before, is a copy of what the device has, and empty
         // until a driver has read it.
@@ -49,7 +56,7 @@ fn places(device: &Device) -> Vec<Place<'_>> {
             .iter()
             .rev()
             .filter(|field| field.kind == FieldKind::Mac)
-            .map(Place::Plain)
+            .map(MacLocation::Plain)
             .collect(),
         // What is there in full is loaded last.
         Some("e1000") => [
@@ -63,7 +70,7 @@ fn places(device: &Device) -> Vec<Place<'_>> {
         Some("e1000e") => [
             registers("core.mac", RECEIVE_ADDRESS),
             eeprom("core.eeprom"),
-            field(device, "core.permanent_mac", 1, 6).map(Place::Plain),
+            field(device, "core.permanent_mac", 1, 6).map(MacLocation::Plain),
         ]
         .into_iter()
         .flatten()
@@ -73,10 +80,10 @@ fn places(device: &Device) -> Vec<Place<'_>> {
 }
 
 /// The address that a NIC has.
-pub(crate) fn mac(state: &State, device: &Device) -> Option<Mac> {
+pub(crate) fn mac(state: &MachineState, device: &DeviceState) -> Option<Mac> {
     match places(device).into_iter().next()? {
-        Place::Plain(field) => state.bytes_of(field).try_into().ok(),
-        Place::Registers(field, at) => {
+        MacLocation::Plain(field) => state.bytes_of(field).try_into().ok(),
+        MacLocation::Registers(field, at) => {
             let register = |index: usize| {
                 let bytes = state.bytes_of(field).get(4 * index..4 * index + 4)?;
                 Some(number(bytes).to_le_bytes())
@@ -84,17 +91,17 @@ pub(crate) fn mac(state: &State, device: &Device) -> Option<Mac> {
             let (low, high) = (register(at)?, register(at + 1)?);
             Some([low[0], low[1], low[2], low[3], high[0], high[1]])
         }
-        Place::Eeprom(_) => None,
+        MacLocation::Eeprom(_) => None,
     }
 }
 
 /// What gives a NIC the address `mac`; `None` for what is no NIC that is known.
-pub(crate) fn set_mac(state: &State, device: &Device, mac: Mac) -> Option<Vec<Patch>> {
+pub(crate) fn set_mac(state: &MachineState, device: &DeviceState, mac: Mac) -> Option<Vec<Patch>> {
     let mut patches = Vec::new();
     for place in places(device) {
         match place {
-            Place::Plain(field) => patches.push(Patch::of(state, field, 0, mac.to_vec())),
-            Place::Registers(field, at) => {
+            MacLocation::Plain(field) => patches.push(Patch::of(state, field, 0, mac.to_vec())),
+            MacLocation::Registers(field, at) => {
                 let word = |bytes: [u8; 4]| u64::from(u32::from_le_bytes(bytes));
                 let low = word([mac[0], mac[1], mac[2], mac[3]]);
                 let high = word([mac[4], mac[5], 0, 0]) | ADDRESS_VALID;
@@ -103,7 +110,7 @@ pub(crate) fn set_mac(state: &State, device: &Device, mac: Mac) -> Option<Vec<Pa
                     patches.push(Patch::of(state, field, index, bytes));
                 }
             }
-            Place::Eeprom(field) => {
+            MacLocation::Eeprom(field) => {
                 let mut words: Vec<u16> = state
                     .bytes_of(field)
                     .chunks_exact(2)

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::state::{Device, State};
+use crate::state::{DeviceState, MachineState};
 
 /// Which device is meant: `apic`, `apic#1`, `virtio-net`, `0000:00:02.0/virtio-net`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl fmt::Display for Selector {
 impl Selector {
     /// Whether it means `device`.
     #[must_use]
-    pub fn is(&self, device: &Device) -> bool {
+    pub fn is(&self, device: &DeviceState) -> bool {
         let last = device.name.rsplit('/').next();
         let named = device.name == self.name
             || last == Some(self.name.as_str())
@@ -89,8 +89,9 @@ impl Selector {
     ///
     /// # Errors
     /// [`SelectError::None`], with the names that there are.
-    pub fn all<'a>(&self, state: &'a State) -> Result<Vec<&'a Device>, SelectError> {
-        let found: Vec<&Device> = state.devices.iter().filter(|device| self.is(device)).collect();
+    pub fn all<'a>(&self, state: &'a MachineState) -> Result<Vec<&'a DeviceState>, SelectError> {
+        let found: Vec<&DeviceState> =
+            state.devices.iter().filter(|device| self.is(device)).collect();
         if found.is_empty() {
             let mut known: Vec<String> =
                 state.devices.iter().map(|device| device.name.clone()).collect();
@@ -105,7 +106,7 @@ impl Selector {
     ///
     /// # Errors
     /// [`SelectError`], also if it means several.
-    pub fn one<'a>(&self, state: &'a State) -> Result<&'a Device, SelectError> {
+    pub fn one<'a>(&self, state: &'a MachineState) -> Result<&'a DeviceState, SelectError> {
         match self.all(state)?.as_slice() {
             [device] => Ok(device),
             several => Err(SelectError::Many {
@@ -116,7 +117,7 @@ impl Selector {
     }
 }
 
-impl Device {
+impl DeviceState {
     /// Its name with the instance, as a [`Selector`] reads it.
     #[must_use]
     pub fn label(&self) -> String {

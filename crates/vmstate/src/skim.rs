@@ -7,7 +7,7 @@ use std::mem;
 
 use crate::cursor::{name, number, number32};
 use crate::error::{Problem, StreamError};
-use crate::stream::{Memory, Stream};
+use crate::stream::{MemorySections, MigrationStream};
 
 /// Most that is kept of a stream, bytes: the devices of thousands of vCPUs have some MiB.
 pub const MAX_KEPT_BYTES: usize = 256 << 20;
@@ -57,9 +57,9 @@ mod entry {
     pub(super) const MULTIFD_FLUSH: u64 = 0x200;
 }
 
-/// What the next bytes are.
+/// What the next bytes are expected to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum Token {
     Magic,
     Libvirt,
     Version,
@@ -97,7 +97,7 @@ enum Step {
 /// Reads a stream as it comes.
 #[derive(Debug)]
 pub struct Skim {
-    step: Step,
+    step: Token,
     /// How many bytes the step wants.
     wants: usize,
     /// What it has of them already.
@@ -122,7 +122,7 @@ pub struct Skim {
     /// The section under way, by name.
     section: Option<String>,
     number: u32,
-    memory: Option<Memory>,
+    memory: Option<MemorySections>,
     memory_number: u32,
     memory_ended: bool,
     /// Flags of the present entry, and bytes of blocks that are not told yet.
@@ -135,7 +135,7 @@ pub struct Skim {
 impl Default for Skim {
     fn default() -> Self {
         Self {
-            step: Step::Magic,
+            step: Token::Magic,
             wants: MAGIC.len(),
             held: Vec::new(),
             passing: 0,
@@ -176,7 +176,7 @@ impl Skim {
     /// [`StreamError`] with the place, as soon as it is known.
     pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), StreamError> {
         while !bytes.is_empty() {
-            if self.step == Step::Devices {
+            if self.step == Token::Devices {
                 return self.keep(bytes).map_err(|problem| self.error(problem));
             }
             if self.passing > 0 {
@@ -207,16 +207,16 @@ impl Skim {
     ///
     /// # Errors
     /// [`StreamError`] if it can't be.
-    pub fn finish(self) -> Result<Stream, StreamError> {
+    pub fn finish(self) -> Result<MigrationStream, StreamError> {
         if self.at == 0 && self.held.is_empty() {
             return Err(self.error(Problem::NotAStream));
         }
-        if self.step != Step::Devices {
+        if self.step != Token::Devices {
             let at = self.at + self.held.len() as u64;
             return Err(StreamError { at, ..self.error(Problem::Cut) });
         }
         let devices = self.pieces.last().map_or(0, |(kept, _)| *kept);
-        Ok(Stream {
+        Ok(MigrationStream {
             bytes: self.kept,
             pieces: self.pieces,
             devices,
@@ -266,7 +266,7 @@ impl Skim {
         self.at += bytes.len() as u64;
     }
 
-    fn next(&mut self, step: Step, wants: usize) -> Result<(), Problem> {
+    fn next(&mut self, step: Token, wants: usize) -> Result<(), Problem> {
         (self.step, self.wants) = (step, wants);
         // A name may have no letters.
         if wants == 0 { self.decide(&[]) } else { Ok(()) }
@@ -275,7 +275,7 @@ impl Skim {
     /// The devices follow, with what begins their first section: `begun` bytes of it are
     /// kept already.
     fn begin_devices(&mut self) {
-        self.step = Step::Devices;
+        self.step = Token::Devices;
         let at = self.kept.len();
         if self.pieces.last().is_none_or(|(kept, _)| *kept != at) {
             self.pieces.push((at, self.at));
@@ -284,50 +284,50 @@ impl Skim {
 
     fn decide(&mut self, now: &[u8]) -> Result<(), Problem> {
         match self.step {
-            Step::Magic if now == MAGIC => {
+            Token::Magic if now == MAGIC => {
                 self.keep(now)?;
-                self.next(Step::Version, 4)
+                self.next(Token::Version, 4)
             }
-            Step::Magic if self.at == 0 && now == &LIBVIRT_MAGIC[..4] => self.next_libvirt(now),
-            Step::Magic => Err(Problem::NotAStream),
-            Step::Libvirt => self.decide_libvirt(now),
-            Step::Version => {
+            Token::Magic if self.at == 0 && now == &LIBVIRT_MAGIC[..4] => self.next_libvirt(now),
+            Token::Magic => Err(Problem::NotAStream),
+            Token::Libvirt => self.decide_libvirt(now),
+            Token::Version => {
                 let version = number32(now);
                 if version != VERSION {
                     return Err(Problem::Version(version));
                 }
                 self.keep(now)?;
-                self.next(Step::Part, 1)
+                self.next(Token::Part, 1)
             }
-            Step::Part => self.decide_part(now[0], now),
-            Step::MachineLength
-            | Step::Machine
-            | Step::SubsectionLength
-            | Step::Subsection
-            | Step::SubsectionVersion
-            | Step::PageBits
-            | Step::CapabilityCount
-            | Step::CapabilityLength
-            | Step::Capability
-            | Step::Uuid => self.decide_configuration(now),
-            Step::Command => {
+            Token::Part => self.decide_part(now[0], now),
+            Token::MachineLength
+            | Token::Machine
+            | Token::SubsectionLength
+            | Token::Subsection
+            | Token::SubsectionVersion
+            | Token::PageBits
+            | Token::CapabilityCount
+            | Token::CapabilityLength
+            | Token::Capability
+            | Token::Uuid => self.decide_configuration(now),
+            Token::Command => {
                 self.keep(now)?;
-                self.next(Step::CommandData, usize::from(now[2]) << 8 | usize::from(now[3]))
+                self.next(Token::CommandData, usize::from(now[2]) << 8 | usize::from(now[3]))
             }
-            Step::CommandData => {
+            Token::CommandData => {
                 self.keep(now)?;
-                self.next(Step::Part, 1)
+                self.next(Token::Part, 1)
             }
-            Step::SectionNumber => {
+            Token::SectionNumber => {
                 self.number = number32(now);
                 self.keep(now)?;
-                self.next(Step::NameLength, 1)
+                self.next(Token::NameLength, 1)
             }
-            Step::NameLength => {
+            Token::NameLength => {
                 self.keep(now)?;
-                self.next(Step::Name, usize::from(now[0]))
+                self.next(Token::Name, usize::from(now[0]))
             }
-            Step::Name => {
+            Token::Name => {
                 let text = name(now)?.to_owned();
                 if self.part == part::SECTION_FULL {
                     return Err(Problem::BeforeMemory(text));
@@ -337,15 +337,15 @@ impl Skim {
                 }
                 self.section = Some(text);
                 self.keep(now)?;
-                self.next(Step::Instance, 8)
+                self.next(Token::Instance, 8)
             }
-            Step::Instance => {
+            Token::Instance => {
                 self.memory.get_or_insert_default();
                 self.memory_number = self.number;
                 self.keep(now)?;
-                self.next(Step::Entry, 8)
+                self.next(Token::Entry, 8)
             }
-            Step::PartNumber => {
+            Token::PartNumber => {
                 self.number = number32(now);
                 if self.memory.is_none() || self.number != self.memory_number {
                     return Err(Problem::Part(self.number));
@@ -353,33 +353,33 @@ impl Skim {
                 self.section = Some("ram".to_owned());
                 self.memory_ended |= self.part == part::SECTION_END;
                 self.keep(now)?;
-                self.next(Step::Entry, 8)
+                self.next(Token::Entry, 8)
             }
-            Step::Footer => {
+            Token::Footer => {
                 let found = number32(now);
                 if found != self.number {
                     return Err(Problem::OtherEnd { wanted: self.number, found });
                 }
                 self.keep(now)?;
                 (self.keeping, self.section) = (true, None);
-                self.next(Step::Part, 1)
+                self.next(Token::Part, 1)
             }
-            Step::Entry
-            | Step::BlockNameLength
-            | Step::BlockName
-            | Step::BlockBytes
-            | Step::PageBlockLength
-            | Step::PageBlock
-            | Step::Fill
-            | Step::XbzrleHead
-            | Step::CompressedLength => self.decide_memory(now),
-            Step::Devices => self.keep(now),
+            Token::Entry
+            | Token::BlockNameLength
+            | Token::BlockName
+            | Token::BlockBytes
+            | Token::PageBlockLength
+            | Token::PageBlock
+            | Token::Fill
+            | Token::XbzrleHead
+            | Token::CompressedLength => self.decide_memory(now),
+            Token::Devices => self.keep(now),
         }
     }
 
     fn next_libvirt(&mut self, now: &[u8]) -> Result<(), Problem> {
         self.pass(now);
-        self.next(Step::Libvirt, LIBVIRT_HEADER_BYTES - now.len())
+        self.next(Token::Libvirt, LIBVIRT_HEADER_BYTES - now.len())
     }
 
     /// libvirt's header: numbers in the order of the machine that wrote it.
@@ -407,7 +407,7 @@ impl Skim {
         self.pass(now);
         // The domain's XML.
         self.passing = u64::from(field(1));
-        self.next(Step::Magic, MAGIC.len())
+        self.next(Token::Magic, MAGIC.len())
     }
 
     fn decide_part(&mut self, part: u8, now: &[u8]) -> Result<(), Problem> {
@@ -418,19 +418,19 @@ impl Skim {
         match part {
             part::CONFIGURATION => {
                 self.keep(now)?;
-                self.next(Step::MachineLength, 4)
+                self.next(Token::MachineLength, 4)
             }
             part::SUBSECTION if configuring => {
                 self.keep(now)?;
-                self.next(Step::SubsectionLength, 1)
+                self.next(Token::SubsectionLength, 1)
             }
             part::SECTION_START => {
                 self.keep(now)?;
-                self.next(Step::SectionNumber, 4)
+                self.next(Token::SectionNumber, 4)
             }
             part::SECTION_FULL if self.memory.is_some() && !self.memory_ended => {
                 self.keep(now)?;
-                self.next(Step::SectionNumber, 4)
+                self.next(Token::SectionNumber, 4)
             }
             part::SECTION_FULL | part::END => {
                 self.begin_devices();
@@ -438,15 +438,15 @@ impl Skim {
             }
             part::SECTION_PART | part::SECTION_END => {
                 self.keep(now)?;
-                self.next(Step::PartNumber, 4)
+                self.next(Token::PartNumber, 4)
             }
             part::COMMAND => {
                 self.keep(now)?;
-                self.next(Step::Command, 4)
+                self.next(Token::Command, 4)
             }
             part::FOOTER if self.section.is_some() => {
                 self.keep(now)?;
-                self.next(Step::Footer, 4)
+                self.next(Token::Footer, 4)
             }
             other => Err(Problem::UnknownPart(other)),
         }
@@ -454,36 +454,36 @@ impl Skim {
 
     fn decide_configuration(&mut self, now: &[u8]) -> Result<(), Problem> {
         match self.step {
-            Step::MachineLength => {
+            Token::MachineLength => {
                 let length = number32(now);
                 if length > MAX_MACHINE_BYTES {
                     let (what, most) = ("bytes of a machine's name", MAX_MACHINE_BYTES.into());
                     return Err(Problem::TooMany { what, most });
                 }
                 self.keep(now)?;
-                return self.next(Step::Machine, length as usize);
+                return self.next(Token::Machine, length as usize);
             }
-            Step::Machine => self.machine = Some(name(now)?.to_owned()),
-            Step::SubsectionLength => {
+            Token::Machine => self.machine = Some(name(now)?.to_owned()),
+            Token::SubsectionLength => {
                 self.keep(now)?;
-                return self.next(Step::Subsection, usize::from(now[0]));
+                return self.next(Token::Subsection, usize::from(now[0]));
             }
-            Step::Subsection => {
+            Token::Subsection => {
                 self.subsection = name(now)?.to_owned();
                 self.keep(now)?;
-                return self.next(Step::SubsectionVersion, 4);
+                return self.next(Token::SubsectionVersion, 4);
             }
-            Step::SubsectionVersion => {
+            Token::SubsectionVersion => {
                 let (step, wants) = match self.subsection.as_str() {
-                    "configuration/target-page-bits" => (Step::PageBits, 4),
-                    "configuration/capabilities" => (Step::CapabilityCount, 4),
-                    "configuration/uuid" => (Step::Uuid, 16),
+                    "configuration/target-page-bits" => (Token::PageBits, 4),
+                    "configuration/capabilities" => (Token::CapabilityCount, 4),
+                    "configuration/uuid" => (Token::Uuid, 16),
                     other => return Err(Problem::UnknownConfiguration(other.to_owned())),
                 };
                 self.keep(now)?;
                 return self.next(step, wants);
             }
-            Step::PageBits => {
+            Token::PageBits => {
                 let bits = number32(now);
                 // Entries of memory have their flags in the lower bits.
                 if !(10..=24).contains(&bits) {
@@ -491,16 +491,16 @@ impl Skim {
                 }
                 self.page_bytes = 1 << bits;
             }
-            Step::CapabilityCount => {
+            Token::CapabilityCount => {
                 self.capabilities_left = number32(now);
                 self.keep(now)?;
                 return self.next_capability();
             }
-            Step::CapabilityLength => {
+            Token::CapabilityLength => {
                 self.keep(now)?;
-                return self.next(Step::Capability, usize::from(now[0]));
+                return self.next(Token::Capability, usize::from(now[0]));
             }
-            Step::Capability => {
+            Token::Capability => {
                 let capability = name(now)?.to_owned();
                 if capability == "mapped-ram" || capability == "multifd" {
                     return Err(Problem::Capability(capability));
@@ -515,29 +515,29 @@ impl Skim {
         }
         self.keep(now)?;
         self.configuring = true;
-        self.next(Step::Part, 1)
+        self.next(Token::Part, 1)
     }
 
     fn next_capability(&mut self) -> Result<(), Problem> {
         if self.capabilities_left == 0 {
             self.configuring = true;
-            return self.next(Step::Part, 1);
+            return self.next(Token::Part, 1);
         }
         // There are some two dozen in all.
         if self.capabilities.len() >= 256 {
             return Err(Problem::TooMany { what: "capabilities", most: 256 });
         }
-        self.next(Step::CapabilityLength, 1)
+        self.next(Token::CapabilityLength, 1)
     }
 
     fn decide_memory(&mut self, now: &[u8]) -> Result<(), Problem> {
         match self.step {
-            Step::Entry => self.decide_entry(now),
-            Step::BlockNameLength => {
+            Token::Entry => self.decide_entry(now),
+            Token::BlockNameLength => {
                 self.keep(now)?;
-                self.next(Step::BlockName, usize::from(now[0]))
+                self.next(Token::BlockName, usize::from(now[0]))
             }
-            Step::BlockName => {
+            Token::BlockName => {
                 let block = name(now)?.to_owned();
                 self.keep(now)?;
                 let memory = self.memory.get_or_insert_default();
@@ -547,9 +547,9 @@ impl Skim {
                 }
                 memory.blocks.push((block, 0));
                 let is_told = self.capabilities.iter().any(|name| name == "x-ignore-shared");
-                self.next(Step::BlockBytes, if is_told { 16 } else { 8 })
+                self.next(Token::BlockBytes, if is_told { 16 } else { 8 })
             }
-            Step::BlockBytes => {
+            Token::BlockBytes => {
                 let bytes = number(&now[..8]);
                 self.keep(now)?;
                 if let Some((_, size)) =
@@ -566,28 +566,28 @@ impl Skim {
                 self.most_entries = self.most_entries.saturating_add(pages);
                 self.next_block()
             }
-            Step::PageBlockLength => {
+            Token::PageBlockLength => {
                 self.pass(now);
-                self.next(Step::PageBlock, usize::from(now[0]))
+                self.next(Token::PageBlock, usize::from(now[0]))
             }
-            Step::PageBlock => {
+            Token::PageBlock => {
                 self.pass(now);
                 self.next_content()
             }
-            Step::Fill => {
+            Token::Fill => {
                 self.pass(now);
-                self.next(Step::Entry, 8)
+                self.next(Token::Entry, 8)
             }
-            Step::XbzrleHead => {
+            Token::XbzrleHead => {
                 self.pass(now);
                 self.passing = number(&now[1..]);
-                self.next(Step::Entry, 8)
+                self.next(Token::Entry, 8)
             }
             // The length of a compressed page.
             _ => {
                 self.pass(now);
                 self.passing = number(now);
-                self.next(Step::Entry, 8)
+                self.next(Token::Entry, 8)
             }
         }
     }
@@ -609,11 +609,11 @@ impl Skim {
             }
             entry::END => {
                 self.keep(now)?;
-                self.next(Step::Part, 1)
+                self.next(Token::Part, 1)
             }
             entry::MULTIFD_FLUSH => {
                 self.pass(now);
-                self.next(Step::Entry, 8)
+                self.next(Token::Entry, 8)
             }
             entry::UNIFORM | entry::PAGE | entry::XBZRLE | entry::COMPRESSED => {
                 match flags & entry::UNIFORM {
@@ -622,7 +622,7 @@ impl Skim {
                 }
                 self.pass(now);
                 match flags & entry::SAME_BLOCK {
-                    0 => self.next(Step::PageBlockLength, 1),
+                    0 => self.next(Token::PageBlockLength, 1),
                     _ => self.next_content(),
                 }
             }
@@ -632,8 +632,8 @@ impl Skim {
 
     fn next_block(&mut self) -> Result<(), Problem> {
         match self.sizes_left {
-            0 => self.next(Step::Entry, 8),
-            _ => self.next(Step::BlockNameLength, 1),
+            0 => self.next(Token::Entry, 8),
+            _ => self.next(Token::BlockNameLength, 1),
         }
     }
 
@@ -641,11 +641,11 @@ impl Skim {
         match self.flags & !entry::SAME_BLOCK {
             entry::PAGE => {
                 self.passing = self.page_bytes;
-                self.next(Step::Entry, 8)
+                self.next(Token::Entry, 8)
             }
-            entry::UNIFORM => self.next(Step::Fill, 1),
-            entry::XBZRLE => self.next(Step::XbzrleHead, 3),
-            _ => self.next(Step::CompressedLength, 4),
+            entry::UNIFORM => self.next(Token::Fill, 1),
+            entry::XBZRLE => self.next(Token::XbzrleHead, 3),
+            _ => self.next(Token::CompressedLength, 4),
         }
     }
 }

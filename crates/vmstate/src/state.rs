@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use crate::cursor::Cursor;
 use crate::description::{self, FieldDescription};
 use crate::error::{Problem, StreamError};
-use crate::field::{Field, FieldKind};
+use crate::field::{DeviceField, FieldKind};
 use crate::skim::part;
-use crate::stream::{Memory, Stream};
+use crate::stream::{MemorySections, MigrationStream};
 use crate::virtio;
 
 /// Most fields that are told apart; an array of numbers is one.
@@ -18,7 +18,7 @@ const MAX_NAME_BYTES: usize = 256 << 20;
 
 /// A device, or another part of the machine that has state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Device {
+pub struct DeviceState {
     /// As QEMU calls it: `apic`, `0000:00:02.0/virtio-net`.
     pub name: String,
     /// Which one of that name.
@@ -28,7 +28,7 @@ pub struct Device {
     /// The form's name, where it is described.
     pub form: Option<String>,
     /// Its fields, in the order of the stream.
-    pub fields: Vec<Field>,
+    pub fields: Vec<DeviceField>,
     /// Offset of its section in the file, bytes.
     pub at: u64,
     /// Length of its fields, bytes.
@@ -37,18 +37,18 @@ pub struct Device {
 
 /// The state of a VM.
 #[derive(Debug, Clone)]
-pub struct State {
-    pub(crate) stream: Stream,
+pub struct MachineState {
+    pub(crate) stream: MigrationStream,
     /// The devices, in the order of the stream.
-    pub devices: Vec<Device>,
+    pub devices: Vec<DeviceState>,
 }
 
-impl State {
+impl MachineState {
     /// Reads what a stream says of devices.
     ///
     /// # Errors
     /// [`StreamError`]: a damaged or cut stream, or one that does not describe itself.
-    pub fn read(stream: Stream) -> Result<Self, StreamError> {
+    pub fn read(stream: MigrationStream) -> Result<Self, StreamError> {
         let devices = {
             let bytes = stream.bytes();
             let end = StreamError { at: stream.file_bytes, section: None, problem: Problem::Cut };
@@ -69,7 +69,7 @@ impl State {
             }
             let forms = described.devices.iter();
             let forms = forms.map(|device| ((device.name.as_str(), device.instance), device));
-            let mut walk = Walk {
+            let mut walk = SectionWalk {
                 // What describes the devices is no part of theirs.
                 cursor: Cursor::new(&bytes[..begin], stream.devices),
                 bytes: &bytes[..begin],
@@ -97,25 +97,25 @@ impl State {
 
     /// What the stream says of memory.
     #[must_use]
-    pub fn memory(&self) -> Option<&Memory> {
+    pub fn memory(&self) -> Option<&MemorySections> {
         self.stream.memory.as_ref()
     }
 
     /// A field's bytes.
     #[must_use]
-    pub fn bytes_of(&self, field: &Field) -> &[u8] {
+    pub fn bytes_of(&self, field: &DeviceField) -> &[u8] {
         field.bytes(self.stream.bytes())
     }
 
     /// Offset of a field in the file, bytes.
     #[must_use]
-    pub fn offset_of(&self, field: &Field) -> u64 {
+    pub fn offset_of(&self, field: &DeviceField) -> u64 {
         self.stream.file_offset(field.at)
     }
 }
 
-/// The way through the sections of devices.
-struct Walk<'a> {
+/// Walks the sections of devices.
+struct SectionWalk<'a> {
     cursor: Cursor<'a>,
     bytes: &'a [u8],
     forms: HashMap<(&'a str, u32), &'a FieldDescription>,
@@ -124,11 +124,11 @@ struct Walk<'a> {
     /// Bytes that their names may still have.
     names_left: usize,
     section: Option<String>,
-    fields: Vec<Field>,
+    fields: Vec<DeviceField>,
 }
 
-impl Walk<'_> {
-    fn devices(&mut self, stream: &Stream) -> Result<Vec<Device>, Problem> {
+impl SectionWalk<'_> {
+    fn devices(&mut self, stream: &MigrationStream) -> Result<Vec<DeviceState>, Problem> {
         let mut devices = Vec::new();
         loop {
             let at = stream.file_offset(self.cursor.at());
@@ -152,7 +152,7 @@ impl Walk<'_> {
         }
     }
 
-    fn device(&mut self, at: u64) -> Result<Device, Problem> {
+    fn device(&mut self, at: u64) -> Result<DeviceState, Problem> {
         let number = self.cursor.number32()?;
         let name = self.cursor.name()?.to_owned();
         self.section = Some(name.clone());
@@ -168,7 +168,7 @@ impl Walk<'_> {
         self.end(number)?;
         self.section = None;
         tell_apart(&mut self.fields);
-        Ok(Device {
+        Ok(DeviceState {
             name,
             instance,
             version,
@@ -279,7 +279,7 @@ impl Walk<'_> {
         };
         for part in parts {
             self.spend(path)?;
-            self.fields.push(Field {
+            self.fields.push(DeviceField {
                 path: join(path, &part.name),
                 type_name: part.type_name.to_owned(),
                 kind: part.kind,
@@ -305,7 +305,7 @@ impl Walk<'_> {
         // What has no bytes has no value.
         if size > 0 && count > 0 {
             let (path, type_name) = (path.to_owned(), type_name.to_owned());
-            self.fields.push(Field { path, type_name, kind, size, count, at });
+            self.fields.push(DeviceField { path, type_name, kind, size, count, at });
         }
         Ok(())
     }
@@ -322,7 +322,7 @@ impl Walk<'_> {
 }
 
 /// Gives the second and each later field of the same name a name of its own.
-fn tell_apart(fields: &mut [Field]) {
+fn tell_apart(fields: &mut [DeviceField]) {
     let mut seen: HashMap<String, usize> = HashMap::new();
     for field in fields {
         let times = seen.entry(field.path.clone()).or_default();

@@ -1,8 +1,8 @@
 //! A stream without the contents of memory.
 
-/// What a stream says of memory.
+/// The memory sections of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Memory {
+pub struct MemorySections {
     /// Its blocks: the name QEMU gives it, and bytes.
     pub blocks: Vec<(String, u64)>,
     /// Pages that were sent whole; one that the guest wrote meanwhile counts again.
@@ -14,7 +14,7 @@ pub struct Memory {
 /// A stream, read to its end, of which everything but the contents of memory is held.
 /// It is a stream itself: QEMU reads [`Self::bytes`], with memory as it is at start.
 #[derive(Debug, Clone)]
-pub struct Stream {
+pub struct MigrationStream {
     /// The bytes.
     pub(crate) bytes: Vec<u8>,
     /// Where pieces of `bytes` lie in the file: offset in `bytes`, offset in the file.
@@ -28,12 +28,12 @@ pub struct Stream {
     /// Capabilities of migration that change the stream.
     pub(crate) capabilities: Vec<String>,
     /// Memory, where it is in the stream.
-    pub(crate) memory: Option<Memory>,
+    pub(crate) memory: Option<MemorySections>,
     /// Bytes of the file.
     pub(crate) file_bytes: u64,
 }
 
-impl Stream {
+impl MigrationStream {
     /// The bytes without the contents of memory.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {

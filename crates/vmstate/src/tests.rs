@@ -101,15 +101,15 @@ fn footer(number: u32) -> Vec<u8> {
 }
 
 /// Reads `bytes`, which come in pieces of this length.
-fn read_in(bytes: &[u8], piece: usize) -> Result<State, StreamError> {
+fn read_in(bytes: &[u8], piece: usize) -> Result<MachineState, StreamError> {
     let mut skim = Skim::new();
     for piece in bytes.chunks(piece) {
         skim.push(piece)?;
     }
-    State::read(skim.finish()?)
+    MachineState::read(skim.finish()?)
 }
 
-fn read(bytes: &[u8]) -> Result<State, StreamError> {
+fn read(bytes: &[u8]) -> Result<MachineState, StreamError> {
     read_in(bytes, usize::MAX)
 }
 
@@ -119,7 +119,7 @@ fn with(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     [&bytes[..at], to, &bytes[at + from.len()..]].concat()
 }
 
-fn values(state: &State) -> Vec<(String, String)> {
+fn values(state: &MachineState) -> Vec<(String, String)> {
     let fields = state.devices.iter().flat_map(|device| {
         device.fields.iter().map(move |field| {
             let value = serde_json::to_string(&state.value_of(field)).unwrap();
@@ -403,7 +403,7 @@ fn streams_of_real_qemus_are_read() {
         assert_eq!(macs, ["52:54:00:11:22:33", "52:54:00:11:22:44"], "{name}");
         // Every byte between the head of a section and its end is of a field.
         for device in &state.devices {
-            let described: usize = device.fields.iter().map(Field::len).sum();
+            let described: usize = device.fields.iter().map(DeviceField::len).sum();
             assert!(described > 0 && described as u64 <= device.bytes, "{}", device.label());
         }
         // What else is of virtio: the NIC on PCI, and the one behind a port of its own.

@@ -45,32 +45,32 @@ pub(crate) struct VirtioPart {
 
 /// By what a driver reaches the device.
 #[derive(Debug, Clone, Copy)]
-enum Transport {
+enum VirtioTransport {
     Pci { config_bytes: usize },
     Mmio,
 }
 
 /// The parts of `bytes`; `None` if they have no form that is known.
 pub(crate) fn split(bytes: &[u8], is_net: bool) -> Option<Vec<VirtioPart>> {
-    let pci = PCI_CONFIG_BYTES.map(|config_bytes| Transport::Pci { config_bytes });
-    pci.into_iter().chain([Transport::Mmio]).find_map(|transport| {
-        let mut parts = Parts { cursor: Cursor::new(bytes, 0), bytes, found: Vec::new() };
+    let pci = PCI_CONFIG_BYTES.map(|config_bytes| VirtioTransport::Pci { config_bytes });
+    pci.into_iter().chain([VirtioTransport::Mmio]).find_map(|transport| {
+        let mut parts = VirtioReader { cursor: Cursor::new(bytes, 0), bytes, found: Vec::new() };
         parts.device(transport, is_net).ok()?.then_some(parts.found)
     })
 }
 
-struct Parts<'a> {
+struct VirtioReader<'a> {
     cursor: Cursor<'a>,
     bytes: &'a [u8],
     found: Vec<VirtioPart>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> VirtioReader<'a> {
     /// Whether the bytes are such a device.
-    fn device(&mut self, transport: Transport, is_net: bool) -> Result<bool, Problem> {
+    fn device(&mut self, transport: VirtioTransport, is_net: bool) -> Result<bool, Problem> {
         let vectors = match transport {
-            Transport::Pci { config_bytes } => self.pci(config_bytes)?,
-            Transport::Mmio => {
+            VirtioTransport::Pci { config_bytes } => self.pci(config_bytes)?,
+            VirtioTransport::Mmio => {
                 for name in ["mmio.host_features_sel", "mmio.guest_features_sel"] {
                     if self.number(name, 4)? > 1 {
                         return Ok(false);
@@ -101,7 +101,7 @@ impl<'a> Parts<'a> {
             if !(1..=u64::from(MAX_QUEUE_ENTRIES)).contains(&entries) {
                 return Ok(false);
             }
-            if matches!(transport, Transport::Mmio) {
+            if matches!(transport, VirtioTransport::Mmio) {
                 self.number(&format!("queue[{queue}].align"), 4)?;
             }
             self.number(&format!("queue[{queue}].desc"), 8)?;

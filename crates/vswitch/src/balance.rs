@@ -2,7 +2,7 @@
 
 /// What one queue had to do lately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Load {
+pub(crate) struct QueueLoad {
     pub(crate) port: usize,
     pub(crate) queue: usize,
     /// Who serves it.
@@ -13,7 +13,7 @@ pub(crate) struct Load {
 
 /// The queue whose move relieves the busiest thread most, and to which thread. None if it
 /// is not worth it: less than a tenth of what the busiest has to do.
-pub(crate) fn relief(loads: &[Load], threads: usize) -> Option<(usize, usize, usize)> {
+pub(crate) fn relief(loads: &[QueueLoad], threads: usize) -> Option<(usize, usize, usize)> {
     let mut sums = vec![0_u64; threads];
     for load in loads {
         *sums.get_mut(load.thread)? += load.frames;
@@ -21,7 +21,7 @@ pub(crate) fn relief(loads: &[Load], threads: usize) -> Option<(usize, usize, us
     let busiest = (0..threads).max_by_key(|&thread| sums[thread])?;
     let idlest = (0..threads).min_by_key(|&thread| sums[thread])?;
     let gap = sums[busiest] - sums[idlest];
-    let after = |load: &Load| (sums[busiest] - load.frames).max(sums[idlest] + load.frames);
+    let after = |load: &QueueLoad| (sums[busiest] - load.frames).max(sums[idlest] + load.frames);
     let movable = loads.iter().filter(|load| load.thread == busiest && load.frames < gap);
     let best = movable.min_by_key(|load| (after(load), load.frames))?;
     let gain = sums[busiest].checked_sub(after(best))?;
@@ -34,7 +34,7 @@ mod tests {
 
     use super::*;
 
-    fn most(loads: &[Load], threads: usize) -> u64 {
+    fn most(loads: &[QueueLoad], threads: usize) -> u64 {
         let of = |thread| loads.iter().filter(move |load| load.thread == thread);
         (0..threads).map(|thread| of(thread).map(|load| load.frames).sum()).max().unwrap_or(0)
     }
@@ -46,10 +46,10 @@ mod tests {
             threads in 1_usize..8,
             frames in prop::collection::vec((0_u64..1 << 40, 0_usize..8), 0..40),
         ) {
-            let mut loads: Vec<Load> = frames
+            let mut loads: Vec<QueueLoad> = frames
                 .into_iter()
                 .enumerate()
-                .map(|(port, (frames, thread))| Load { port, queue: 0, thread: thread % threads, frames })
+                .map(|(port, (frames, thread))| QueueLoad { port, queue: 0, thread: thread % threads, frames })
                 .collect();
             for _ in 0..400 {
                 let Some((port, _, to)) = relief(&loads, threads) else { return Ok(()) };
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn one_busy_queue_stays_and_two_part() {
-        let load = |port, thread, frames| Load { port, queue: 0, thread, frames };
+        let load = |port, thread, frames| QueueLoad { port, queue: 0, thread, frames };
         assert_eq!(relief(&[load(0, 0, 1000), load(1, 1, 0)], 2), None);
         assert_eq!(relief(&[load(0, 0, 500), load(1, 0, 400)], 2), Some((1, 0, 1)));
         assert_eq!(relief(&[], 3), None);

@@ -15,20 +15,20 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-use crate::message::{HEADER, Header, MAX_FDS, MessageError};
+use crate::message::{HEADER, MAX_FDS, MessageError, MessageHeader};
 
 /// A whole message.
 #[derive(Debug)]
-pub struct Message {
+pub struct VhostMessage {
     /// Its first bytes.
-    pub header: Header,
+    pub header: MessageHeader,
     /// What follows them.
     pub payload: Vec<u8>,
     /// File descriptors that came with it.
     pub fds: Vec<OwnedFd>,
 }
 
-/// Error type for [`Channel`].
+/// Error type for [`VhostChannel`].
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
     /// The other end closed the connection.
@@ -53,14 +53,14 @@ pub enum ChannelError {
 
 /// A connection.
 #[derive(Debug)]
-pub struct Channel {
+pub struct VhostChannel {
     socket: UnixStream,
-    /// What has come of the message at hand.
+    /// The bytes of the current message that were read so far.
     bytes: Vec<u8>,
     fds: Vec<OwnedFd>,
 }
 
-impl Channel {
+impl VhostChannel {
     /// Over `socket`.
     ///
     /// # Errors
@@ -86,18 +86,18 @@ impl Channel {
     ///
     /// # Errors
     /// [`ChannelError`]; the connection is of no use then.
-    pub fn receive(&mut self) -> Result<Option<Message>, ChannelError> {
+    pub fn receive(&mut self) -> Result<Option<VhostMessage>, ChannelError> {
         loop {
             let wanted = match self.bytes.first_chunk::<HEADER>() {
                 None => HEADER - self.bytes.len(),
                 Some(&header) => {
-                    let header = Header::read(header)?;
+                    let header = MessageHeader::read(header)?;
                     let whole = HEADER + header.size as usize;
                     if self.bytes.len() == whole {
                         let payload = self.bytes.split_off(HEADER);
                         self.bytes.clear();
                         let fds = std::mem::take(&mut self.fds);
-                        return Ok(Some(Message { header, payload, fds }));
+                        return Ok(Some(VhostMessage { header, payload, fds }));
                     }
                     whole - self.bytes.len()
                 }
@@ -162,7 +162,7 @@ impl Channel {
     }
 }
 
-impl AsFd for Channel {
+impl AsFd for VhostChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

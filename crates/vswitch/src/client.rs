@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::question::{Answer, Asked, Question};
+use crate::question::{ControlReply, ControlRequest, Question};
 
 /// How long a switch may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -37,12 +37,12 @@ pub enum AskError {
 ///
 /// # Errors
 /// [`AskError`].
-pub fn ask(path: &Path, question: Question) -> Result<Answer, AskError> {
+pub fn ask(path: &Path, question: Question) -> Result<ControlReply, AskError> {
     let stream = UnixStream::connect(path)
         .map_err(|source| AskError::NoSwitch { path: path.display().to_string(), source })?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(AskError::Io)?;
     stream.set_write_timeout(Some(PATIENCE)).map_err(AskError::Io)?;
-    (&stream).write_all(Asked::line(question).as_bytes()).map_err(AskError::Io)?;
+    (&stream).write_all(ControlRequest::line(question).as_bytes()).map_err(AskError::Io)?;
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line).map_err(AskError::Io)?;
     serde_json::from_str(&line).map_err(AskError::Answer)

@@ -16,31 +16,31 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::balance::{Load, relief};
+use crate::balance::{QueueLoad, relief};
 use crate::bell::Bell;
-use crate::channel::{Channel, ChannelError};
+use crate::channel::{ChannelError, VhostChannel};
 use crate::config::{
     ConfigError, MirrorConfig, PortConfig, PortEnd, SocketRole, SwitchConfig, differ, mac, mac_text,
 };
 use crate::counters::{PortCounters, PortCounts, ThreadCounters};
 use crate::desk::Desk;
-use crate::device::Device;
-use crate::event::{Event, StartError};
-use crate::forward::{Crossing, Forwarder};
+use crate::device::VhostDevice;
+use crate::event::{StartError, SwitchEvent};
+use crate::forward::{Forwarder, ThreadLink};
 use crate::memory;
 use crate::mirror::Mirror;
-use crate::port::{MAX_PORTS, PortView, Snapshot};
+use crate::port::{MAX_PORTS, PortTable, PortView};
 use crate::question::{
-    Answer, LinkState, MirrorStatus, PortStatus, Question, StationStatus, Status, ThreadStatus,
-    VERSION,
+    ControlReply, LinkState, MirrorStatus, PortStatus, Question, StationStatus, SwitchStatus,
+    ThreadStatus, VERSION,
 };
 use crate::rate::Limiter;
-use crate::session::{Offer, Plane, Session};
-use crate::socket::{self, Listener};
+use crate::session::{Offer, Plane, VhostSession};
+use crate::socket::{self, SocketListener};
 use crate::table::{MacTable, Station};
 use crate::tap;
 use crate::words::feature_words;
-use crate::worker::{Notice, Order, Worker};
+use crate::worker::{Notice, Worker, WorkerCommand};
 
 /// How often a frontend that listens is called again.
 const RETRY: Duration = Duration::from_millis(100);
@@ -52,26 +52,26 @@ const BALANCE_S: u64 = 2;
 
 /// A question from this process.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct ControlCall {
     pub(crate) question: Question,
-    pub(crate) reply: Sender<Answer>,
+    pub(crate) reply: Sender<ControlReply>,
 }
 
 /// A frontend that is connected.
 #[derive(Debug)]
-struct Connection {
-    channel: Channel,
-    session: Session,
+struct FrontendConnection {
+    channel: VhostChannel,
+    session: VhostSession,
     /// By when it has to say what it has begun to say.
     deadline: Option<Instant>,
 }
 
 /// A port, as the control thread knows it.
 #[derive(Debug)]
-struct Slot {
+struct PortSlot {
     config: PortConfig,
-    listener: Option<Listener>,
-    connection: Option<Connection>,
+    listener: Option<SocketListener>,
+    connection: Option<FrontendConnection>,
     /// When a frontend that listens is called next.
     retry: Option<Instant>,
     counters: Arc<PortCounters>,
@@ -80,10 +80,10 @@ struct Slot {
     connections: u64,
 }
 
-/// A polling thread, from outside.
+/// A polling thread as the control thread sees it.
 #[derive(Debug)]
-struct Thread {
-    orders: Sender<Order>,
+struct PollingThread {
+    orders: Sender<WorkerCommand>,
     bell: Arc<Bell>,
     counters: Arc<ThreadCounters>,
     pcpu: Option<u32>,
@@ -93,8 +93,8 @@ struct Thread {
 /// What all ports share: what is installed where.
 #[derive(Debug)]
 struct Fabric {
-    snapshot: Snapshot,
-    threads: Vec<Thread>,
+    snapshot: PortTable,
+    threads: Vec<PollingThread>,
     notices: Receiver<Notice>,
     /// Heard while waiting for something else.
     heard: VecDeque<Notice>,
@@ -112,7 +112,8 @@ impl Fabric {
         let snapshot = Arc::new(self.snapshot.clone());
         let mut waiting = 0;
         for thread in &self.threads {
-            waiting += usize::from(thread.orders.send(Order::Use(Arc::clone(&snapshot))).is_ok());
+            waiting +=
+                usize::from(thread.orders.send(WorkerCommand::Use(Arc::clone(&snapshot))).is_ok());
             thread.bell.ring();
         }
         // A pass is bounded, so this is short: no guest can make it longer.
@@ -146,7 +147,7 @@ impl Fabric {
                 if let Some(thread) = self.snapshot.thread_of(port, queue) {
                     // A ring that was set up anew counts anew.
                     let frames = completed.saturating_sub(known);
-                    loads.push(Load { port, queue, thread, frames });
+                    loads.push(QueueLoad { port, queue, thread, frames });
                 }
             }
         }
@@ -159,7 +160,7 @@ impl Fabric {
         }
     }
 
-    fn set_device(&mut self, port: usize, device: Option<Device>) {
+    fn set_device(&mut self, port: usize, device: Option<VhostDevice>) {
         if let Some(view) = &self.snapshot.ports[port] {
             let device = device.map(Arc::new);
             self.snapshot.ports[port] = Some(Arc::new(PortView { device, ..(**view).clone() }));
@@ -168,27 +169,27 @@ impl Fabric {
     }
 }
 
-/// One port's part of the fabric.
-struct Place<'f> {
+/// One port of the fabric, where its session installs a device.
+struct FabricPort<'f> {
     fabric: &'f mut Fabric,
     port: usize,
 }
 
-impl Plane for Place<'_> {
-    fn install(&mut self, device: Option<Device>) {
+impl Plane for FabricPort<'_> {
+    fn install(&mut self, device: Option<VhostDevice>) {
         self.fabric.set_device(self.port, device);
     }
 }
 
-/// The control thread's things.
+/// The control thread's state.
 #[derive(Debug)]
 pub(crate) struct Control {
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<PortSlot>>,
     fabric: Fabric,
     table: Arc<MacTable>,
     bell: Arc<Bell>,
-    calls: Receiver<Call>,
-    events: Sender<Event>,
+    calls: Receiver<ControlCall>,
+    events: Sender<SwitchEvent>,
     desk: Option<Desk>,
     control_path: Option<PathBuf>,
     age_s: u32,
@@ -206,8 +207,8 @@ impl Control {
     /// Listens, and starts the polling threads.
     pub(crate) fn new(
         config: &SwitchConfig,
-        calls: Receiver<Call>,
-        events: Sender<Event>,
+        calls: Receiver<ControlCall>,
+        events: Sender<SwitchEvent>,
     ) -> Result<Self, StartError> {
         config.check()?;
         let os = |what| move |source| StartError::Os { what, source };
@@ -225,7 +226,7 @@ impl Control {
         let mut control = Self {
             slots: (0..MAX_PORTS).map(|_| None).collect(),
             fabric: Fabric {
-                snapshot: Snapshot::new(pcpus.len()),
+                snapshot: PortTable::new(pcpus.len()),
                 threads: Vec::new(),
                 notices,
                 heard: VecDeque::new(),
@@ -297,22 +298,22 @@ impl Control {
         if let Some(folders) = sandbox {
             let kept = crate::sandbox::keep_to_folders(folders).map_err(StartError::Sandbox)?;
             if !kept {
-                self.tell(Event::NoLandlock);
+                self.tell(SwitchEvent::NoLandlock);
             }
         }
         let mut ways = Vec::new();
         for _ in pcpus {
             let (send, receive) = mpsc::sync_channel(64);
             let bell = Arc::new(Bell::new().map_err(os("make an event"))?);
-            ways.push((Crossing { parcels: send, bell }, receive));
+            ways.push((ThreadLink { parcels: send, bell }, receive));
         }
-        let crossings: Vec<Crossing> = ways.iter().map(|(way, _)| way.clone()).collect();
+        let crossings: Vec<ThreadLink> = ways.iter().map(|(way, _)| way.clone()).collect();
         for (number, (way, parcels)) in ways.into_iter().enumerate() {
             let (orders, ordered) = mpsc::channel();
             let counters = Arc::new(ThreadCounters::default());
             let others = crossings.iter().enumerate();
             let others = others.map(|(other, way)| (other != number).then(|| way.clone()));
-            let caller = memory::Caller::new().map_err(os("set up asynchronous calls"))?;
+            let caller = memory::AioContext::new().map_err(os("set up asynchronous calls"))?;
             let table = Arc::clone(&self.table);
             let worker = Worker {
                 forwarder: Forwarder::new(number, table, others.collect(), caller),
@@ -338,7 +339,7 @@ impl Control {
                 })
                 .map_err(os("start a polling thread"))?;
             let (bell, handle) = (way.bell, Some(handle));
-            self.fabric.threads.push(Thread { orders, bell, counters, pcpu, handle });
+            self.fabric.threads.push(PollingThread { orders, bell, counters, pcpu, handle });
             if let Ok(Err(_)) = pin.recv() {
                 return Err(StartError::Pcpu { pcpu: pcpu.unwrap_or_default() });
             }
@@ -398,7 +399,7 @@ impl Control {
         self.bell.clear();
     }
 
-    fn tell(&self, event: Event) {
+    fn tell(&self, event: SwitchEvent) {
         // Nobody has to watch.
         let _ = self.events.send(event);
     }
@@ -410,7 +411,7 @@ impl Control {
             match notice {
                 Notice::Uses { .. } => {}
                 Notice::MemoryLost { port } => {
-                    let lost = |slot: &Slot| {
+                    let lost = |slot: &PortSlot| {
                         let connection = slot.connection.as_ref();
                         connection.is_some_and(|connection| connection.session.is_memory_lost())
                     };
@@ -425,7 +426,7 @@ impl Control {
                     let key = u16::try_from(ring).unwrap_or(u16::MAX);
                     if current && slot.stopped.insert(key, fault.name()).is_none() {
                         let (port, fault) = (slot.config.name.clone(), fault.name());
-                        self.tell(Event::RingStopped { port, ring, fault });
+                        self.tell(SwitchEvent::RingStopped { port, ring, fault });
                     }
                 }
             }
@@ -447,7 +448,7 @@ impl Control {
         let (mut listener, mut device) = (None, None);
         match &config.end {
             PortEnd::Socket { path, role: SocketRole::Server } => {
-                listener = Some(Listener::open(path)?);
+                listener = Some(SocketListener::open(path)?);
             }
             PortEnd::Socket { role: SocketRole::Client, .. } => {}
             PortEnd::Tap { .. } if self.kept_in => {
@@ -455,7 +456,7 @@ impl Control {
             }
             PortEnd::Tap { interface, bridge } => {
                 let tap = tap::open(interface, bridge.as_deref(), config.policy.mtu)?;
-                device = Some(Arc::new(Device::of_tap(tap)));
+                device = Some(Arc::new(VhostDevice::of_tap(tap)));
             }
         }
         let counters = Arc::new(PortCounters::default());
@@ -476,7 +477,7 @@ impl Control {
             self.table.set_static(Station::new(vlan, mac), number);
         }
         let retry = config.calls().then(Instant::now);
-        self.slots[port] = Some(Slot {
+        self.slots[port] = Some(PortSlot {
             config,
             listener,
             connection: None,
@@ -499,7 +500,7 @@ impl Control {
 
     fn port_named(&self, name: &str) -> Result<usize, String> {
         let named =
-            |slot: &Option<Slot>| slot.as_ref().is_some_and(|slot| slot.config.name == name);
+            |slot: &Option<PortSlot>| slot.as_ref().is_some_and(|slot| slot.config.name == name);
         self.slots.iter().position(named).ok_or_else(|| {
             let known: Vec<&str> =
                 self.slots.iter().flatten().map(|slot| slot.config.name.as_str()).collect();
@@ -511,7 +512,7 @@ impl Control {
     fn disconnect(&mut self, port: usize, error: Option<String>) {
         let Some(slot) = &mut self.slots[port] else { return };
         let Some(mut connection) = slot.connection.take() else { return };
-        connection.session.end(&mut Place { fabric: &mut self.fabric, port });
+        connection.session.end(&mut FabricPort { fabric: &mut self.fabric, port });
         slot.stopped.clear();
         slot.last_error.clone_from(&error);
         if slot.config.calls() {
@@ -519,20 +520,20 @@ impl Control {
         }
         let name = slot.config.name.clone();
         self.table.forget_learned(u16::try_from(port).expect("few ports"));
-        self.tell(Event::Gone { port: name, error });
+        self.tell(SwitchEvent::Gone { port: name, error });
     }
 
     fn connect(&mut self, port: usize, stream: UnixStream) {
         let Some(slot) = &mut self.slots[port] else { return };
-        let Ok(channel) = Channel::new(stream) else { return };
+        let Ok(channel) = VhostChannel::new(stream) else { return };
         let mtu = slot.config.policy.mtu;
-        let session = Session::new(Offer { mtu, ..Offer::all(slot.config.queues) });
+        let session = VhostSession::new(Offer { mtu, ..Offer::all(slot.config.queues) });
         let deadline = Some(Instant::now() + self.patience);
-        slot.connection = Some(Connection { channel, session, deadline });
+        slot.connection = Some(FrontendConnection { channel, session, deadline });
         slot.retry = None;
         slot.connections += 1;
         let name = slot.config.name.clone();
-        self.tell(Event::Connected { port: name });
+        self.tell(SwitchEvent::Connected { port: name });
     }
 
     /// Takes in connections and messages of one port.
@@ -548,12 +549,12 @@ impl Control {
         }
         self.serve_connection(port);
         let Some(slot) = &mut self.slots[port] else { return };
-        while let Some(stream) = slot.listener.as_ref().and_then(Listener::accept) {
+        while let Some(stream) = slot.listener.as_ref().and_then(SocketListener::accept) {
             if slot.connection.is_none() {
                 return self.connect(port, stream);
             }
             drop(stream);
-            let refused = Event::Refused { port: slot.config.name.clone() };
+            let refused = SwitchEvent::Refused { port: slot.config.name.clone() };
             let _ = self.events.send(refused);
         }
     }
@@ -562,7 +563,7 @@ impl Control {
         for _ in 0..MESSAGES_A_TURN {
             let Some(slot) = &mut self.slots[port] else { return };
             let Some(connection) = &mut slot.connection else { return };
-            let place = &mut Place { fabric: &mut self.fabric, port };
+            let place = &mut FabricPort { fabric: &mut self.fabric, port };
             let outcome = connection.take_message(place, self.patience);
             match outcome {
                 Ok(true) => {}
@@ -580,21 +581,21 @@ impl Control {
         self.desk = Some(desk);
     }
 
-    fn answer(&mut self, question: Question) -> Answer {
+    fn answer(&mut self, question: Question) -> ControlReply {
         let done = |result: Result<(), String>| match result {
-            Ok(()) => Answer::Done,
-            Err(error) => Answer::Error(error),
+            Ok(()) => ControlReply::Done,
+            Err(error) => ControlReply::Error(error),
         };
         match question {
-            Question::Status => Answer::Status(Box::new(self.status())),
-            Question::Stations => Answer::Stations(self.stations()),
+            Question::Status => ControlReply::Status(Box::new(self.status())),
+            Question::Stations => ControlReply::Stations(self.stations()),
             Question::Add { port } => done(self.add_described(&port)),
             Question::Remove { port } => done(self.port_named(&port).map(|port| self.remove(port))),
             Question::Pin { mac, port } => done(self.pin(&mac, &port)),
             Question::Forget { port } => done(self.forget(port.as_deref())),
             Question::End => {
                 self.ending = true;
-                Answer::Done
+                ControlReply::Done
             }
         }
     }
@@ -637,7 +638,7 @@ impl Control {
         Ok(())
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> SwitchStatus {
         let ports = self.slots.iter().zip(&self.fabric.snapshot.ports);
         let ports = ports.filter_map(|(slot, view)| {
             let slot = slot.as_ref()?;
@@ -679,7 +680,7 @@ impl Control {
             written: mirror.tally.written.load(Ordering::Relaxed),
             dropped: mirror.tally.dropped.load(Ordering::Relaxed),
         });
-        Status {
+        SwitchStatus {
             version: VERSION,
             moves: self.fabric.moves,
             mirrors: mirrors.collect(),
@@ -708,7 +709,7 @@ impl Control {
     }
 }
 
-impl Connection {
+impl FrontendConnection {
     /// Deals with one message; false if none is there. The error says why the
     /// connection ends, none if the frontend closed it.
     fn take_message(
@@ -762,7 +763,7 @@ impl Drop for Control {
     fn drop(&mut self) {
         for thread in &self.fabric.threads {
             // A thread that has ended needs no order.
-            let _ = thread.orders.send(Order::End);
+            let _ = thread.orders.send(WorkerCommand::End);
             thread.bell.ring();
         }
         for thread in &mut self.fabric.threads {

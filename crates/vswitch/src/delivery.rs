@@ -6,16 +6,16 @@ use std::os::fd::AsFd;
 use smallvec::SmallVec;
 
 use crate::counters::{DropReason, PortCounters};
-use crate::device::{Device, LONG_HEADER, Queue};
+use crate::device::{ActiveRing, LONG_HEADER, VhostDevice};
 use crate::frame::{HEAD, Offload, SHORT, exceeds};
-use crate::memory::{Bytes, Caller};
+use crate::memory::{AioContext, ByteRange};
 use crate::mirror::Heading;
 use crate::offload::for_each_taken;
 use crate::port::PortView;
 use crate::ring::{Chains, Direction, Ring};
 
 /// Tells a driver that entries were used.
-pub(crate) fn tell(caller: &mut Caller, queue: &Queue, counters: &PortCounters) {
+pub(crate) fn tell(caller: &mut AioContext, queue: &ActiveRing, counters: &PortCounters) {
     if let Some(call) = &queue.call {
         counters.count_signal(caller.call(call.as_fd()));
     }
@@ -24,8 +24,8 @@ pub(crate) fn tell(caller: &mut Caller, queue: &Queue, counters: &PortCounters) 
 /// Frames that are being given to one ring.
 pub(crate) struct Delivery<'d, 'c> {
     to: &'d PortView,
-    device: &'d Device,
-    queue: &'d Queue,
+    device: &'d VhostDevice,
+    queue: &'d ActiveRing,
     /// Not its own: it is too large to be moved for each burst.
     chains: &'c mut Chains<'d>,
     /// Bytes written to each chain that was used.
@@ -39,8 +39,8 @@ impl<'d, 'c> Delivery<'d, 'c> {
     #[inline(always)]
     pub(crate) fn new(
         to: &'d PortView,
-        device: &'d Device,
-        queue: &'d Queue,
+        device: &'d VhostDevice,
+        queue: &'d ActiveRing,
         expected: usize,
         chains: &'c mut Chains<'d>,
     ) -> Self {
@@ -63,7 +63,7 @@ impl<'d, 'c> Delivery<'d, 'c> {
 
     /// Places a frame: `head` begins with the long header.
     #[inline]
-    pub(crate) fn place(&mut self, head: &[u8], pieces: &[Bytes<'_>], length: usize) {
+    pub(crate) fn place(&mut self, head: &[u8], pieces: &[ByteRange<'_>], length: usize) {
         if self.to.policy.mtu.is_some_and(|mtu| exceeds(head, length, mtu)) {
             return self.drops.push((DropReason::Mtu, 1));
         }
@@ -97,7 +97,7 @@ impl<'d, 'c> Delivery<'d, 'c> {
             return;
         }
         let (head, rest) = whole[..bytes].split_at(HEAD);
-        self.place(head, &[Bytes::from(rest)], length);
+        self.place(head, &[ByteRange::from(rest)], length);
     }
 
     /// Places a frame that is in our own memory, after doing what the receiver does not.
@@ -117,7 +117,7 @@ impl<'d, 'c> Delivery<'d, 'c> {
         let own = frame.len().min(HEAD - LONG_HEADER);
         head[..LONG_HEADER].copy_from_slice(&offload.write());
         head[LONG_HEADER..LONG_HEADER + own].copy_from_slice(&frame[..own]);
-        let rest = Bytes::from(&frame[own..]);
+        let rest = ByteRange::from(&frame[own..]);
         self.place(&head[..LONG_HEADER + own], &[rest], frame.len());
     }
 
@@ -125,7 +125,7 @@ impl<'d, 'c> Delivery<'d, 'c> {
     fn try_place(
         &mut self,
         head: &[u8],
-        pieces: &[Bytes<'_>],
+        pieces: &[ByteRange<'_>],
         length: usize,
     ) -> Result<(), DropReason> {
         let header = self.device.header();
@@ -202,12 +202,12 @@ impl<'d, 'c> Delivery<'d, 'c> {
         count: usize,
         header: usize,
         head: &[u8],
-        pieces: &[Bytes<'_>],
+        pieces: &[ByteRange<'_>],
     ) {
         let mut long = [0; LONG_HEADER];
         long.copy_from_slice(&head[..LONG_HEADER]);
         long[10..12].copy_from_slice(&(count as u16).to_le_bytes());
-        let parts = [Bytes::from(&long[..header]), Bytes::from(&head[LONG_HEADER..])];
+        let parts = [ByteRange::from(&long[..header]), ByteRange::from(&head[LONG_HEADER..])];
         let mut sources = parts.into_iter().chain(pieces.iter().copied());
         let mut source = sources.next();
         let chains = first..first + count;
@@ -247,7 +247,7 @@ impl<'d, 'c> Delivery<'d, 'c> {
 
     /// Gives the ring what was used, and tells the driver.
     #[inline]
-    pub(crate) fn finish(&mut self, caller: &mut Caller) {
+    pub(crate) fn finish(&mut self, caller: &mut AioContext) {
         let ring = self.ring();
         let wanted = ring.complete(&self.chains.chains, &self.written);
         if let Some(log) = &self.device.log {

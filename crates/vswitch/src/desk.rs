@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use crate::event::StartError;
-use crate::question::{Answer, Asked, Question};
-use crate::socket::Listener;
+use crate::question::{ControlReply, ControlRequest, Question};
+use crate::socket::SocketListener;
 
 /// The longest question.
 const MAX_LINE: usize = 4096;
@@ -16,7 +16,7 @@ const MAX_CLIENTS: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct Desk {
-    listener: Listener,
+    listener: SocketListener,
     clients: Vec<Client>,
 }
 
@@ -28,7 +28,7 @@ struct Client {
 
 impl Desk {
     pub(crate) fn open(path: &Path) -> Result<Self, StartError> {
-        Ok(Self { listener: Listener::open(path)?, clients: Vec::new() })
+        Ok(Self { listener: SocketListener::open(path)?, clients: Vec::new() })
     }
 
     /// What to wait for.
@@ -38,7 +38,7 @@ impl Desk {
     }
 
     /// Answers what has been asked.
-    pub(crate) fn serve(&mut self, mut answer: impl FnMut(Question) -> Answer) {
+    pub(crate) fn serve(&mut self, mut answer: impl FnMut(Question) -> ControlReply) {
         while let Some(stream) = self.listener.accept() {
             if self.clients.len() < MAX_CLIENTS && stream.set_nonblocking(true).is_ok() {
                 self.clients.push(Client { stream, line: Vec::new() });
@@ -50,7 +50,7 @@ impl Desk {
 
 impl Client {
     /// False once it is gone.
-    fn serve(&mut self, answer: &mut impl FnMut(Question) -> Answer) -> bool {
+    fn serve(&mut self, answer: &mut impl FnMut(Question) -> ControlReply) -> bool {
         let mut bytes = [0; 1024];
         match self.stream.read(&mut bytes) {
             Ok(0) => return false,
@@ -59,9 +59,9 @@ impl Client {
         }
         while let Some(end) = self.line.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.line.drain(..=end).collect();
-            let answered = match Asked::read(&line) {
+            let answered = match ControlRequest::read(&line) {
                 Ok(question) => answer(question),
-                Err(error) => Answer::Error(error.to_string()),
+                Err(error) => ControlReply::Error(error.to_string()),
             };
             let mut text = serde_json::to_vec(&answered).expect("answers are JSON");
             text.push(b'\n');

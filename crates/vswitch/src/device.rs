@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::memory::{Area, Buffer, GuestMemory, Region};
+use crate::memory::{Area, GuestBuffer, GuestMemory, Region};
 use crate::message::features;
 use crate::ring::Ring;
 use crate::tap::Tap;
@@ -16,7 +16,7 @@ pub const SHORT_HEADER: usize = 10;
 
 /// A running ring, with its events.
 #[derive(Debug, Clone)]
-pub struct Queue {
+pub struct ActiveRing {
     /// The ring.
     pub ring: Arc<Ring>,
     /// The driver tells of new entries; none if it wants to be polled.
@@ -27,20 +27,20 @@ pub struct Queue {
 
 /// The two rings of a queue.
 #[derive(Debug, Clone, Default)]
-pub struct Pair {
+pub struct QueuePair {
     /// The driver receives.
-    pub receive: Option<Queue>,
+    pub receive: Option<ActiveRing>,
     /// The driver sends.
-    pub transmit: Option<Queue>,
+    pub transmit: Option<ActiveRing>,
 }
 
 /// What a frontend has set up.
 #[derive(Debug, Clone)]
-pub struct Device {
+pub struct VhostDevice {
     /// Its memory.
     pub memory: GuestMemory,
     /// Its queues.
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<QueuePair>,
     /// What driver and backend agreed on.
     pub features: u64,
     /// Where written pages are marked, while a migration asks for it.
@@ -49,13 +49,13 @@ pub struct Device {
     pub tap: Option<Arc<Tap>>,
 }
 
-impl Device {
+impl VhostDevice {
     /// The host's network: one queue, no rings.
     #[must_use]
     pub fn of_tap(tap: Tap) -> Self {
         let (memory, features) = (tap.memory().clone(), tap.features());
         let tap = Some(Arc::new(tap));
-        Self { memory, pairs: vec![Pair::default()], features, log: None, tap }
+        Self { memory, pairs: vec![QueuePair::default()], features, log: None, tap }
     }
 
     /// Bytes of the header before each frame.
@@ -80,7 +80,7 @@ impl Device {
     }
 
     /// All running rings.
-    pub fn queues(&self) -> impl Iterator<Item = &Queue> {
+    pub fn queues(&self) -> impl Iterator<Item = &ActiveRing> {
         self.pairs.iter().flat_map(|pair| pair.receive.iter().chain(&pair.transmit))
     }
 }
@@ -119,7 +119,7 @@ impl DirtyLog {
     }
 
     /// Marks what was written of `buffer`.
-    pub fn mark_buffer(&self, memory: &GuestMemory, buffer: Buffer<'_>, length: usize) {
+    pub fn mark_buffer(&self, memory: &GuestMemory, buffer: GuestBuffer<'_>, length: usize) {
         if let Some(address) = memory.guest_address(buffer) {
             self.mark(address, length.min(buffer.len()));
         }

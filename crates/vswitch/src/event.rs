@@ -8,7 +8,7 @@ use crate::tap::TapError;
 
 /// What happens at a switch, for whoever watches.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum SwitchEvent {
     /// A frontend came.
     Connected {
         /// Name of the port.
@@ -95,7 +95,7 @@ pub enum StartError {
     },
     /// The process can't keep itself in.
     #[error("Cannot enter the sandbox (--no-sandbox goes without)")]
-    Sandbox(#[source] crate::sandbox::SandboxError),
+    Sandbox(#[source] crate::sandbox::ConfinementError),
     /// The system refused something else.
     #[error("Cannot {what}")]
     Os {

@@ -15,15 +15,15 @@ use smallvec::SmallVec;
 
 use crate::counters::DropReason;
 use crate::delivery::{Delivery, tell};
-use crate::device::{Device, LONG_HEADER, Queue};
-use crate::frame::{ETHERNET, Frame, Offload, ShortFrames, TAG, spread, tag_bytes, takes};
-use crate::memory::{Bytes, Caller};
+use crate::device::{ActiveRing, LONG_HEADER, VhostDevice};
+use crate::frame::{ETHERNET, EthernetFrame, Offload, ShortFrames, TAG, spread, tag_bytes, takes};
+use crate::memory::{AioContext, ByteRange};
 use crate::mirror::Heading;
 use crate::offload::for_each_taken;
-use crate::port::{MAX_PORTS, PortView, Served, Snapshot, Vlan};
+use crate::port::{MAX_PORTS, PortTable, PortView, ServedQueues, Vlan};
 use crate::rate::Allowance;
 use crate::ring::{Chains, Direction};
-use crate::table::{Learned, MacTable, Station};
+use crate::table::{LearnOutcome, MacTable, Station};
 use crate::tap::Tap;
 
 /// Frames that are taken from a ring at once.
@@ -43,16 +43,16 @@ pub(crate) struct Parcel {
     frames: Vec<(Offload, u32)>,
 }
 
-/// The way to another thread.
+/// The channel to another polling thread, and the bell that wakes it.
 #[derive(Debug, Clone)]
-pub(crate) struct Crossing {
+pub(crate) struct ThreadLink {
     pub(crate) parcels: SyncSender<Parcel>,
     pub(crate) bell: Arc<crate::bell::Bell>,
 }
 
 /// Where a frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
+enum ForwardTarget {
     Port(u16),
     Flood,
     Nowhere,
@@ -64,14 +64,14 @@ pub(crate) struct Forwarder {
     pub(crate) thread: usize,
     pub(crate) table: Arc<MacTable>,
     /// By thread; the own one is none.
-    pub(crate) crossings: Vec<Option<Crossing>>,
+    pub(crate) crossings: Vec<Option<ThreadLink>>,
     /// A whole frame that has to be changed.
     whole: Vec<u8>,
     /// One segment of it.
     segment: Vec<u8>,
     /// Parcels that are being packed: one a thread at most.
     packing: Vec<Option<Parcel>>,
-    pub(crate) caller: Caller,
+    pub(crate) caller: AioContext,
     short: ShortFrames,
     /// By port: where its last burst went, whose buffers are asked for early.
     guesses: Vec<Option<u16>>,
@@ -81,19 +81,19 @@ pub(crate) struct Forwarder {
 
 /// A sender's burst.
 struct Burst<'s, 'm> {
-    snapshot: &'s Snapshot,
+    snapshot: &'s PortTable,
     from: &'s PortView,
     agreed: u64,
     chains: &'s Chains<'m>,
-    frames: &'s [Frame],
+    frames: &'s [EthernetFrame],
 }
 
 impl Forwarder {
     pub(crate) fn new(
         thread: usize,
         table: Arc<MacTable>,
-        crossings: Vec<Option<Crossing>>,
-        caller: Caller,
+        crossings: Vec<Option<ThreadLink>>,
+        caller: AioContext,
     ) -> Self {
         let packing = crossings.iter().map(|_| None).collect();
         Self {
@@ -111,7 +111,7 @@ impl Forwarder {
     }
 
     /// Looks once at each port that this thread serves. Returns bursts and frames.
-    pub(crate) fn pass(&mut self, snapshot: &Snapshot) -> (u64, u64) {
+    pub(crate) fn pass(&mut self, snapshot: &PortTable) -> (u64, u64) {
         let (mut bursts, mut frames) = (0, 0);
         for served in snapshot.served_by(self.thread) {
             let taken = self.serve_port(snapshot, served);
@@ -124,7 +124,7 @@ impl Forwarder {
     /// Takes a burst at most from one port, however many queues it has: so it gets no
     /// more than its turn. The queue that comes first is another one each time.
     #[inline]
-    fn serve_port(&mut self, snapshot: &Snapshot, served: &Served) -> u64 {
+    fn serve_port(&mut self, snapshot: &PortTable, served: &ServedQueues) -> u64 {
         let (port, queues) = (&*served.port, served.queues.as_slice());
         let Some(device) = &port.device else { return 0 };
         let most = Allowance { frames: BURST as u64, bytes: BURST_BYTES };
@@ -172,10 +172,10 @@ impl Forwarder {
     #[inline]
     fn serve(
         &mut self,
-        snapshot: &Snapshot,
+        snapshot: &PortTable,
         from: &PortView,
-        device: &Device,
-        queue: &Queue,
+        device: &VhostDevice,
+        queue: &ActiveRing,
         most: Allowance,
     ) -> Allowance {
         let mut chains = Chains::new();
@@ -203,9 +203,9 @@ impl Forwarder {
     /// The same from the host's network.
     fn serve_tap(
         &mut self,
-        snapshot: &Snapshot,
+        snapshot: &PortTable,
         from: &PortView,
-        device: &Device,
+        device: &VhostDevice,
         tap: &Tap,
         most: Allowance,
     ) -> Allowance {
@@ -224,9 +224,9 @@ impl Forwarder {
     /// chains is taken away. Returns its bytes, without headers.
     fn forward(
         &mut self,
-        snapshot: &Snapshot,
+        snapshot: &PortTable,
         from: &PortView,
-        device: &Device,
+        device: &VhostDevice,
         chains: &mut Chains<'_>,
         most_bytes: u64,
     ) -> u64 {
@@ -246,17 +246,18 @@ impl Forwarder {
         }
 
         self.ask_early(snapshot, from, chains.len());
-        let mut frames: SmallVec<[Frame; BURST]> = SmallVec::new();
-        let mut targets: SmallVec<[Target; BURST]> = SmallVec::new();
+        let mut frames: SmallVec<[EthernetFrame; BURST]> = SmallVec::new();
+        let mut targets: SmallVec<[ForwardTarget; BURST]> = SmallVec::new();
         let header = device.header();
         let tags = from_tagged(from);
         let (mut in_frames, mut in_bytes) = (0, 0);
         // Frames of one burst often go the same way: what was found for two addresses
         // and a type holds for the next.
-        let mut last: Option<([u8; ETHERNET], Target)> = None;
+        let mut last: Option<([u8; ETHERNET], ForwardTarget)> = None;
         for (number, chain) in chains.chains.iter().enumerate() {
             let segments = chains.segments_of(*chain);
-            match Frame::read(number as u8, segments, chain.bytes, header, &mut self.short) {
+            match EthernetFrame::read(number as u8, segments, chain.bytes, header, &mut self.short)
+            {
                 Ok(frame) => {
                     in_frames += 1;
                     in_bytes += u64::from(frame.length);
@@ -273,7 +274,7 @@ impl Forwarder {
                         Some((known, target)) if known == way && !tags => target,
                         _ => self.judge(snapshot, from, &frame),
                     };
-                    last = (target != Target::Nowhere).then_some((way, target));
+                    last = (target != ForwardTarget::Nowhere).then_some((way, target));
                     frames.push(frame);
                     targets.push(target);
                 }
@@ -288,7 +289,7 @@ impl Forwarder {
         while left != 0 {
             let first = left.trailing_zeros() as usize;
             let target = targets[first];
-            if target == Target::Flood {
+            if target == ForwardTarget::Flood {
                 left &= !(1 << first);
                 self.flood(&burst, first as u8);
                 continue;
@@ -297,7 +298,7 @@ impl Forwarder {
             // the order of each sender and receiver.
             let mut group: SmallVec<[u8; BURST]> = SmallVec::new();
             for index in first..frames.len() {
-                if targets[index] == Target::Flood {
+                if targets[index] == ForwardTarget::Flood {
                     break;
                 }
                 if left & 1 << index != 0 && targets[index] == target {
@@ -305,7 +306,7 @@ impl Forwarder {
                     group.push(index as u8);
                 }
             }
-            if let Target::Port(port) = target {
+            if let ForwardTarget::Port(port) = target {
                 self.guesses[usize::from(from.number)] = Some(port);
                 self.deliver(&burst, port, &group);
             }
@@ -317,7 +318,7 @@ impl Forwarder {
     /// Has the buffers of the port to which the last burst went come nearer, while this
     /// burst's own frames still do.
     #[inline]
-    fn ask_early(&self, snapshot: &Snapshot, from: &PortView, count: usize) {
+    fn ask_early(&self, snapshot: &PortTable, from: &PortView, count: usize) {
         let guess = self.guesses[usize::from(from.number)];
         let to = guess.and_then(|port| snapshot.ports.get(usize::from(port))?.as_deref());
         let Some((to, device)) = to.and_then(|to| Some((to, to.device.as_deref()?))) else {
@@ -332,10 +333,10 @@ impl Forwarder {
     }
 
     /// Where a frame goes, and learns where it comes from.
-    fn judge(&self, snapshot: &Snapshot, from: &PortView, frame: &Frame) -> Target {
+    fn judge(&self, snapshot: &PortTable, from: &PortView, frame: &EthernetFrame) -> ForwardTarget {
         let dropped = |reason| {
             from.counters.count_drop(reason, 1);
-            Target::Nowhere
+            ForwardTarget::Nowhere
         };
         let vlan = match (&from.policy.vlan, frame.tag()) {
             (Vlan::Unaware, _) => 0,
@@ -348,20 +349,20 @@ impl Forwarder {
             return dropped(DropReason::Spoofed);
         }
         let station = Station::new(vlan, source);
-        if !station.is_group() && self.table.learn(station, from.number) == Learned::Refused {
+        if !station.is_group() && self.table.learn(station, from.number) == LearnOutcome::Refused {
             return dropped(DropReason::Spoofed);
         }
         let station = Station::new(vlan, frame.destination());
         if station.is_group() {
-            return Target::Flood;
+            return ForwardTarget::Flood;
         }
         match self.table.port(station) {
-            None => Target::Flood,
+            None => ForwardTarget::Flood,
             Some(port) if port == from.number => dropped(DropReason::SamePort),
             Some(port) => match snapshot.ports.get(usize::from(port)) {
-                Some(Some(to)) if may_pass(snapshot, from, to) => Target::Port(port),
+                Some(Some(to)) if may_pass(snapshot, from, to) => ForwardTarget::Port(port),
                 Some(Some(_)) => dropped(DropReason::Isolated),
-                _ => Target::Flood,
+                _ => ForwardTarget::Flood,
             },
         }
     }
@@ -420,7 +421,7 @@ impl Forwarder {
         &mut self,
         burst: &Burst<'_, '_>,
         to: &PortView,
-        device: &Device,
+        device: &VhostDevice,
         queue: usize,
         group: &[u8],
     ) {
@@ -558,7 +559,7 @@ impl Forwarder {
         }
     }
 
-    fn send_parcel(&self, snapshot: &Snapshot, thread: usize, parcel: Parcel) {
+    fn send_parcel(&self, snapshot: &PortTable, thread: usize, parcel: Parcel) {
         let (port, frames) = (usize::from(parcel.port), parcel.frames.len() as u64);
         if !self.cross(thread, parcel)
             && let Some(Some(to)) = snapshot.ports.get(port)
@@ -575,7 +576,7 @@ impl Forwarder {
     }
 
     /// Delivers what another thread packed.
-    pub(crate) fn unpack(&mut self, snapshot: &Snapshot, parcel: &Parcel) {
+    pub(crate) fn unpack(&mut self, snapshot: &PortTable, parcel: &Parcel) {
         let to = snapshot.ports.get(usize::from(parcel.port)).and_then(Option::as_ref);
         let Some(to) = to else { return };
         let (port, queue) = (usize::from(parcel.port), usize::from(parcel.queue));
@@ -606,7 +607,7 @@ impl Forwarder {
 }
 
 /// True if the two may talk at all.
-fn may_pass(snapshot: &Snapshot, from: &PortView, to: &PortView) -> bool {
+fn may_pass(snapshot: &PortTable, from: &PortView, to: &PortView) -> bool {
     let (from, to) = (&from.policy, &to.policy);
     if snapshot.has_uplink {
         return (to.uplink || !from.isolated) && (from.uplink || !to.isolated);
@@ -615,7 +616,7 @@ fn may_pass(snapshot: &Snapshot, from: &PortView, to: &PortView) -> bool {
 }
 
 /// True if a queue has frames that were not taken.
-fn has_work(device: &Device, queues: &[u16]) -> bool {
+fn has_work(device: &VhostDevice, queues: &[u16]) -> bool {
     let transmit =
         queues.iter().filter_map(|&queue| device.pairs[usize::from(queue)].transmit.as_ref());
     transmit.into_iter().any(|queue| queue.ring.has_work())
@@ -624,8 +625,8 @@ fn has_work(device: &Device, queues: &[u16]) -> bool {
 /// Writes a sender's frame down.
 fn watch(
     from: &PortView,
-    frame: &Frame,
-    segments: &[crate::memory::Buffer<'_>],
+    frame: &EthernetFrame,
+    segments: &[crate::memory::GuestBuffer<'_>],
     short: &ShortFrames,
 ) {
     let length = frame.length as usize;
@@ -652,7 +653,7 @@ fn from_tagged(port: &PortView) -> bool {
     matches!(port.policy.vlan, Vlan::Trunk(_))
 }
 
-fn vlan_of(from: &PortView, frame: &Frame) -> u16 {
+fn vlan_of(from: &PortView, frame: &EthernetFrame) -> u16 {
     match &from.policy.vlan {
         Vlan::Unaware => 0,
         Vlan::Access(vlan) => *vlan,
@@ -669,9 +670,9 @@ fn queue_of(burst: &Burst<'_, '_>, index: u8, queues: usize) -> usize {
 
 /// What follows the first `taken` bytes of a chain.
 fn pieces<'m>(
-    segments: &[crate::memory::Buffer<'m>],
+    segments: &[crate::memory::GuestBuffer<'m>],
     mut taken: usize,
-) -> SmallVec<[Bytes<'m>; 20]> {
+) -> SmallVec<[ByteRange<'m>; 20]> {
     let mut pieces = SmallVec::new();
     for segment in segments {
         let skipped = taken.min(segment.len());
@@ -684,7 +685,12 @@ fn pieces<'m>(
 }
 
 /// The whole frame in memory of our own, and its offload, sound still.
-fn flatten(head: &[u8], pieces: &[Bytes<'_>], offload: Offload, whole: &mut Vec<u8>) -> Offload {
+fn flatten(
+    head: &[u8],
+    pieces: &[ByteRange<'_>],
+    offload: Offload,
+    whole: &mut Vec<u8>,
+) -> Offload {
     whole.clear();
     whole.extend_from_slice(head);
     for piece in pieces {

@@ -6,8 +6,8 @@
 //! Source: VIRTIO 1.2, 5.1.6; IEEE 802.3, 802.1Q.
 
 use crate::counters::DropReason;
-use crate::device::{Device, LONG_HEADER};
-use crate::memory::{Buffer, Bytes};
+use crate::device::{LONG_HEADER, VhostDevice};
+use crate::memory::{ByteRange, GuestBuffer};
 use crate::message::features;
 
 /// Bytes of two addresses and a type.
@@ -143,7 +143,7 @@ impl Offload {
 
 /// A frame that a driver sent, as far as it is read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Frame {
+pub(crate) struct EthernetFrame {
     /// The long header, then the frame's first bytes.
     pub(crate) head: [u8; HEAD],
     /// The same with a header that asks for nothing. It is made here, long before it is
@@ -164,12 +164,12 @@ pub(crate) struct Frame {
     pub(crate) length: u32,
 }
 
-impl Frame {
+impl EthernetFrame {
     /// Reads the beginning of a chain's frame.
     #[inline]
     pub(crate) fn read(
         chain: u8,
-        segments: &[Buffer<'_>],
+        segments: &[GuestBuffer<'_>],
         bytes: u32,
         device_header: usize,
         short: &mut ShortFrames,
@@ -299,7 +299,7 @@ pub(crate) fn exceeds(head: &[u8], length: usize, mtu: u16) -> bool {
 }
 
 /// Copies the beginning of `segments` to `own`, each byte read once.
-fn gather(segments: &[Buffer<'_>], own: &mut [u8]) {
+fn gather(segments: &[GuestBuffer<'_>], own: &mut [u8]) {
     let mut done = 0;
     for segment in segments {
         if done == own.len() {
@@ -317,7 +317,7 @@ pub(crate) fn tag_bytes(vlan: u16) -> [u8; TAG] {
 
 /// What spreads frames over a receiver's queues: frames of one connection go the
 /// same way. Looks at addresses and, over IP, ports.
-pub(crate) fn spread(head: &[u8], pieces: &[Bytes<'_>], queues: usize) -> usize {
+pub(crate) fn spread(head: &[u8], pieces: &[ByteRange<'_>], queues: usize) -> usize {
     let mut bytes = [0_u8; 64];
     let mut length = head.len().min(bytes.len());
     bytes[..length].copy_from_slice(&head[..length]);
@@ -346,6 +346,6 @@ pub(crate) fn spread(head: &[u8], pieces: &[Bytes<'_>], queues: usize) -> usize 
 }
 
 /// True if what `device` agreed on lets it receive the frame without a change.
-pub(crate) fn takes(device: &Device, offload: Offload) -> bool {
+pub(crate) fn takes(device: &VhostDevice, offload: Offload) -> bool {
     offload.is_taken_by(device.features)
 }

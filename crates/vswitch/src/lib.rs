@@ -54,12 +54,12 @@ pub use config::{
     ConfigError, DEFAULT_AGE_S, MirrorConfig, MirrorError, PortConfig, PortEnd, PortError,
     SocketRole, SwitchConfig, mac_text,
 };
-pub use event::{Event, StartError};
+pub use event::{StartError, SwitchEvent};
 pub use port::{MAX_PORTS, MAX_VLAN, MIN_MTU, Policy, Vlan};
 pub use question::{
-    Answer, Asked, LinkState, MirrorStatus, PortStatus, Question, QuestionError, StationStatus,
-    Status, ThreadStatus,
+    ControlReply, ControlRequest, LinkState, MirrorStatus, PortStatus, Question, QuestionError,
+    StationStatus, SwitchStatus, ThreadStatus,
 };
 pub use rate::{Rate, RateError};
-pub use sandbox::SandboxError;
-pub use switch::{Asker, Switch};
+pub use sandbox::ConfinementError;
+pub use switch::{Switch, SwitchHandle};

@@ -6,7 +6,7 @@
 //!
 //! Source: QEMU, `docs/interop/vhost-user.rst`.
 
-use crate::memory::Placement;
+use crate::memory::RegionAddresses;
 
 /// Bytes of a header: request, flags, size of what follows.
 pub const HEADER: usize = 12;
@@ -125,7 +125,7 @@ pub struct RingFd {
 
 /// What a frontend asks of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
+pub enum VhostRequest {
     /// What can you do?
     GetFeatures,
     /// This is what we use.
@@ -135,7 +135,7 @@ pub enum Request {
     /// Ends all rings (old).
     ResetOwner,
     /// All memory, with a file each.
-    SetMemTable(Vec<Placement>),
+    SetMemTable(Vec<RegionAddresses>),
     /// The log of written pages: size and offset, with its file.
     SetLogBase {
         /// Bytes.
@@ -172,12 +172,12 @@ pub enum Request {
     /// How many regions one at a time?
     GetMaxMemSlots,
     /// One more region, with its file.
-    AddMemReg(Placement),
+    AddMemReg(RegionAddresses),
     /// One region less.
-    RemMemReg(Placement),
+    RemMemReg(RegionAddresses),
 }
 
-/// Error type for [`Header::read`] and [`Request::read`].
+/// Error type for [`MessageHeader::read`] and [`VhostRequest::read`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// The flags name another version of the protocol.
@@ -236,7 +236,7 @@ pub enum MessageError {
 
 /// A message's first 12 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
+pub struct MessageHeader {
     /// The request's number.
     pub request: u32,
     /// The frontend waits for an answer.
@@ -247,7 +247,7 @@ pub struct Header {
     pub size: u32,
 }
 
-impl Header {
+impl MessageHeader {
     /// From bytes.
     ///
     /// # Errors
@@ -282,13 +282,13 @@ impl Header {
 /// The bytes of an answer to the request of this number.
 #[must_use]
 pub fn reply(request: u32, payload: &[u8]) -> Vec<u8> {
-    Header { request, need_reply: false, reply: true, size: 0 }.write(payload)
+    MessageHeader { request, need_reply: false, reply: true, size: 0 }.write(payload)
 }
 
 /// Reads words off a payload.
-struct Words<'b>(&'b [u8]);
+struct PayloadReader<'b>(&'b [u8]);
 
-impl Words<'_> {
+impl PayloadReader<'_> {
     fn u32(&mut self) -> u32 {
         let (word, rest) = self.0.split_at(4);
         self.0 = rest;
@@ -303,8 +303,8 @@ impl Words<'_> {
         RingState { index: self.u32(), value: self.u32() }
     }
 
-    fn placement(&mut self) -> Placement {
-        Placement {
+    fn placement(&mut self) -> RegionAddresses {
+        RegionAddresses {
             guest_address: self.u64(),
             size: self.u64(),
             user_address: self.u64(),
@@ -316,7 +316,7 @@ impl Words<'_> {
 const REGION: usize = 32;
 const WITHOUT_FD: u64 = 1 << 8;
 
-impl Request {
+impl VhostRequest {
     /// From a request's number and what follows the header.
     ///
     /// # Errors
@@ -325,7 +325,7 @@ impl Request {
         let size = payload.len();
         let sized = |expected: usize| {
             let wrong = MessageError::Size { request, size, expected };
-            if size == expected { Ok(Words(payload)) } else { Err(wrong) }
+            if size == expected { Ok(PayloadReader(payload)) } else { Err(wrong) }
         };
         let ring_fd = || {
             let value = sized(8)?.u64();
@@ -344,7 +344,7 @@ impl Request {
                 if size < 8 {
                     return Err(MessageError::Size { request, size, expected: 8 });
                 }
-                let count = Words(payload).u32();
+                let count = PayloadReader(payload).u32();
                 if count == 0 || count as usize > MAX_REGIONS {
                     return Err(MessageError::Regions { count });
                 }
@@ -427,7 +427,7 @@ impl Request {
     pub fn payload(&self) -> Vec<u8> {
         let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let place = |region: &Placement| {
+        let place = |region: &RegionAddresses| {
             [region.guest_address, region.size, region.user_address, region.file_offset]
         };
         match self {
@@ -476,37 +476,34 @@ mod tests {
 
     use super::*;
 
-    fn placement() -> impl Strategy<Value = Placement> {
-        any::<[u64; 4]>().prop_map(|[guest_address, size, user_address, file_offset]| Placement {
-            guest_address,
-            size,
-            user_address,
-            file_offset,
+    fn placement() -> impl Strategy<Value = RegionAddresses> {
+        any::<[u64; 4]>().prop_map(|[guest_address, size, user_address, file_offset]| {
+            RegionAddresses { guest_address, size, user_address, file_offset }
         })
     }
 
-    fn request() -> impl Strategy<Value = Request> {
+    fn request() -> impl Strategy<Value = VhostRequest> {
         let state = || any::<[u32; 2]>().prop_map(|[index, value]| RingState { index, value });
         let fd = || any::<(u8, bool)>().prop_map(|(index, without)| RingFd { index, without });
         prop_oneof![
-            Just(Request::GetFeatures),
-            Just(Request::SetOwner),
-            Just(Request::ResetOwner),
-            Just(Request::SetLogFd),
-            Just(Request::GetProtocolFeatures),
-            Just(Request::GetQueueNum),
-            Just(Request::GetMaxMemSlots),
-            any::<u64>().prop_map(Request::SetFeatures),
-            any::<u64>().prop_map(Request::SetProtocolFeatures),
-            any::<u64>().prop_map(Request::SetMtu),
-            prop::collection::vec(placement(), 1..=MAX_REGIONS).prop_map(Request::SetMemTable),
-            any::<[u64; 2]>().prop_map(|[size, offset]| Request::SetLogBase { size, offset }),
-            state().prop_map(Request::SetVringNum),
-            state().prop_map(Request::SetVringBase),
-            state().prop_map(Request::GetVringBase),
-            state().prop_map(Request::SetVringEnable),
+            Just(VhostRequest::GetFeatures),
+            Just(VhostRequest::SetOwner),
+            Just(VhostRequest::ResetOwner),
+            Just(VhostRequest::SetLogFd),
+            Just(VhostRequest::GetProtocolFeatures),
+            Just(VhostRequest::GetQueueNum),
+            Just(VhostRequest::GetMaxMemSlots),
+            any::<u64>().prop_map(VhostRequest::SetFeatures),
+            any::<u64>().prop_map(VhostRequest::SetProtocolFeatures),
+            any::<u64>().prop_map(VhostRequest::SetMtu),
+            prop::collection::vec(placement(), 1..=MAX_REGIONS).prop_map(VhostRequest::SetMemTable),
+            any::<[u64; 2]>().prop_map(|[size, offset]| VhostRequest::SetLogBase { size, offset }),
+            state().prop_map(VhostRequest::SetVringNum),
+            state().prop_map(VhostRequest::SetVringBase),
+            state().prop_map(VhostRequest::GetVringBase),
+            state().prop_map(VhostRequest::SetVringEnable),
             any::<([u32; 2], [u64; 4])>().prop_map(|([index, flags], [a, b, c, d])| {
-                Request::SetVringAddr(RingAddresses {
+                VhostRequest::SetVringAddr(RingAddresses {
                     index,
                     flags,
                     descriptors: a,
@@ -515,28 +512,28 @@ mod tests {
                     log: d,
                 })
             }),
-            fd().prop_map(Request::SetVringKick),
-            fd().prop_map(Request::SetVringCall),
-            fd().prop_map(Request::SetVringErr),
-            placement().prop_map(Request::AddMemReg),
-            placement().prop_map(Request::RemMemReg),
+            fd().prop_map(VhostRequest::SetVringKick),
+            fd().prop_map(VhostRequest::SetVringCall),
+            fd().prop_map(VhostRequest::SetVringErr),
+            placement().prop_map(VhostRequest::AddMemReg),
+            placement().prop_map(VhostRequest::RemMemReg),
         ]
     }
 
     proptest! {
         #[test]
         fn what_one_end_writes_the_other_reads(request in request(), need_reply: bool) {
-            let header = Header { request: request.number(), need_reply, reply: false, size: 0 };
+            let header = MessageHeader { request: request.number(), need_reply, reply: false, size: 0 };
             let bytes = header.write(&request.payload());
-            let read = Header::read(bytes[..HEADER].try_into().unwrap()).unwrap();
+            let read = MessageHeader::read(bytes[..HEADER].try_into().unwrap()).unwrap();
             prop_assert_eq!(read.size as usize, bytes.len() - HEADER);
             prop_assert_eq!((read.need_reply, read.reply), (need_reply, false));
-            prop_assert_eq!(Request::read(read.request, &bytes[HEADER..]).unwrap(), request);
+            prop_assert_eq!(VhostRequest::read(read.request, &bytes[HEADER..]).unwrap(), request);
         }
 
         #[test]
         fn no_bytes_are_read_as_what_they_are_not(number in 0..50_u32, bytes: Vec<u8>) {
-            if let Ok(request) = Request::read(number, &bytes) {
+            if let Ok(request) = VhostRequest::read(number, &bytes) {
                 prop_assert_eq!(request.number(), number);
                 // A table may have room behind its regions.
                 prop_assert!(bytes.len() >= request.payload().len());
@@ -548,7 +545,7 @@ mod tests {
     fn what_is_wrong_is_said() {
         let header = |words: [u32; 3]| {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            Header::read(bytes.try_into().unwrap())
+            MessageHeader::read(bytes.try_into().unwrap())
         };
         for (found, expected) in [
             (
@@ -559,18 +556,18 @@ mod tests {
                 header([5, 1, 1025]).unwrap_err(),
                 "Message 5 is 1025 bytes long: the longest has 1024",
             ),
-            (Request::read(2, &[0; 7]).unwrap_err(), "Message 2 has 7 bytes, not 8"),
-            (Request::read(19, &[]).unwrap_err(), "Message 19 is not one that was offered"),
+            (VhostRequest::read(2, &[0; 7]).unwrap_err(), "Message 2 has 7 bytes, not 8"),
+            (VhostRequest::read(19, &[]).unwrap_err(), "Message 19 is not one that was offered"),
             (
-                Request::read(5, &[9, 0, 0, 0, 0, 0, 0, 0]).unwrap_err(),
+                VhostRequest::read(5, &[9, 0, 0, 0, 0, 0, 0, 0]).unwrap_err(),
                 "A table of 9 memory regions: 1 to 8 are possible",
             ),
             (
-                Request::read(5, &[0; 8]).unwrap_err(),
+                VhostRequest::read(5, &[0; 8]).unwrap_err(),
                 "A table of 0 memory regions: 1 to 8 are possible",
             ),
             (
-                Request::read(12, &[0, 2, 0, 0, 0, 0, 0, 0]).unwrap_err(),
+                VhostRequest::read(12, &[0, 2, 0, 0, 0, 0, 0, 0]).unwrap_err(),
                 "Ring 0x200 is no ring's number",
             ),
         ] {

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::memory::Bytes;
+use crate::memory::ByteRange;
 
 /// Frames that wait to be written, and their bytes.
 const MOST_WAITING: usize = 8192;
@@ -52,27 +52,33 @@ struct CapturedFrame {
     bytes: Vec<u8>,
 }
 
-/// What is known of a mirror while it is written.
+/// Counters of a mirror, shared by its ports and the thread that writes it.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct MirrorCounters {
     pub(crate) written: AtomicU64,
     pub(crate) dropped: AtomicU64,
     waiting_bytes: AtomicUsize,
     over: AtomicBool,
 }
 
-/// One port's view of a mirror.
+/// One port's end of a mirror: it hands copies of frames to the writer.
 #[derive(Debug, Clone)]
-pub(crate) struct Watch {
+pub(crate) struct MirrorTap {
     interface: u32,
     snap: usize,
     frames: SyncSender<CapturedFrame>,
-    tally: Arc<Tally>,
+    tally: Arc<MirrorCounters>,
 }
 
-impl Watch {
+impl MirrorTap {
     /// Copies a frame of `length` bytes: `head`, then `pieces`.
-    pub(crate) fn copy(&self, heading: Heading, head: &[u8], pieces: &[Bytes<'_>], length: usize) {
+    pub(crate) fn copy(
+        &self,
+        heading: Heading,
+        head: &[u8],
+        pieces: &[ByteRange<'_>],
+        length: usize,
+    ) {
         let wanted = length.min(self.snap);
         let waiting = self.tally.waiting_bytes.fetch_add(wanted, Ordering::Relaxed);
         let give_up = || {
@@ -84,7 +90,7 @@ impl Watch {
         }
         let mut bytes = vec![0; wanted];
         let mut done = 0;
-        for piece in std::iter::once(&Bytes::from(head)).chain(pieces) {
+        for piece in std::iter::once(&ByteRange::from(head)).chain(pieces) {
             done += piece.copy_out(&mut bytes[done..]);
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -101,7 +107,7 @@ impl Watch {
 #[derive(Debug)]
 pub(crate) struct Mirror {
     pub(crate) target: String,
-    pub(crate) tally: Arc<Tally>,
+    pub(crate) tally: Arc<MirrorCounters>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -117,11 +123,11 @@ impl Mirror {
         snap: u32,
         limit: Option<u64>,
         ports: &[String],
-    ) -> io::Result<(Self, Vec<Watch>)> {
+    ) -> io::Result<(Self, Vec<MirrorTap>)> {
         let (file, at_once) = open(target)?;
-        let tally = Arc::new(Tally::default());
+        let tally = Arc::new(MirrorCounters::default());
         let (frames, captured) = sync_channel(MOST_WAITING);
-        let watch = |interface| Watch {
+        let watch = |interface| MirrorTap {
             interface,
             snap: snap as usize,
             frames: frames.clone(),
@@ -170,7 +176,7 @@ struct Writer {
     at_once: usize,
     /// Bytes that may still be written.
     left: u64,
-    tally: Arc<Tally>,
+    tally: Arc<MirrorCounters>,
     names: Vec<String>,
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::counters::PortCounters;
-use crate::device::Device;
-use crate::mirror::Watch;
+use crate::device::VhostDevice;
+use crate::mirror::MirrorTap;
 use crate::rate::{Limiter, Rate};
 use crate::session::MAX_PAIRS;
 
@@ -53,18 +53,18 @@ pub(crate) struct PortView {
     /// What is asked of it.
     pub policy: Policy,
     /// What the frontend has set up, if there is one.
-    pub device: Option<Arc<Device>>,
+    pub device: Option<Arc<VhostDevice>>,
     /// Its counters.
     pub counters: Arc<PortCounters>,
     /// Keeps it to its rate.
     pub limiter: Option<Arc<Limiter>>,
     /// Where its frames are written down.
-    pub watches: Vec<Watch>,
+    pub watches: Vec<MirrorTap>,
 }
 
 /// A port's queues that one thread serves.
 #[derive(Debug, Clone)]
-pub(crate) struct Served {
+pub(crate) struct ServedQueues {
     pub port: Arc<PortView>,
     pub queues: Vec<u16>,
 }
@@ -74,7 +74,7 @@ const NOBODY: u16 = u16::MAX;
 
 /// All ports at one time, immutable once threads have it. A change makes another one.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Snapshot {
+pub(crate) struct PortTable {
     /// Counts up with each change.
     pub generation: u64,
     /// By number.
@@ -82,12 +82,12 @@ pub(crate) struct Snapshot {
     /// By port and queue: the polling thread that serves it.
     owners: Vec<u16>,
     /// By thread, made of the above.
-    served: Vec<Vec<Served>>,
+    served: Vec<Vec<ServedQueues>>,
     /// A port is the uplink.
     pub has_uplink: bool,
 }
 
-impl Snapshot {
+impl PortTable {
     /// No port, and `threads` threads over which queues are spread evenly.
     pub(crate) fn new(threads: usize) -> Self {
         let places = (0..MAX_PORTS)
@@ -123,7 +123,7 @@ impl Snapshot {
                 let number = usize::from(port.number);
                 let own = (0..count).filter(|&queue| self.thread_of(number, queue) == Some(thread));
                 let queues: Vec<u16> = own.map(|queue| queue as u16).collect();
-                (!queues.is_empty()).then(|| Served { port: Arc::clone(port), queues })
+                (!queues.is_empty()).then(|| ServedQueues { port: Arc::clone(port), queues })
             });
             self.served[thread] = ports.collect();
         }
@@ -131,7 +131,7 @@ impl Snapshot {
 
     /// What `thread` serves.
     #[inline]
-    pub(crate) fn served_by(&self, thread: usize) -> &[Served] {
+    pub(crate) fn served_by(&self, thread: usize) -> &[ServedQueues] {
         self.served.get(thread).map_or(&[], Vec::as_slice)
     }
 }

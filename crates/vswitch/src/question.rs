@@ -47,7 +47,7 @@ pub enum Question {
 
 /// A question with its version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Asked {
+pub struct ControlRequest {
     /// Version of questions and answers.
     pub version: u32,
     /// The question.
@@ -58,20 +58,20 @@ pub struct Asked {
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Answer {
+pub enum ControlReply {
     /// It is done.
     Done,
     /// It could not be done.
     Error(String),
     /// What the switch is like.
-    Status(Box<Status>),
+    Status(Box<SwitchStatus>),
     /// The MAC table.
     Stations(Vec<StationStatus>),
 }
 
 /// A switch at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Status {
+pub struct SwitchStatus {
     /// Version of questions and answers.
     pub version: u32,
     /// Process.
@@ -101,7 +101,7 @@ pub struct MirrorStatus {
     pub dropped: u64,
 }
 
-/// What became of a port's connection.
+/// The state of a port's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkState {
@@ -172,7 +172,7 @@ pub struct StationStatus {
     pub age_s: Option<u32>,
 }
 
-/// Error type for [`Asked::read`].
+/// Error type for [`ControlRequest::read`].
 #[derive(Debug, thiserror::Error)]
 pub enum QuestionError {
     /// Not a question.
@@ -183,7 +183,7 @@ pub enum QuestionError {
     Version(u64),
 }
 
-impl Asked {
+impl ControlRequest {
     /// From a line.
     ///
     /// # Errors
@@ -226,16 +226,16 @@ mod tests {
             Question::Forget { port: Some("a".to_owned()) },
             Question::End,
         ] {
-            let line = Asked::line(question.clone());
-            assert_eq!(Asked::read(line.as_bytes()).unwrap(), question, "{line}");
+            let line = ControlRequest::line(question.clone());
+            assert_eq!(ControlRequest::read(line.as_bytes()).unwrap(), question, "{line}");
         }
         // By hand, the version may be left out.
-        assert_eq!(Asked::read(br#"{"do":"status"}"#).unwrap(), Question::Status);
+        assert_eq!(ControlRequest::read(br#"{"do":"status"}"#).unwrap(), Question::Status);
     }
 
     #[test]
     fn other_versions_and_other_words_are_refused() {
-        let error = |line: &str| Asked::read(line.as_bytes()).unwrap_err().to_string();
+        let error = |line: &str| ControlRequest::read(line.as_bytes()).unwrap_err().to_string();
         assert!(error(r#"{"version":2,"do":"status"}"#).contains("version 2"));
         assert!(error(r#"{"version":1,"do":"dance"}"#).contains("Not a question"));
         assert!(error("ports").contains("Not a question"));

@@ -18,7 +18,7 @@ use seccompiler::{
 
 /// Error type for the sandbox.
 #[derive(Debug, thiserror::Error)]
-pub enum SandboxError {
+pub enum ConfinementError {
     /// A folder can't be opened.
     #[error("Cannot open the folder of a socket")]
     Folder(#[source] landlock::PathFdError),
@@ -36,22 +36,22 @@ pub enum SandboxError {
 /// Lets this thread, and those that it starts from now on, use no file but sockets
 /// in `folders`. A kernel without Landlock (before 5.13) leaves it at what the
 /// filter of system calls forbids: then the answer is false.
-pub(crate) fn keep_to_folders(folders: &[PathBuf]) -> Result<bool, SandboxError> {
+pub(crate) fn keep_to_folders(folders: &[PathBuf]) -> Result<bool, ConfinementError> {
     // What the first version knows is all that a switch could misuse.
     let handled = AccessFs::from_all(ABI::V1);
     let allowed: BitFlags<AccessFs> = AccessFs::MakeSock | AccessFs::RemoveFile;
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(handled)
-        .map_err(SandboxError::Landlock)?
+        .map_err(ConfinementError::Landlock)?
         .create()
-        .map_err(SandboxError::Landlock)?;
+        .map_err(ConfinementError::Landlock)?;
     for folder in folders {
-        let folder = PathFd::new(folder).map_err(SandboxError::Folder)?;
+        let folder = PathFd::new(folder).map_err(ConfinementError::Folder)?;
         let rule = PathBeneath::new(folder, allowed);
-        rules = rules.add_rule(rule).map_err(SandboxError::Landlock)?;
+        rules = rules.add_rule(rule).map_err(ConfinementError::Landlock)?;
     }
-    let kept = rules.restrict_self().map_err(SandboxError::Landlock)?;
+    let kept = rules.restrict_self().map_err(ConfinementError::Landlock)?;
     Ok(kept.ruleset != RulesetStatus::NotEnforced)
 }
 
@@ -119,8 +119,8 @@ const OLD_CALLS: &[libc::c_long] = &[];
 
 /// Lets all threads of this process make only the system calls above. Others fail
 /// with EPERM. Memory can't be made executable, sockets are Unix sockets.
-pub(crate) fn keep_to_calls() -> Result<(), SandboxError> {
-    let backend = |error| SandboxError::Filter(error);
+pub(crate) fn keep_to_calls() -> Result<(), ConfinementError> {
+    let backend = |error| ConfinementError::Filter(error);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     for &call in CALLS.iter().chain(OLD_CALLS) {
         rules.insert(call, Vec::new());
@@ -150,5 +150,5 @@ pub(crate) fn keep_to_calls() -> Result<(), SandboxError> {
     let arch = std::env::consts::ARCH.try_into().map_err(backend)?;
     let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch).map_err(backend)?;
     let program: BpfProgram = filter.try_into().map_err(backend)?;
-    seccompiler::apply_filter_all_threads(&program).map_err(SandboxError::Seccomp)
+    seccompiler::apply_filter_all_threads(&program).map_err(ConfinementError::Seccomp)
 }

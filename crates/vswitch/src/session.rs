@@ -11,17 +11,18 @@ use std::sync::Arc;
 use rustix::fs::{FileType, fstat};
 
 use crate::bell::is_event;
-use crate::device::{Device, DirtyLog, Pair, Queue};
-use crate::memory::{GuestMemory, MapError, Placement, Region};
+use crate::device::{ActiveRing, DirtyLog, QueuePair, VhostDevice};
+use crate::memory::{GuestMemory, MapError, Region, RegionAddresses};
 use crate::message::{
-    Header, MAX_SLOTS, MessageError, Request, RingAddresses, RingFd, features, protocol, reply,
+    MAX_SLOTS, MessageError, MessageHeader, RingAddresses, RingFd, VhostRequest, features,
+    protocol, reply,
 };
 use crate::ring::{Ring, Setup, SetupError};
 
 /// Where a device runs.
 pub trait Plane {
     /// Replaces the device. When it returns, nothing uses the former one any more.
-    fn install(&mut self, device: Option<Device>);
+    fn install(&mut self, device: Option<VhostDevice>);
 }
 
 /// What a backend offers on one port.
@@ -78,7 +79,7 @@ impl Offer {
     }
 }
 
-/// Error type for [`Session::handle`]. The connection is of no use after one.
+/// Error type for [`VhostSession::handle`]. The connection is of no use after one.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The message is none.
@@ -163,7 +164,7 @@ struct Vring {
 
 /// A connection's state.
 #[derive(Debug)]
-pub struct Session {
+pub struct VhostSession {
     offer: Offer,
     features: u64,
     /// None until `SET_PROTOCOL_FEATURES`.
@@ -174,7 +175,7 @@ pub struct Session {
     installed: bool,
 }
 
-impl Session {
+impl VhostSession {
     /// Nothing said yet.
     #[must_use]
     pub fn new(offer: Offer) -> Self {
@@ -208,7 +209,7 @@ impl Session {
     /// [`SessionError`].
     pub fn handle(
         &mut self,
-        header: Header,
+        header: MessageHeader,
         payload: &[u8],
         fds: Vec<OwnedFd>,
         plane: &mut dyn Plane,
@@ -217,10 +218,10 @@ impl Session {
             let (request, flags) = (header.request, 0);
             return Err(MessageError::Direction { request, flags }.into());
         }
-        let request = Request::read(header.request, payload)?;
+        let request = VhostRequest::read(header.request, payload)?;
         // The only thing that is refused without harm: the frontend tells its user.
         let refused = match request {
-            Request::SetMtu(mtu) => mtu > u64::from(self.offer.mtu.unwrap_or(u16::MAX)),
+            VhostRequest::SetMtu(mtu) => mtu > u64::from(self.offer.mtu.unwrap_or(u16::MAX)),
             _ => false,
         };
         let answer = self.answer(request, fds, plane)?;
@@ -242,28 +243,28 @@ impl Session {
     /// What answers a request; none if nothing or an acknowledgement does.
     fn answer(
         &mut self,
-        request: Request,
+        request: VhostRequest,
         fds: Vec<OwnedFd>,
         plane: &mut dyn Plane,
     ) -> Result<Option<Vec<u8>>, SessionError> {
         let number = request.number();
         let word = |value: u64| Ok(Some(value.to_le_bytes().to_vec()));
         match request {
-            Request::GetFeatures => return word(self.offer.features),
-            Request::GetProtocolFeatures => return word(PROTOCOL),
-            Request::GetQueueNum => return word(u64::from(self.offer.pairs)),
-            Request::GetMaxMemSlots => return word(MAX_SLOTS as u64),
+            VhostRequest::GetFeatures => return word(self.offer.features),
+            VhostRequest::GetProtocolFeatures => return word(PROTOCOL),
+            VhostRequest::GetQueueNum => return word(u64::from(self.offer.pairs)),
+            VhostRequest::GetMaxMemSlots => return word(MAX_SLOTS as u64),
             // An owner that comes back, on this connection or another, is welcome.
-            Request::SetOwner => {}
+            VhostRequest::SetOwner => {}
             // What is logged never fills, and errors go to the counters. The port's own MTU
             // is what is kept.
-            Request::SetLogFd | Request::SetVringErr(_) | Request::SetMtu(_) => {}
-            Request::ResetOwner => {
+            VhostRequest::SetLogFd | VhostRequest::SetVringErr(_) | VhostRequest::SetMtu(_) => {}
+            VhostRequest::ResetOwner => {
                 self.end(plane);
                 self.features = 0;
                 self.vrings.iter_mut().for_each(|vring| *vring = Vring::default());
             }
-            Request::SetFeatures(bits) => {
+            VhostRequest::SetFeatures(bits) => {
                 let surplus = bits & !self.offer.features;
                 if surplus != 0 {
                     return Err(SessionError::Features { surplus });
@@ -271,14 +272,14 @@ impl Session {
                 self.features = bits;
                 self.run(plane)?;
             }
-            Request::SetProtocolFeatures(bits) => {
+            VhostRequest::SetProtocolFeatures(bits) => {
                 let surplus = bits & !PROTOCOL;
                 if surplus != 0 {
                     return Err(SessionError::Features { surplus });
                 }
                 self.protocol = Some(bits);
             }
-            Request::SetMemTable(table) => {
+            VhostRequest::SetMemTable(table) => {
                 let (has, expected) = (fds.len(), table.len());
                 if has != expected {
                     return Err(SessionError::Fds { request: number, has, expected });
@@ -289,7 +290,7 @@ impl Session {
                 }
                 self.replace_memory(memory, plane)?;
             }
-            Request::AddMemReg(placement) => {
+            VhostRequest::AddMemReg(placement) => {
                 let file = only(number, fds)?;
                 // QEMU before 8.1 says each region once a queue.
                 if self.memory.regions().any(|known| known.placement() == placement) {
@@ -304,22 +305,26 @@ impl Session {
                 // acknowledgement is due outside of postcopy.
                 self.replace_memory(memory, plane)?;
             }
-            Request::RemMemReg(placement) => {
+            VhostRequest::RemMemReg(placement) => {
                 let mut memory = self.memory.clone();
                 // It may be gone already: QEMU before 8.1 says this once a queue, too.
                 if memory.remove(placement) {
                     self.replace_memory(memory, plane)?;
                 }
             }
-            Request::SetLogBase { size, offset } => {
+            VhostRequest::SetLogBase { size, offset } => {
                 let file = only(number, fds)?;
-                let placement =
-                    Placement { guest_address: 0, size, user_address: 0, file_offset: offset };
+                let placement = RegionAddresses {
+                    guest_address: 0,
+                    size,
+                    user_address: 0,
+                    file_offset: offset,
+                };
                 self.log = Some(Arc::new(DirtyLog::new(Region::map(&file, placement)?)));
                 self.run(plane)?;
                 return word(0);
             }
-            Request::SetVringNum(state) => {
+            VhostRequest::SetVringNum(state) => {
                 let (index, vring) = self.vring(state.index)?;
                 if vring.built.is_some() {
                     return Err(SessionError::Running { index });
@@ -332,19 +337,19 @@ impl Session {
                 }
                 vring.size = size;
             }
-            Request::SetVringAddr(addresses) => {
+            VhostRequest::SetVringAddr(addresses) => {
                 let (_, vring) = self.vring(addresses.index)?;
                 vring.addresses = Some(addresses);
                 self.run(plane)?;
             }
-            Request::SetVringBase(state) => {
+            VhostRequest::SetVringBase(state) => {
                 let (index, vring) = self.vring(state.index)?;
                 if vring.built.is_some() {
                     return Err(SessionError::Running { index });
                 }
                 vring.base = state.value;
             }
-            Request::GetVringBase(state) => {
+            VhostRequest::GetVringBase(state) => {
                 let (index, vring) = self.vring(state.index)?;
                 vring.started = false;
                 self.run(plane)?;
@@ -353,7 +358,7 @@ impl Session {
                 let base = [state.index, vring.base];
                 return Ok(Some(base.iter().flat_map(|word| word.to_le_bytes()).collect()));
             }
-            Request::SetVringKick(fd) => {
+            VhostRequest::SetVringKick(fd) => {
                 let kick = event(number, fd, fds)?;
                 let negotiated = self.protocol.is_some();
                 let (_, vring) = self.vring(u32::from(fd.index))?;
@@ -363,14 +368,14 @@ impl Session {
                 vring.enabled |= !negotiated;
                 self.run(plane)?;
             }
-            Request::SetVringCall(fd) => {
+            VhostRequest::SetVringCall(fd) => {
                 let call = event(number, fd, fds)?;
                 let (_, vring) = self.vring(u32::from(fd.index))?;
                 vring.call = call;
                 self.run(plane)?;
             }
             // QEMU 7.2 sends it before it sends features: it is kept for later.
-            Request::SetVringEnable(state) => {
+            VhostRequest::SetVringEnable(state) => {
                 let (_, vring) = self.vring(state.index)?;
                 vring.enabled = state.value != 0;
                 self.run(plane)?;
@@ -466,16 +471,17 @@ impl Session {
         Ok(())
     }
 
-    fn device(&self) -> Device {
+    fn device(&self) -> VhostDevice {
         let queue = |vring: &Vring| {
             let (_, ring) = vring.built.as_ref()?;
             let (kick, call) = (vring.kick.clone(), vring.call.clone());
-            Some(Queue { ring: Arc::clone(ring), kick, call })
+            Some(ActiveRing { ring: Arc::clone(ring), kick, call })
         };
         let pairs = self.vrings.chunks_exact(2);
-        let pairs = pairs.map(|pair| Pair { receive: queue(&pair[0]), transmit: queue(&pair[1]) });
+        let pairs =
+            pairs.map(|pair| QueuePair { receive: queue(&pair[0]), transmit: queue(&pair[1]) });
         let logs = self.features & features::LOG_ALL != 0;
-        Device {
+        VhostDevice {
             memory: self.memory.clone(),
             pairs: pairs.collect(),
             features: self.features,

@@ -14,14 +14,14 @@ use crate::event::StartError;
 
 /// A socket that is listened on; its file goes with it.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub(crate) struct SocketListener {
     socket: UnixListener,
     path: PathBuf,
     /// Device and inode: what is removed is what was made.
     identity: (u64, u64),
 }
 
-impl Listener {
+impl SocketListener {
     /// Listens at `path`. A socket that nobody listens on any more is replaced.
     pub(crate) fn open(path: &Path) -> Result<Self, StartError> {
         let path = path.to_owned();
@@ -53,13 +53,13 @@ impl Listener {
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for SocketListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Drop for Listener {
+impl Drop for SocketListener {
     fn drop(&mut self) {
         let there = fs::symlink_metadata(&self.path);
         if there.is_ok_and(|there| (there.dev(), there.ino()) == self.identity) {

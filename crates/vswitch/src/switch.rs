@@ -6,32 +6,32 @@ use std::thread::JoinHandle;
 
 use crate::bell::Bell;
 use crate::config::SwitchConfig;
-use crate::control::{Call, Control};
-use crate::event::{Event, StartError};
-use crate::question::{Answer, Question};
+use crate::control::{Control, ControlCall};
+use crate::event::{StartError, SwitchEvent};
+use crate::question::{ControlReply, Question};
 
 /// A switch that runs until it is dropped.
 #[derive(Debug)]
 pub struct Switch {
-    asker: Asker,
-    events: Receiver<Event>,
+    asker: SwitchHandle,
+    events: Receiver<SwitchEvent>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Asks a switch of this process, from any thread.
 #[derive(Debug, Clone)]
-pub struct Asker {
-    calls: Sender<Call>,
+pub struct SwitchHandle {
+    calls: Sender<ControlCall>,
     bell: Arc<Bell>,
 }
 
-impl Asker {
+impl SwitchHandle {
     /// Asks or tells it something.
     #[must_use]
-    pub fn ask(&self, question: Question) -> Answer {
+    pub fn ask(&self, question: Question) -> ControlReply {
         let (reply, answer) = mpsc::channel();
-        let gone = || Answer::Error("The switch has ended".to_owned());
-        if self.calls.send(Call { question, reply }).is_err() {
+        let gone = || ControlReply::Error("The switch has ended".to_owned());
+        if self.calls.send(ControlCall { question, reply }).is_err() {
             return gone();
         }
         self.bell.ring_always();
@@ -55,7 +55,7 @@ impl Switch {
         let thread = thread
             .spawn(move || control.run())
             .map_err(|source| StartError::Os { what, source })?;
-        let switch = Self { asker: Asker { calls, bell }, events, thread: Some(thread) };
+        let switch = Self { asker: SwitchHandle { calls, bell }, events, thread: Some(thread) };
         if config.sandbox {
             // Of all threads, the caller's included: no more of them are made.
             crate::sandbox::keep_to_calls().map_err(StartError::Sandbox)?;
@@ -65,19 +65,19 @@ impl Switch {
 
     /// Asks or tells it something.
     #[must_use]
-    pub fn ask(&self, question: Question) -> Answer {
+    pub fn ask(&self, question: Question) -> ControlReply {
         self.asker.ask(question)
     }
 
     /// What another thread asks it with.
     #[must_use]
-    pub fn asker(&self) -> Asker {
+    pub fn asker(&self) -> SwitchHandle {
         self.asker.clone()
     }
 
     /// What happens; it ends with the switch.
     #[must_use]
-    pub fn events(&self) -> &Receiver<Event> {
+    pub fn events(&self) -> &Receiver<SwitchEvent> {
         &self.events
     }
 

@@ -48,9 +48,9 @@ impl Station {
     }
 }
 
-/// What the table knows of a station.
+/// A station's entry: the port that it is behind, and since when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct FdbEntry {
     /// Who.
     pub(crate) station: Station,
     /// Behind which port.
@@ -75,7 +75,7 @@ const PORT_SHIFT: u32 = 32;
 const TAKEN: u64 = 1 << 63;
 
 #[derive(Debug, Default)]
-struct Way {
+struct FdbSlot {
     key: AtomicU64,
     /// Present, static, port, second at which it was heard.
     value: AtomicU64,
@@ -84,7 +84,7 @@ struct Way {
 /// The table.
 #[derive(Debug)]
 pub(crate) struct MacTable {
-    ways: Vec<Way>,
+    ways: Vec<FdbSlot>,
     hasher: u64,
     /// Entries of each port.
     pub(crate) held: Vec<AtomicU32>,
@@ -92,9 +92,9 @@ pub(crate) struct MacTable {
     now_s: AtomicU32,
 }
 
-/// What became of hearing a station.
+/// The result of learning a station.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Learned {
+pub(crate) enum LearnOutcome {
     /// It was known there.
     Known,
     /// It is new, or has moved.
@@ -116,7 +116,7 @@ impl MacTable {
     #[must_use]
     pub(crate) fn with_capacity(ports: usize, capacity: usize) -> Self {
         Self {
-            ways: (0..capacity).map(|_| Way::default()).collect(),
+            ways: (0..capacity).map(|_| FdbSlot::default()).collect(),
             // A secret of this process: nobody outside can choose stations of one set.
             hasher: RandomState::new().hash_one(0_u8) | 1,
             held: (0..ports).map(|_| AtomicU32::new(0)).collect(),
@@ -130,7 +130,7 @@ impl MacTable {
     }
 
     #[inline]
-    fn set(&self, station: Station) -> &[Way] {
+    fn set(&self, station: Station) -> &[FdbSlot] {
         let mixed = (station.0 ^ self.hasher.rotate_left(32)).wrapping_mul(self.hasher);
         let mixed = (mixed ^ mixed >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let set = (mixed >> 40) as usize % (self.ways.len() / WAYS);
@@ -139,7 +139,7 @@ impl MacTable {
 
     /// The entry of `station` and its value.
     #[inline]
-    fn find(&self, station: Station) -> Option<(&Way, u64)> {
+    fn find(&self, station: Station) -> Option<(&FdbSlot, u64)> {
         let key = station.0 | TAKEN;
         self.set(station).iter().find_map(|way| {
             if way.key.load(Ordering::Acquire) != key {
@@ -159,51 +159,51 @@ impl MacTable {
     }
 
     /// `station` was heard behind `port`.
-    pub(crate) fn learn(&self, station: Station, port: u16) -> Learned {
+    pub(crate) fn learn(&self, station: Station, port: u16) -> LearnOutcome {
         let now_s = self.now_s.load(Ordering::Relaxed);
         let heard = PRESENT | u64::from(port) << PORT_SHIFT | u64::from(now_s);
         if let Some((way, value)) = self.find(station) {
             let before = (value >> PORT_SHIFT) as u16;
             if value & STATIC != 0 {
-                return if before == port { Learned::Known } else { Learned::Refused };
+                return if before == port { LearnOutcome::Known } else { LearnOutcome::Refused };
             }
             if value == heard {
-                return Learned::Known;
+                return LearnOutcome::Known;
             }
             if before != port && !self.take_share(port) {
-                return Learned::Full;
+                return LearnOutcome::Full;
             }
             // Whoever else moves it at the same time is as right as we are.
             let swapped =
                 way.value.compare_exchange(value, heard, Ordering::AcqRel, Ordering::Relaxed);
             if before != port {
                 self.give_share(if swapped.is_ok() { before } else { port });
-                return Learned::New;
+                return LearnOutcome::New;
             }
-            return Learned::Known;
+            return LearnOutcome::Known;
         }
         self.insert(station, port, heard)
     }
 
-    fn insert(&self, station: Station, port: u16, value: u64) -> Learned {
+    fn insert(&self, station: Station, port: u16, value: u64) -> LearnOutcome {
         let set = self.set(station);
-        let of_port = |way: &&Way| {
+        let of_port = |way: &&FdbSlot| {
             let value = way.value.load(Ordering::Relaxed);
             value & PRESENT != 0 && (value >> PORT_SHIFT) as u16 == port
         };
         let by_hand = value & STATIC != 0;
         if !by_hand && set.iter().filter(of_port).count() >= PORT_WAYS || !self.take_share(port) {
-            return Learned::Full;
+            return LearnOutcome::Full;
         }
         for way in set {
             let key = station.0 | TAKEN;
             if way.key.compare_exchange(0, key, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 way.value.store(value, Ordering::Release);
-                return Learned::New;
+                return LearnOutcome::New;
             }
         }
         self.give_share(port);
-        Learned::Full
+        LearnOutcome::Full
     }
 
     fn take_share(&self, port: u16) -> bool {
@@ -226,7 +226,7 @@ impl MacTable {
     pub(crate) fn set_static(&self, station: Station, port: u16) -> bool {
         self.forget(|known, _, _| known == station);
         let value = PRESENT | STATIC | u64::from(port) << PORT_SHIFT;
-        self.insert(station, port, value) == Learned::New
+        self.insert(station, port, value) == LearnOutcome::New
     }
 
     /// Takes away what was not heard for `limit_s` seconds.
@@ -258,14 +258,14 @@ impl MacTable {
         }
     }
 
-    fn read(&self, way: &Way) -> Option<Entry> {
+    fn read(&self, way: &FdbSlot) -> Option<FdbEntry> {
         let key = way.key.load(Ordering::Acquire);
         let value = way.value.load(Ordering::Acquire);
         if key & TAKEN == 0 || value & PRESENT == 0 {
             return None;
         }
         let age_s = self.now_s.load(Ordering::Relaxed).saturating_sub(value as u32);
-        Some(Entry {
+        Some(FdbEntry {
             station: Station(key & !TAKEN),
             port: (value >> PORT_SHIFT) as u16,
             age_s: (value & STATIC == 0).then_some(age_s),
@@ -274,8 +274,9 @@ impl MacTable {
 
     /// All that it knows, in order of stations.
     #[must_use]
-    pub(crate) fn entries(&self) -> Vec<Entry> {
-        let mut entries: Vec<Entry> = self.ways.iter().filter_map(|way| self.read(way)).collect();
+    pub(crate) fn entries(&self) -> Vec<FdbEntry> {
+        let mut entries: Vec<FdbEntry> =
+            self.ways.iter().filter_map(|way| self.read(way)).collect();
         entries.sort_by_key(|entry| entry.station);
         entries
     }

@@ -14,17 +14,17 @@ fn station(number: u32) -> Station {
 fn stations_are_learned_move_and_age() {
     let table = MacTable::new(4);
     assert_eq!(table.port(station(1)), None);
-    assert_eq!(table.learn(station(1), 2), Learned::New);
-    assert_eq!(table.learn(station(1), 2), Learned::Known);
+    assert_eq!(table.learn(station(1), 2), LearnOutcome::New);
+    assert_eq!(table.learn(station(1), 2), LearnOutcome::Known);
     assert_eq!(table.port(station(1)), Some(2));
     // The same address in another VLAN is another station.
     assert_eq!(table.port(Station::new(7, station(1).mac())), None);
     table.set_now(10);
-    assert_eq!(table.learn(station(1), 3), Learned::New);
+    assert_eq!(table.learn(station(1), 3), LearnOutcome::New);
     assert_eq!(table.port(station(1)), Some(3));
     table.set_now(309);
     table.age(300);
-    assert_eq!(table.entries(), [Entry { station: station(1), port: 3, age_s: Some(299) }]);
+    assert_eq!(table.entries(), [FdbEntry { station: station(1), port: 3, age_s: Some(299) }]);
     table.set_now(310);
     table.age(300);
     assert_eq!(table.entries(), []);
@@ -36,8 +36,8 @@ fn what_is_set_by_hand_stays() {
     let table = MacTable::new(4);
     table.learn(station(1), 0);
     assert!(table.set_static(station(1), 1));
-    assert_eq!(table.learn(station(1), 0), Learned::Refused);
-    assert_eq!(table.learn(station(1), 1), Learned::Known);
+    assert_eq!(table.learn(station(1), 0), LearnOutcome::Refused);
+    assert_eq!(table.learn(station(1), 1), LearnOutcome::Known);
     table.set_now(10_000);
     table.age(1);
     table.forget_learned(1);
@@ -54,7 +54,7 @@ fn one_port_cannot_take_the_room_of_others() {
     }
     assert!(table.entries().len() <= PORT_CAPACITY as usize);
     for number in 200_000..201_000 {
-        assert_eq!(table.learn(station(number), 1), Learned::New, "{number}");
+        assert_eq!(table.learn(station(number), 1), LearnOutcome::New, "{number}");
     }
     for number in 200_000..201_000 {
         assert_eq!(table.port(station(number)), Some(1));

@@ -15,10 +15,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::bell::{Bell, drain};
 use crate::counters::ThreadCounters;
-use crate::device::Queue;
+use crate::device::ActiveRing;
 use crate::forward::{Forwarder, Parcel};
 use crate::memory;
-use crate::port::{PortView, Snapshot};
+use crate::port::{PortTable, PortView};
 use crate::ring::RingFault;
 use crate::tap::Tap;
 
@@ -33,9 +33,9 @@ const NAP: Duration = Duration::from_micros(50);
 
 /// What the control thread tells a polling thread.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum WorkerCommand {
     /// Use these ports from now on, and say so.
-    Use(Arc<Snapshot>),
+    Use(Arc<PortTable>),
     /// End.
     End,
 }
@@ -54,11 +54,11 @@ pub(crate) enum Notice {
     RingStopped { port: u16, ring: usize, fault: RingFault, generation: u64 },
 }
 
-/// A polling thread's things.
+/// A polling thread's state.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) forwarder: Forwarder,
-    pub(crate) orders: Receiver<Order>,
+    pub(crate) orders: Receiver<WorkerCommand>,
     pub(crate) parcels: Receiver<Parcel>,
     pub(crate) notices: Sender<Notice>,
     /// Wakes the control thread.
@@ -66,7 +66,7 @@ pub(crate) struct Worker {
     pub(crate) bell: Arc<Bell>,
     pub(crate) counters: Arc<ThreadCounters>,
     /// Taken from `orders` and not yet followed.
-    pub(crate) pending: Option<Order>,
+    pub(crate) pending: Option<WorkerCommand>,
     /// Stopped rings of this snapshot that were told of.
     pub(crate) told: Vec<(u16, usize)>,
 }
@@ -75,7 +75,7 @@ pub(crate) struct Worker {
 #[derive(Default)]
 struct WakeSources<'s> {
     /// The rings that drivers send with, of ports that may send now.
-    rings: Vec<(&'s PortView, &'s Queue)>,
+    rings: Vec<(&'s PortView, &'s ActiveRing)>,
     /// Taps of such ports.
     taps: Vec<&'s Tap>,
     /// How long until the first of the others may send.
@@ -85,7 +85,7 @@ struct WakeSources<'s> {
 impl Worker {
     /// Forwards until it is told to end.
     pub(crate) fn run(mut self) {
-        let mut snapshot = Arc::new(Snapshot::default());
+        let mut snapshot = Arc::new(PortTable::default());
         let mut losses = memory::losses();
         let mut look = MIN_LOOK;
         // When the state that lasts now began, and whether it is work.
@@ -94,7 +94,7 @@ impl Worker {
         let mut empty_passes = 0_u32;
         loop {
             match self.next_order() {
-                Ok(Order::Use(next)) => {
+                Ok(WorkerCommand::Use(next)) => {
                     self.call_new_ones(&snapshot, &next);
                     snapshot = next;
                     self.told.clear();
@@ -103,7 +103,7 @@ impl Worker {
                     // A loss may have come before the port did.
                     losses = memory::losses().wrapping_sub(1);
                 }
-                Ok(Order::End) | Err(TryRecvError::Disconnected) => return,
+                Ok(WorkerCommand::End) | Err(TryRecvError::Disconnected) => return,
                 Err(TryRecvError::Empty) => {}
             }
             let mut parcels = 0;
@@ -160,7 +160,7 @@ impl Worker {
     /// What to sleep for: of each port that this thread serves either its rings and its
     /// tap, or the time until it may send again, by one look at its rate. By two, a port
     /// that comes into its rate between them would be neither waited for nor woken by.
-    fn waiting<'s>(&self, snapshot: &'s Snapshot) -> WakeSources<'s> {
+    fn waiting<'s>(&self, snapshot: &'s PortTable) -> WakeSources<'s> {
         let mut waiting = WakeSources::default();
         for served in snapshot.served_by(self.forwarder.thread) {
             if let Some(Err(until)) = served.port.limiter.as_ref().map(|limiter| limiter.allowed())
@@ -181,7 +181,7 @@ impl Worker {
     /// Calls each driver once by every event that is new: a call of a switch that was
     /// killed, or by the event before, may never have come, and a driver that waits
     /// for it asks for no other.
-    fn call_new_ones(&mut self, before: &Snapshot, now: &Snapshot) {
+    fn call_new_ones(&mut self, before: &PortTable, now: &PortTable) {
         let thread = self.forwarder.thread;
         let address = |call: &Arc<OwnedFd>| Arc::as_ptr(call).addr();
         let known: HashSet<_> = calls(before, thread).map(|(_, call)| address(call)).collect();
@@ -192,7 +192,7 @@ impl Worker {
         }
     }
 
-    fn ask_for_kicks(&self, snapshot: &Snapshot, wanted: bool) {
+    fn ask_for_kicks(&self, snapshot: &PortTable, wanted: bool) {
         for served in snapshot.served_by(self.forwarder.thread) {
             let Some(device) = &served.port.device else { continue };
             for &queue in &served.queues {
@@ -209,7 +209,7 @@ impl Worker {
     }
 
     /// Sleeps until a driver kicks, the bell rings, or a second has passed.
-    fn sleep(&mut self, snapshot: &Snapshot) -> Duration {
+    fn sleep(&mut self, snapshot: &PortTable) -> Duration {
         let began = Instant::now();
         self.report_faults(snapshot);
         self.bell.lie_down();
@@ -232,11 +232,11 @@ impl Worker {
         began.elapsed()
     }
 
-    fn next_order(&mut self) -> Result<Order, TryRecvError> {
+    fn next_order(&mut self) -> Result<WorkerCommand, TryRecvError> {
         self.pending.take().map_or_else(|| self.orders.try_recv(), Ok)
     }
 
-    fn report_losses(&self, snapshot: &Snapshot) {
+    fn report_losses(&self, snapshot: &PortTable) {
         for port in snapshot.ports.iter().flatten() {
             if port.device.as_ref().is_some_and(|device| device.memory.is_lost()) {
                 self.tell(Notice::MemoryLost { port: port.number });
@@ -245,7 +245,7 @@ impl Worker {
     }
 
     /// Tells of rings that were stopped, once each.
-    fn report_faults(&mut self, snapshot: &Snapshot) {
+    fn report_faults(&mut self, snapshot: &PortTable) {
         let queues = snapshot.served_by(self.forwarder.thread).iter().flat_map(|served| {
             served.queues.iter().map(|&queue| (&served.port, usize::from(queue)))
         });
@@ -297,7 +297,7 @@ fn wait(bell: &Bell, waiting: &WakeSources<'_>) {
 }
 
 /// The events by which a thread calls drivers, each with its port.
-fn calls(snapshot: &Snapshot, thread: usize) -> impl Iterator<Item = (&PortView, &Arc<OwnedFd>)> {
+fn calls(snapshot: &PortTable, thread: usize) -> impl Iterator<Item = (&PortView, &Arc<OwnedFd>)> {
     snapshot.served_by(thread).iter().flat_map(|served| {
         let pairs = served.port.device.as_deref().map_or(&[][..], |device| &device.pairs);
         let own = served.queues.iter().filter_map(|&queue| pairs.get(usize::from(queue)));

@@ -8,7 +8,7 @@ use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, line_of, one_log, pick, take};
-use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, Server, UnderTest};
+use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, ServerRole, UnderTest};
 
 const PORT: u16 = 80;
 
@@ -32,7 +32,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     measures: "Short connections between two VMs: notifications, interrupts, vhost.",
     needs: &["ab"],
     beside: RoleCommands {
-        server: Some(Server { needs: &["nginx"], setup, under_test: UnderTest::Server }),
+        server: Some(ServerRole { needs: &["nginx"], setup, under_test: UnderTest::Server }),
         ..RoleCommands::NOTHING
     },
     params: &[

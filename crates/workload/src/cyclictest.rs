@@ -9,7 +9,7 @@ use record::{Better, Histogram, LogValue, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
-use crate::parse::{CommandOutput, ParseError, ParsedOutput, Stream};
+use crate::parse::{CommandOutput, OutputStream, ParseError, ParsedOutput};
 use crate::pick::{line_of, one_whole_log, pick};
 use crate::roles::RoleCommands;
 use logs::Log;
@@ -265,7 +265,7 @@ fn check(
     let least_beyond_s = params.int("histogram_us") as f64 / US_PER_S;
     for (thread, max) in log.distributions.iter().zip(of_threads(log, "latency-max")) {
         if thread.histogram.overflows > 0 && max.value < least_beyond_s {
-            let line = output.line(Stream::Stdout, thread.line);
+            let line = output.line(OutputStream::Stdout, thread.line);
             return Err(line.expected("a thread whose histogram fits its cycles and max"));
         }
     }

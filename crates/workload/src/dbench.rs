@@ -9,7 +9,7 @@ use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, line_of, one_log, pick, take};
-use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, SCRATCH, Server, UnderTest};
+use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, SCRATCH, ServerRole, UnderTest};
 
 /// tbench's own.
 const PORT: u16 = 7003;
@@ -79,7 +79,7 @@ pub(crate) static TBENCH: CatalogueEntry = CatalogueEntry {
     measures: "Many small requests and answers over TCP between two VMs.",
     needs: &["tbench"],
     beside: RoleCommands {
-        server: Some(Server {
+        server: Some(ServerRole {
             needs: &["tbench_srv"],
             setup: |_, _| {
                 let argv = vec!["tbench_srv".to_owned()];

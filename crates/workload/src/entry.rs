@@ -6,7 +6,7 @@ use record::{Better, Metric, MetricKind, Unit};
 
 pub use crate::guest_facts::GuestFacts;
 use crate::param::ParamValue;
-pub use crate::param::{DefaultValue, Example, Param, ParamKind};
+pub use crate::param::{DefaultValue, ExampleParam, Param, ParamKind};
 use crate::roles::{GuestStep, RoleCommands, UnderTest};
 use crate::{CommandOutput, ParamError, Params, ParseError, ParsedOutput};
 
@@ -33,7 +33,7 @@ pub struct CatalogueEntry {
     /// How it repeats inside one boot, and what one sample is.
     pub repeats: &'static str,
     /// Parameters of the example in the documentation.
-    pub example: &'static [Example],
+    pub example: &'static [ExampleParam],
     pub(crate) command: fn(&Params, &GuestFacts) -> Vec<String>,
     pub(crate) parse:
         fn(CommandOutput<'_>, &Params, &GuestFacts) -> Result<ParsedOutput, ParseError>,

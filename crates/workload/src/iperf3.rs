@@ -8,7 +8,7 @@ use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, line_of, one_log, pick, take};
-use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, Server, UnderTest};
+use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, ServerRole, UnderTest};
 
 const PORT: u16 = 5201;
 
@@ -22,7 +22,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
                between the VMs.",
     needs: &["iperf3"],
     beside: RoleCommands {
-        server: Some(Server {
+        server: Some(ServerRole {
             needs: &["iperf3"],
             setup: |_, _| {
                 let argv = ["iperf3", "--server", "--port", &PORT.to_string()];

@@ -64,13 +64,13 @@ mod tests;
 
 pub use docs::{markdown, shell_line};
 pub use entry::{
-    CatalogueEntry, DefaultValue, Example, GuestFacts, MetricDef, Param, ParamKind, Scope,
+    CatalogueEntry, DefaultValue, ExampleParam, GuestFacts, MetricDef, Param, ParamKind, Scope,
 };
 pub use param::ParamValue;
 pub use params::{ParamError, Params, near};
-pub use parse::{CommandOutput, ParseError, ParsedOutput, Stream};
+pub use parse::{CommandOutput, OutputStream, ParseError, ParsedOutput};
 pub use roles::{
-    Daemon, FULL_IMAGE, GuestStep, RAW_DISK, Ready, RoleCommands, SCRATCH, Server, UnderTest,
+    Daemon, FULL_IMAGE, GuestStep, RAW_DISK, Ready, RoleCommands, SCRATCH, ServerRole, UnderTest,
 };
 
 /// Every benchmark, in the order of the documentation.

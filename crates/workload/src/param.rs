@@ -74,7 +74,7 @@ pub enum DefaultValue {
 }
 
 /// A parameter of an example: its name and its value in TOML.
-pub type Example = (&'static str, DefaultValue);
+pub type ExampleParam = (&'static str, DefaultValue);
 
 impl Param {
     /// A whole number from `min` to `max`.

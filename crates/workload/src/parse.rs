@@ -36,14 +36,14 @@ impl ParsedOutput {
 
 /// One of the two streams of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
+pub enum OutputStream {
     /// Standard output.
     Stdout,
     /// Standard error.
     Stderr,
 }
 
-impl fmt::Display for Stream {
+impl fmt::Display for OutputStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Stdout => "stdout",
@@ -59,7 +59,7 @@ pub enum ParseError {
     #[error("{stream} line {line}: expected {expected}, found {text:?}")]
     Line {
         /// The stream.
-        stream: Stream,
+        stream: OutputStream,
         /// The line's number, from 1.
         line: usize,
         /// The line, shortened if long.
@@ -71,7 +71,7 @@ pub enum ParseError {
     #[error("{stream} ended at line {line} without {missing}; {says} {text:?}")]
     Ended {
         /// The stream.
-        stream: Stream,
+        stream: OutputStream,
         /// The number of its last line, 0 if it is empty.
         line: usize,
         /// What is missing.
@@ -87,7 +87,7 @@ pub enum ParseError {
 /// A line of an output.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OutputLine<'a> {
-    pub(crate) stream: Stream,
+    pub(crate) stream: OutputStream,
     pub(crate) number: usize,
     /// Without the newline, which [`OutputLine::whole`] asks for.
     pub(crate) text: &'a str,
@@ -97,19 +97,19 @@ pub(crate) struct OutputLine<'a> {
 impl<'a> CommandOutput<'a> {
     /// The lines of standard output.
     pub(crate) fn stdout_lines(self) -> impl Iterator<Item = OutputLine<'a>> {
-        lines(Stream::Stdout, self.stdout)
+        lines(OutputStream::Stdout, self.stdout)
     }
 
     /// The lines of standard error.
     pub(crate) fn stderr_lines(self) -> impl Iterator<Item = OutputLine<'a>> {
-        lines(Stream::Stderr, self.stderr)
+        lines(OutputStream::Stderr, self.stderr)
     }
 
     /// A line of a stream by its number, from 1; without it, the first of standard output.
-    pub(crate) fn line(self, stream: Stream, number: usize) -> OutputLine<'a> {
+    pub(crate) fn line(self, stream: OutputStream, number: usize) -> OutputLine<'a> {
         let text = match stream {
-            Stream::Stdout => self.stdout,
-            Stream::Stderr => self.stderr,
+            OutputStream::Stdout => self.stdout,
+            OutputStream::Stderr => self.stderr,
         };
         let line = lines(stream, text).nth(number.max(1) - 1);
         line.unwrap_or_else(|| self.first_line())
@@ -117,7 +117,8 @@ impl<'a> CommandOutput<'a> {
 
     /// The first line of standard output, empty if there is none.
     pub(crate) fn first_line(self) -> OutputLine<'a> {
-        let none = OutputLine { stream: Stream::Stdout, number: 0, text: "", terminated: false };
+        let none =
+            OutputLine { stream: OutputStream::Stdout, number: 0, text: "", terminated: false };
         self.stdout_lines().next().unwrap_or(none)
     }
 
@@ -148,7 +149,7 @@ impl<'a> CommandOutput<'a> {
             (None, text) => ("the last line is", text.unwrap_or_default()),
         };
         ParseError::Ended {
-            stream: Stream::Stdout,
+            stream: OutputStream::Stdout,
             line: self.stdout.lines().count(),
             missing: missing.into(),
             says,
@@ -157,7 +158,7 @@ impl<'a> CommandOutput<'a> {
     }
 }
 
-fn lines(stream: Stream, text: &str) -> impl Iterator<Item = OutputLine<'_>> {
+fn lines(stream: OutputStream, text: &str) -> impl Iterator<Item = OutputLine<'_>> {
     text.split_inclusive('\n').enumerate().map(move |(index, line)| {
         let terminated = line.ends_with('\n');
         OutputLine {

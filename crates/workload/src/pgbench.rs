@@ -8,7 +8,7 @@ use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, above_zero, line_of, one_log, pick, take};
-use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, SCRATCH, Server, UnderTest};
+use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, SCRATCH, ServerRole, UnderTest};
 
 /// Where Debian keeps PostgreSQL's programs.
 const BIN: &str = "/usr/lib/postgresql/15/bin";
@@ -25,7 +25,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     needs: &[PGBENCH],
     beside: RoleCommands {
         scratch_mib: |params, _| 1024 + params.int("scale") as u64 * 20,
-        server: Some(Server {
+        server: Some(ServerRole {
             needs: &["su", POSTGRES],
             setup: serve,
             under_test: UnderTest::Both,

@@ -3,7 +3,7 @@
 
 use record::LogValue;
 
-use crate::parse::{CommandOutput, OutputLine, ParseError, ParsedOutput, Stream};
+use crate::parse::{CommandOutput, OutputLine, OutputStream, ParseError, ParsedOutput};
 use logs::{Log, Tool};
 
 /// A metric, and where a log has it.
@@ -55,12 +55,12 @@ impl Pick {
 /// If there is none, more than one, a line of it that makes no sense, or one, also on
 /// standard error, that says that the run failed.
 pub(crate) fn one_log(output: CommandOutput<'_>, tool: &str) -> Result<Log, ParseError> {
-    read_one(output, Stream::Stdout, tool, |text, tool| logs::read(text, Some(tool)))
+    read_one(output, OutputStream::Stdout, tool, |text, tool| logs::read(text, Some(tool)))
 }
 
 /// As [`one_log`], with the distributions that it holds.
 pub(crate) fn one_whole_log(output: CommandOutput<'_>, tool: &str) -> Result<Log, ParseError> {
-    read_one(output, Stream::Stdout, tool, logs::read_whole)
+    read_one(output, OutputStream::Stdout, tool, logs::read_whole)
 }
 
 /// As [`one_log`], of a tool that may say all on standard error: the stream is that which
@@ -68,28 +68,28 @@ pub(crate) fn one_whole_log(output: CommandOutput<'_>, tool: &str) -> Result<Log
 pub(crate) fn one_log_of_either(
     output: CommandOutput<'_>,
     tool: &str,
-) -> Result<(Stream, Log), ParseError> {
+) -> Result<(OutputStream, Log), ParseError> {
     let is_silent = output.stdout.trim().is_empty();
-    let stream = if is_silent { Stream::Stderr } else { Stream::Stdout };
+    let stream = if is_silent { OutputStream::Stderr } else { OutputStream::Stdout };
     let log = read_one(output, stream, tool, |text, tool| logs::read(text, Some(tool)))?;
     Ok((stream, log))
 }
 
 fn read_one(
     output: CommandOutput<'_>,
-    stream: Stream,
+    stream: OutputStream,
     tool: &str,
     read: impl Fn(&str, &'static Tool) -> Vec<Log>,
 ) -> Result<Log, ParseError> {
     let missing = || output.ended(format!("a result of {tool}"));
     let known = logs::tool(tool).ok_or_else(missing)?;
     if let Some(failed) = logs::failures(known, output.stderr).first() {
-        let line = output.line(Stream::Stderr, failed.line);
+        let line = output.line(OutputStream::Stderr, failed.line);
         return Err(line.expected(format!("a run that did not fail ({})", failed.why)));
     }
     let text = match stream {
-        Stream::Stdout => output.stdout,
-        Stream::Stderr => output.stderr,
+        OutputStream::Stdout => output.stdout,
+        OutputStream::Stderr => output.stderr,
     };
     let mut found = read(text, known).into_iter();
     let log = found.next().ok_or_else(missing)?;
@@ -108,7 +108,7 @@ fn read_one(
 
 /// The line of a value that a log has.
 pub(crate) fn line_of<'a>(output: CommandOutput<'a>, value: &LogValue) -> OutputLine<'a> {
-    output.line(Stream::Stdout, value.line)
+    output.line(OutputStream::Stdout, value.line)
 }
 
 /// Refuses a log whose `from` is 0: nothing was done.

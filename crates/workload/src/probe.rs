@@ -82,26 +82,26 @@ fn timed_s(params: &Params, facts: &GuestFacts, parts: f64) -> f64 {
 }
 
 #[derive(Deserialize)]
-struct Document {
+struct ProbeDocument {
     version: String,
     verified: bool,
-    checks: Vec<Check>,
-    metrics: Vec<Value>,
+    checks: Vec<ProbeCheck>,
+    metrics: Vec<ProbeValue>,
     #[serde(default)]
-    histograms: Vec<Counted>,
+    histograms: Vec<ProbeHistogram>,
     #[serde(default)]
     warnings: Vec<String>,
 }
 
 #[derive(Deserialize)]
-struct Check {
+struct ProbeCheck {
     name: String,
     ok: bool,
     detail: String,
 }
 
 #[derive(Deserialize)]
-struct Value {
+struct ProbeValue {
     name: String,
     value: f64,
     unit: String,
@@ -115,7 +115,7 @@ struct Value {
 
 /// A distribution of times of the whole run.
 #[derive(Deserialize)]
-struct Counted {
+struct ProbeHistogram {
     name: String,
     unit: String,
     count: u64,
@@ -123,7 +123,7 @@ struct Counted {
     buckets: Vec<(f64, u64)>,
 }
 
-impl Counted {
+impl ProbeHistogram {
     /// As records hold it; nothing if it contradicts itself.
     fn to_histogram(&self) -> Option<Histogram> {
         let is_time = |(s, _): &(f64, u64)| s.is_finite() && *s >= 0.0;
@@ -145,13 +145,13 @@ fn read(
     take(output, document(output)?, params, entry)
 }
 
-fn document(output: CommandOutput<'_>) -> Result<Document, ParseError> {
+fn document(output: CommandOutput<'_>) -> Result<ProbeDocument, ParseError> {
     output.json("a probe's document")
 }
 
 fn take(
     output: CommandOutput<'_>,
-    document: Document,
+    document: ProbeDocument,
     params: &Params,
     entry: &CatalogueEntry,
 ) -> Result<ParsedOutput, ParseError> {

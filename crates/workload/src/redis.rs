@@ -10,7 +10,7 @@ use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, above_zero, one_log, pick, take};
-use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, Server, UnderTest};
+use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, ServerRole, UnderTest};
 
 const PORT: u16 = 6379;
 
@@ -28,7 +28,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     measures: "Small requests over TCP: wake-ups on both sides, and one busy vCPU at the server.",
     needs: &["redis-benchmark", "redis-cli", "timeout", "sh"],
     beside: RoleCommands {
-        server: Some(Server {
+        server: Some(ServerRole {
             needs: &["redis-server"],
             setup: |_, _| {
                 let options = ["--save", "", "--appendonly", "no", "--protected-mode", "no"];

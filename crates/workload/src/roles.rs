@@ -32,7 +32,7 @@ pub struct RoleCommands {
     /// from 1, in the place of a file system. 0 for none.
     pub raw_disks: fn(&Params) -> u32,
     /// The other role, of benchmarks that have two.
-    pub server: Option<Server>,
+    pub server: Option<ServerRole>,
     /// True if of the builtin images only those with a compiler and a database
     /// ([`FULL_IMAGE`]) have its programs, whatever its role.
     pub full_image: bool,
@@ -52,7 +52,7 @@ impl RoleCommands {
 /// The role that is spoken to. The other one, which runs the command and
 /// measures, is the client.
 #[derive(Debug)]
-pub struct Server {
+pub struct ServerRole {
     /// Programs that must be in its guest.
     pub needs: &'static [&'static str],
     /// What is done in its guest, in this order, before the client begins.

@@ -9,7 +9,7 @@ use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, above_zero, line_of, one_log, pick, take};
-use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, Server, UnderTest};
+use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, ServerRole, UnderTest};
 
 const PORT: u16 = 11_111;
 
@@ -32,7 +32,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     measures: "Notifications, interrupts and wake-ups on the way between two VMs.",
     needs: &["sockperf"],
     beside: RoleCommands {
-        server: Some(Server {
+        server: Some(ServerRole {
             needs: &["sockperf"],
             setup: |params, _| {
                 let mut argv: Vec<String> =

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::roles::{ABSENT, Column, Roles};
+use super::roles::{ABSENT, LabelColumn, Roles};
 use super::{AnalyseError, CompareOptions, MetricInfo};
 use crate::data::{Data, Dataset, FILE, GOMAXPROCS, NAME};
 use crate::words::{Interner, MixedMap};
@@ -26,7 +26,7 @@ pub(super) struct RowKey {
 
 /// The data by rows.
 #[derive(Debug)]
-pub(super) struct Grouped {
+pub(super) struct RowGroups {
     pub(super) metrics: Vec<MetricInfo>,
     pub(super) rows: Vec<RowKey>,
     /// Sorted by row, variant, series.
@@ -41,7 +41,7 @@ pub(super) struct Grouped {
     texts: Interner,
 }
 
-impl Grouped {
+impl RowGroups {
     /// The row's labels as text.
     pub(super) fn name(&self, row: u32) -> String {
         let key = self.rows[row as usize];
@@ -55,7 +55,7 @@ impl Grouped {
     }
 }
 
-impl Grouped {
+impl RowGroups {
     /// The name of a row that no label tells from others.
     fn everywhere(&self) -> String {
         let plain = self.common.iter().filter(|(key, _)| PLAIN_LABELS.contains(&key.as_str()));
@@ -89,14 +89,14 @@ pub(super) fn group(
     set: &Dataset,
     ask: &CompareOptions,
     roles: &Roles,
-) -> Result<Grouped, AnalyseError> {
+) -> Result<RowGroups, AnalyseError> {
     let data = set.data();
     let (metrics, metric_of, mixed_units) = metrics(data, ask)?;
     let kept = kept(data, ask, roles);
     if kept.is_empty() {
         return Err(AnalyseError::Nothing(": the filter leaves none".to_owned()));
     }
-    let labels = Labels::of(data, ask, roles, &kept)?;
+    let labels = RowLabels::of(data, ask, roles, &kept)?;
     let mut texts = Interner::default();
     let mut contexts = vec![ABSENT; data.contexts()];
     let mut names = vec![ABSENT; data.words.len()];
@@ -137,8 +137,8 @@ pub(super) fn group(
         member.row = place[member.row as usize];
     }
     members.sort_unstable_by_key(|member| (member.row, member.variant, member.series));
-    let Labels { common, of_variant, .. } = labels;
-    Ok(Grouped { metrics, rows, members, common, of_variant, mixed_units, texts })
+    let RowLabels { common, of_variant, .. } = labels;
+    Ok(RowGroups { metrics, rows, members, common, of_variant, mixed_units, texts })
 }
 
 /// Metrics by name and unit, the number of each of the data's metrics, and the
@@ -209,8 +209,8 @@ fn kept(data: &Data, ask: &CompareOptions, roles: &Roles) -> Vec<(u32, u32)> {
     (0..data.series.len()).filter_map(wanted).collect()
 }
 
-/// Which labels make a row.
-struct Labels {
+/// The labels that make a row.
+struct RowLabels {
     /// Keys of contexts that are part of the row's text.
     keys: Vec<u32>,
     by: Vec<String>,
@@ -220,7 +220,7 @@ struct Labels {
     of_variant: Vec<(String, Vec<String>)>,
 }
 
-impl Labels {
+impl RowLabels {
     fn of(
         data: &Data,
         ask: &CompareOptions,
@@ -229,7 +229,7 @@ impl Labels {
     ) -> Result<Self, AnalyseError> {
         let mut scratch = Interner::default();
         for label in &ask.by {
-            if Column::of(data, &mut scratch, label).is_none() {
+            if LabelColumn::of(data, &mut scratch, label).is_none() {
                 return Err(AnalyseError::NoLabel {
                     label: label.clone(),
                     known: super::roles::known_labels(data),

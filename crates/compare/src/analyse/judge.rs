@@ -9,7 +9,7 @@ use stats::{
     PairedBlocks, SpreadVerdict, Verdict,
 };
 
-use super::group::{Grouped, Member};
+use super::group::{Member, RowGroups};
 use super::roles::{ABSENT, Roles};
 use super::{
     CompareOptions, ComparedCell, ComparedRow, DataWarning, MetricInfo, SuiteSummary,
@@ -123,7 +123,7 @@ pub(super) struct Judge<'a> {
     set: &'a Dataset,
     ask: &'a CompareOptions,
     roles: &'a Roles,
-    grouped: &'a Grouped,
+    grouped: &'a RowGroups,
     memo: Memo,
     spreads: Vec<SpreadTest>,
     few_boots: usize,
@@ -137,7 +137,7 @@ impl<'a> Judge<'a> {
         set: &'a Dataset,
         ask: &'a CompareOptions,
         roles: &'a Roles,
-        grouped: &'a Grouped,
+        grouped: &'a RowGroups,
     ) -> Self {
         Self {
             set,
@@ -211,7 +211,7 @@ impl<'a> Judge<'a> {
         let mut found: BTreeMap<((u32, u32), u32), Vec<f64>> = BTreeMap::new();
         for member in members {
             let setting = data.series[member.series as usize].setting;
-            let id = |column: &Option<super::roles::Column>| {
+            let id = |column: &Option<super::roles::LabelColumn>| {
                 column.as_ref().map_or(ABSENT, |column| column.id(data, setting))
             };
             // A block of one input has nothing to do with that of another,
@@ -279,7 +279,7 @@ impl<'a> Judge<'a> {
         info: &MetricInfo,
     ) -> (VariantComparison, Option<Difference>) {
         // Where nobody knows the direction, words of direction are not used.
-        let better = report::direction(info.better.unwrap_or(Better::Lower));
+        let better = info.better.unwrap_or(Better::Lower);
         let margin = self.ask.margin;
         let sides = (base.logs.len() as u32, boots.logs.len() as u32);
         let mut judged = VariantComparison {

@@ -1,7 +1,7 @@
 //! Which label holds the variants, the blocks, the boots.
 
 use super::{AnalyseError, CompareOptions, Design};
-use crate::data::{Data, Dataset, FILE, GOMAXPROCS, NAME, Setting};
+use crate::data::{Data, Dataset, FILE, GOMAXPROCS, LabelCombination, NAME};
 use crate::words::Interner;
 
 /// Labels that hold variants where nobody says another.
@@ -37,14 +37,14 @@ const BASELINE_NAMES: [&str; 8] =
 
 /// A label's value for each setting.
 #[derive(Debug)]
-pub(super) struct Column {
-    place: Place,
+pub(super) struct LabelColumn {
+    place: LabelOrigin,
     /// Numbers of values, by input, context or benchmark name.
     ids: Vec<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum LabelOrigin {
     Input,
     Context,
     Name,
@@ -53,16 +53,16 @@ enum Place {
 /// No value.
 pub(super) const ABSENT: u32 = u32::MAX;
 
-impl Column {
+impl LabelColumn {
     /// The column of `label`, if any value bears it.
     pub(super) fn of(data: &Data, values: &mut Interner, label: &str) -> Option<Self> {
-        let is_named = |setting: &Setting| !data.words.bytes(setting.name).is_empty();
+        let is_named = |setting: &LabelCombination| !data.words.bytes(setting.name).is_empty();
         let column = |place, ids: Vec<u32>| {
             ids.iter().any(|id| *id != ABSENT).then_some(Self { place, ids })
         };
         if label == FILE {
             let ids = data.inputs().iter().map(|input| values.add(input.as_bytes())).collect();
-            return column(Place::Input, ids);
+            return column(LabelOrigin::Input, ids);
         }
         if let Some(key) = data.keys.find(label.as_bytes()) {
             let ids = (0..data.contexts() as u32).map(|context| {
@@ -70,7 +70,7 @@ impl Column {
                 let word = labels.iter().find(|(known, _)| *known == key);
                 word.map_or(ABSENT, |(_, word)| values.add(data.words.bytes(*word)))
             });
-            return column(Place::Context, ids.collect());
+            return column(LabelOrigin::Context, ids.collect());
         }
         if !data.settings.iter().any(is_named) {
             return None;
@@ -83,15 +83,15 @@ impl Column {
             };
             if value.is_empty() { ABSENT } else { values.add(value) }
         });
-        column(Place::Name, ids.collect())
+        column(LabelOrigin::Name, ids.collect())
     }
 
     pub(super) fn id(&self, data: &Data, setting: u32) -> u32 {
         let setting = data.settings[setting as usize];
         match self.place {
-            Place::Input => self.ids[setting.input as usize],
-            Place::Context => self.ids[setting.context as usize],
-            Place::Name => self.ids[setting.name as usize],
+            LabelOrigin::Input => self.ids[setting.input as usize],
+            LabelOrigin::Context => self.ids[setting.context as usize],
+            LabelOrigin::Name => self.ids[setting.name as usize],
         }
     }
 }
@@ -100,11 +100,11 @@ impl Column {
 #[derive(Debug)]
 pub(super) struct Roles {
     pub(super) variant_label: String,
-    pub(super) variant: Column,
+    pub(super) variant: LabelColumn,
     pub(super) block_label: Option<String>,
-    pub(super) block: Option<Column>,
+    pub(super) block: Option<LabelColumn>,
     pub(super) boot_label: Option<String>,
-    pub(super) boot: Option<Column>,
+    pub(super) boot: Option<LabelColumn>,
     /// The variants, the baseline first, and the numbers of their values.
     pub(super) variants: Vec<String>,
     pub(super) variant_ids: Vec<u32>,
@@ -125,12 +125,13 @@ impl Roles {
         let (variant_label, variant) = Self::variant(data, &mut values, ask)?;
         let own = |label: &str| *label != *variant_label;
         let mut role = |asked: &Option<String>, usual: &[&str]| match asked {
-            Some(label) => match Column::of(data, &mut values, label) {
+            Some(label) => match LabelColumn::of(data, &mut values, label) {
                 Some(column) => Ok(Some((label.clone(), column))),
                 None => Err(no_label(data, label)),
             },
             None => Ok(usual.iter().filter(|label| own(label)).find_map(|label| {
-                Column::of(data, &mut values, label).map(|column| ((*label).to_owned(), column))
+                LabelColumn::of(data, &mut values, label)
+                    .map(|column| ((*label).to_owned(), column))
             })),
         };
         // Blocks of two inputs have nothing to do with each other, whatever
@@ -193,8 +194,8 @@ impl Roles {
         data: &Data,
         values: &mut Interner,
         ask: &CompareOptions,
-    ) -> Result<(String, Column), AnalyseError> {
-        let column = |values: &mut Interner, label: &str| Column::of(data, values, label);
+    ) -> Result<(String, LabelColumn), AnalyseError> {
+        let column = |values: &mut Interner, label: &str| LabelColumn::of(data, values, label);
         if let Some(label) = &ask.variant {
             let found = column(values, label).ok_or_else(|| no_label(data, label))?;
             return Ok((label.clone(), found));

@@ -1,7 +1,8 @@
 //! A study of vmlab's own: its plan says what was measured beside what, and
 //! which engine judges.
 
-use stats::{Better, Engine, Judgement, PairedBlocks, Verdict};
+use record::Better;
+use stats::{Engine, Judgement, PairedBlocks, Verdict};
 
 use super::{
     COMPARISON_VERSION, ComparedCell, ComparedData, ComparedRow, DataWarning, Design, MetricInfo,

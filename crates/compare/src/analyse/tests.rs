@@ -6,12 +6,12 @@ use stats::Verdict;
 
 use super::*;
 use crate::data::Data;
-use crate::read::Columns;
+use crate::read::ColumnNames;
 
 fn dataset(inputs: &[(&str, String)]) -> Dataset {
     let mut data = Data::default();
     for (name, text) in inputs {
-        data.read(name, &mut text.as_bytes(), &Columns::new()).unwrap();
+        data.read(name, &mut text.as_bytes(), &ColumnNames::new()).unwrap();
     }
     data.finish()
 }
@@ -81,7 +81,7 @@ fn with_blocks_it_is_the_engine_s_paired_analysis() {
         &stats::FixedBlocks::new(5, 0.05).unwrap(),
         &stats::Comparison {
             blocks: stats::PairedBlocks::from_boots(pairs),
-            better: stats::Better::Lower,
+            better: record::Better::Lower,
             margin: 0.03,
             aa: false,
             host: Vec::new(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use record::Environment;
 
-use super::group::{Grouped, Member};
+use super::group::{Member, RowGroups};
 use super::roles::Roles;
 use super::{ComparedRow, DataWarning, Design, MetricInfo};
 use crate::data::{Data, Dataset, NAME};
@@ -38,7 +38,7 @@ const MACHINE_LABELS: [&str; 14] = [
 const LISTED: usize = 4;
 
 /// Warnings about the data.
-pub(super) fn before(set: &Dataset, roles: &Roles, grouped: &Grouped) -> Vec<DataWarning> {
+pub(super) fn before(set: &Dataset, roles: &Roles, grouped: &RowGroups) -> Vec<DataWarning> {
     let data = set.data();
     let mut warnings = Vec::new();
     problems(data, &mut warnings);
@@ -156,7 +156,7 @@ fn problems(data: &Data, warnings: &mut Vec<DataWarning>) {
 }
 
 /// A word about emulated time, wherever a label says so.
-fn environments(data: &Data, grouped: &Grouped, warnings: &mut Vec<DataWarning>) {
+fn environments(data: &Data, grouped: &RowGroups, warnings: &mut Vec<DataWarning>) {
     let Some(key) = data.keys.find(b"environment") else { return };
     let used: BTreeSet<u32> = grouped
         .members
@@ -177,7 +177,7 @@ fn environments(data: &Data, grouped: &Grouped, warnings: &mut Vec<DataWarning>)
 }
 
 /// Cells whose values rise or fall with their order.
-fn drift(set: &Dataset, grouped: &Grouped, warnings: &mut Vec<DataWarning>) {
+fn drift(set: &Dataset, grouped: &RowGroups, warnings: &mut Vec<DataWarning>) {
     let (mut looked_at, mut drifting) = (0_usize, 0_usize);
     let mut values: Vec<f64> = Vec::new();
     for members in grouped.members.chunk_by(|a, b| (a.row, a.variant) == (b.row, b.variant)) {
@@ -221,7 +221,7 @@ fn drifts(values: &[f64]) -> bool {
 }
 
 /// The same values in the same order under two variants.
-fn duplicates(set: &Dataset, roles: &Roles, grouped: &Grouped, warnings: &mut Vec<DataWarning>) {
+fn duplicates(set: &Dataset, roles: &Roles, grouped: &RowGroups, warnings: &mut Vec<DataWarning>) {
     let mut rows = 0_usize;
     let mut pairs: BTreeSet<(u32, u32)> = BTreeSet::new();
     for members in grouped.members.chunk_by(|a, b| a.row == b.row) {
@@ -253,7 +253,7 @@ fn duplicates(set: &Dataset, roles: &Roles, grouped: &Grouped, warnings: &mut Ve
 }
 
 /// Labels that vary among the values of one cell.
-fn hidden(set: &Dataset, roles: &Roles, grouped: &Grouped, warnings: &mut Vec<DataWarning>) {
+fn hidden(set: &Dataset, roles: &Roles, grouped: &RowGroups, warnings: &mut Vec<DataWarning>) {
     let data = set.data();
     let mut varying: BTreeMap<String, usize> = BTreeMap::new();
     for members in grouped.members.chunk_by(|a, b| (a.row, a.variant) == (b.row, b.variant)) {

@@ -2,7 +2,7 @@
 
 use super::BenchstatOutput;
 use super::number::general;
-use super::table::{Table, Tables};
+use super::table::{BenchstatTable, BenchstatTables};
 use super::text::heads;
 
 /// Columns of a centre: value, interval.
@@ -17,7 +17,7 @@ fn start(index: usize) -> usize {
     }
 }
 
-pub(super) fn csv(tables: &Tables) -> BenchstatOutput {
+pub(super) fn csv(tables: &BenchstatTables) -> BenchstatOutput {
     let mut sheet = Sheet { text: String::new(), warnings: Vec::new(), line: 1, cells: 0 };
     heads(tables, |line, table| match table {
         None => {
@@ -85,7 +85,7 @@ impl Sheet {
     }
 }
 
-fn write_table(table: &Table, sheet: &mut Sheet) {
+fn write_table(table: &BenchstatTable, sheet: &mut Sheet) {
     let texts = |warnings: &[u32]| -> Vec<&String> {
         warnings.iter().map(|warning| &table.warnings[*warning as usize]).collect()
     };

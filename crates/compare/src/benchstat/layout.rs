@@ -3,36 +3,36 @@
 use std::fmt::Write;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Align {
+pub(super) enum CellAlign {
     Left,
     Centre,
     Right,
 }
 
 #[derive(Debug)]
-struct Cell {
+struct LayoutCell {
     row: u32,
     column: u16,
     span: u16,
-    /// Where its text ends in [`Grid::text`]; it begins where the one before
+    /// Where its text ends in [`CellGrid::text`]; it begins where the one before
     /// ends.
     end: u32,
     width: u16,
-    align: Align,
+    align: CellAlign,
     margin: &'static str,
 }
 
 /// Cells, in the order of rows and columns.
 #[derive(Debug, Default)]
-pub(super) struct Grid {
+pub(super) struct CellGrid {
     text: String,
-    cells: Vec<Cell>,
+    cells: Vec<LayoutCell>,
     rows: u32,
     /// Columns that do not grow for a cell that spans them.
     fixed: Vec<bool>,
 }
 
-impl Grid {
+impl CellGrid {
     pub(super) fn row(&mut self) {
         self.rows += 1;
     }
@@ -43,7 +43,12 @@ impl Grid {
     }
 
     /// A cell with the usual margin: none in the first column, else a space.
-    pub(super) fn cell(&mut self, column: usize, align: Align, write: impl FnOnce(&mut String)) {
+    pub(super) fn cell(
+        &mut self,
+        column: usize,
+        align: CellAlign,
+        write: impl FnOnce(&mut String),
+    ) {
         let margin = if column == 0 { "" } else { " " };
         self.span(column, 1, margin, align, write);
     }
@@ -53,7 +58,7 @@ impl Grid {
         column: usize,
         span: usize,
         margin: &'static str,
-        align: Align,
+        align: CellAlign,
         write: impl FnOnce(&mut String),
     ) {
         let start = self.text.len();
@@ -63,7 +68,7 @@ impl Grid {
         if width == 0 && margin.trim().is_empty() {
             return;
         }
-        self.cells.push(Cell {
+        self.cells.push(LayoutCell {
             row: self.rows - 1,
             column: column as u16,
             span: span as u16,
@@ -101,9 +106,9 @@ impl Grid {
             let room = offsets[behind] - offsets[first] - margin;
             let width = usize::from(cell.width);
             let fill = match cell.align {
-                Align::Left => 0,
-                Align::Centre => room.saturating_sub(width) / 2,
-                Align::Right => room.saturating_sub(width),
+                CellAlign::Left => 0,
+                CellAlign::Centre => room.saturating_sub(width) / 2,
+                CellAlign::Right => room.saturating_sub(width),
             };
             spaces(fill, out);
             out.push_str(&self.text[start..cell.end as usize]);
@@ -122,7 +127,7 @@ impl Grid {
             let width = &mut widths[cell.column as usize];
             *width = (usize::from(cell.width) + margins[cell.column as usize]).max(*width);
         }
-        let mut spans: Vec<&Cell> = self.cells.iter().filter(|cell| cell.span > 1).collect();
+        let mut spans: Vec<&LayoutCell> = self.cells.iter().filter(|cell| cell.span > 1).collect();
         spans.sort_by_key(|cell| cell.span);
         for cell in spans {
             let first = cell.column as usize;
@@ -159,13 +164,13 @@ mod tests {
 
     #[test]
     fn a_heading_widens_the_columns_that_may_grow() {
-        let mut grid = Grid::default();
+        let mut grid = CellGrid::default();
         grid.row();
-        grid.span(1, 2, " │ ", Align::Centre, |out| out.push_str("a long heading"));
+        grid.span(1, 2, " │ ", CellAlign::Centre, |out| out.push_str("a long heading"));
         grid.row();
-        grid.cell(0, Align::Left, |out| out.push_str("row"));
-        grid.cell(1, Align::Right, |out| out.push('1'));
-        grid.cell(2, Align::Right, |out| out.push_str("22"));
+        grid.cell(0, CellAlign::Left, |out| out.push_str("row"));
+        grid.cell(1, CellAlign::Right, |out| out.push('1'));
+        grid.cell(2, CellAlign::Right, |out| out.push_str("22"));
         grid.fix(2);
         let mut text = String::new();
         grid.write(&mut text);

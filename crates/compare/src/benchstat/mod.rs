@@ -17,7 +17,7 @@ mod number;
 mod table;
 mod text;
 
-pub use table::{BenchstatOptions, Tables, tables};
+pub use table::{BenchstatOptions, BenchstatTables, tables};
 
 /// What benchstat writes: standard output, and standard error.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct BenchstatOutput {
     pub warnings: Vec<String>,
 }
 
-impl Tables {
+impl BenchstatTables {
     /// The tables as text for a fixed-width font.
     #[must_use]
     pub fn to_text(&self) -> String {

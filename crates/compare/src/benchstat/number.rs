@@ -13,9 +13,9 @@ pub(crate) struct Scale {
 
 /// A prefix: its factor, and where rounding to the digits would print 100.0,
 /// 10.00, 1.000.
-type Step = (f64, &'static str, [f64; 3]);
+type PrefixStep = (f64, &'static str, [f64; 3]);
 
-const DECIMAL: [Step; 8] = [
+const DECIMAL: [PrefixStep; 8] = [
     (1e12, "T", [99.995e12, 9.9995e12, 0.99995e12]),
     (1e9, "G", [99.995e9, 9.9995e9, 0.99995e9]),
     (1e6, "M", [99.995e6, 9.9995e6, 0.99995e6]),
@@ -43,7 +43,7 @@ impl Scale {
         if least == 0.0 {
             return Self { digits: 3, factor: 1.0, prefix: "" };
         }
-        let fits = |(factor, prefix, limits): Step| {
+        let fits = |(factor, prefix, limits): PrefixStep| {
             let place = limits.iter().position(|limit| least >= *limit)?;
             Some(Self { digits: place + 1, factor, prefix })
         };

@@ -28,20 +28,20 @@ impl Default for BenchstatOptions {
 
 /// All tables, in benchstat's order.
 #[derive(Debug)]
-pub struct Tables {
-    pub(super) tables: Vec<Table>,
+pub struct BenchstatTables {
+    pub(super) tables: Vec<BenchstatTable>,
     /// The configuration's keys, in the order in which they were seen.
     pub(super) keys: Vec<String>,
 }
 
 /// One table.
 #[derive(Debug)]
-pub(super) struct Table {
-    /// The values of [`Tables::keys`]; empty where there is none.
+pub(super) struct BenchstatTable {
+    /// The values of [`BenchstatTables::keys`]; empty where there is none.
     pub(super) config: Vec<String>,
     pub(super) unit: String,
     pub(super) columns: Vec<String>,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<BenchmarkRow>,
     /// One for each column.
     pub(super) summary: Vec<Summary>,
     /// Each of the table's warnings, once.
@@ -50,26 +50,26 @@ pub(super) struct Table {
 
 /// A benchmark.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct BenchmarkRow {
     pub(super) name: String,
     /// The first of the row's cells, which lie beside each other.
-    pub(super) cells: Vec<Option<Cell>>,
+    pub(super) cells: Vec<Option<BenchmarkCell>>,
 }
 
 /// A benchmark in one input.
 #[derive(Debug)]
-pub(super) struct Cell {
+pub(super) struct BenchmarkCell {
     pub(super) centre: f64,
     pub(super) lo: f64,
     pub(super) hi: f64,
-    /// Numbers of [`Table::warnings`].
+    /// Numbers of [`BenchstatTable::warnings`].
     pub(super) warnings: Vec<u32>,
-    pub(super) comparison: Option<Comparison>,
+    pub(super) comparison: Option<CellComparison>,
 }
 
 /// A cell against that of the first column.
 #[derive(Debug)]
-pub(super) struct Comparison {
+pub(super) struct CellComparison {
     pub(super) base: f64,
     pub(super) p: f64,
     pub(super) alpha: f64,
@@ -99,7 +99,7 @@ struct SeriesKey {
 
 /// Groups the data as benchstat does by default.
 #[must_use]
-pub fn tables(set: &Dataset, options: &BenchstatOptions) -> Tables {
+pub fn tables(set: &Dataset, options: &BenchstatOptions) -> BenchstatTables {
     let data = set.data();
     let mut keys: Vec<u32> = Vec::new();
     // The value of each key, by context; benchstat learns keys as it reads.
@@ -189,17 +189,17 @@ pub fn tables(set: &Dataset, options: &BenchstatOptions) -> Tables {
         .map(|places| {
             let (config, unit) = &heads[places[0].table as usize];
             let mut builder =
-                Builder { set, options, memo: &mut memo, exact: false, warnings: Vec::new() };
+                TableBuilder { set, options, memo: &mut memo, exact: false, warnings: Vec::new() };
             let column_name =
                 |column: u32| data.inputs()[seen_columns[column as usize] as usize].clone();
             builder.table(config, units[*unit as usize], places, &row_names, column_name)
         })
         .collect();
     let keys = keys.iter().map(|key| data.keys.text(*key).into_owned()).collect();
-    Tables { tables, keys }
+    BenchstatTables { tables, keys }
 }
 
-struct Builder<'a> {
+struct TableBuilder<'a> {
     set: &'a Dataset,
     options: &'a BenchstatOptions,
     memo: &'a mut Memo,
@@ -207,7 +207,7 @@ struct Builder<'a> {
     warnings: Vec<String>,
 }
 
-impl Builder<'_> {
+impl TableBuilder<'_> {
     fn table(
         &mut self,
         config: &[String],
@@ -215,7 +215,7 @@ impl Builder<'_> {
         places: &[SeriesKey],
         row_names: &[u32],
         column_name: impl Fn(u32) -> String,
-    ) -> Table {
+    ) -> BenchstatTable {
         let data = self.set.data();
         let mut shown: Vec<u32> = places.iter().map(|place| place.column).collect();
         shown.sort_unstable();
@@ -228,7 +228,7 @@ impl Builder<'_> {
         let (mut base, mut values) = (Vec::new(), Vec::new());
         for places in places.chunk_by(|a, b| a.row == b.row) {
             let name = data.words.text(row_names[places[0].row as usize]).into_owned();
-            let mut cells: Vec<Option<Cell>> = shown.iter().map(|_| None).collect();
+            let mut cells: Vec<Option<BenchmarkCell>> = shown.iter().map(|_| None).collect();
             let mut base_centre = None;
             for places in places.chunk_by(|a, b| a.column == b.column) {
                 values.clear();
@@ -247,10 +247,10 @@ impl Builder<'_> {
                 }
                 cells[at] = Some(cell);
             }
-            rows.push(Row { name, cells });
+            rows.push(BenchmarkRow { name, cells });
         }
         let summary = (0..shown.len()).map(|column| self.summary(&rows, column)).collect();
-        Table {
+        BenchstatTable {
             config: config.to_vec(),
             unit: unit.to_owned(),
             columns: shown.into_iter().map(column_name).collect(),
@@ -270,7 +270,7 @@ impl Builder<'_> {
     }
 
     /// Median and interval of sorted values, of which there is at least one.
-    fn summarise(&mut self, sorted: &[f64]) -> Cell {
+    fn summarise(&mut self, sorted: &[f64]) -> BenchmarkCell {
         let (first, last) = (sorted[0], sorted[sorted.len() - 1]);
         let mut warnings = Vec::new();
         if self.exact {
@@ -281,7 +281,7 @@ impl Builder<'_> {
                     "exact distribution expected, but values range from {lo} to {hi}"
                 )));
             }
-            return Cell { centre, lo: first, hi: last, warnings, comparison: None };
+            return BenchmarkCell { centre, lo: first, hi: last, warnings, comparison: None };
         }
         let confidence = self.options.confidence;
         let orders = self.memo.orders(sorted.len(), confidence);
@@ -297,13 +297,13 @@ impl Builder<'_> {
                 "need {need} samples for confidence interval at level {confidence}"
             )));
         }
-        Cell { centre: median(sorted), lo, hi, warnings, comparison: None }
+        BenchmarkCell { centre: median(sorted), lo, hi, warnings, comparison: None }
     }
 
-    fn compare(&mut self, centre: f64, base: &[f64], values: &[f64]) -> Comparison {
+    fn compare(&mut self, centre: f64, base: &[f64], values: &[f64]) -> CellComparison {
         let n = (base.len(), values.len());
         if self.exact {
-            return Comparison { base: centre, p: 0.0, alpha: 0.0, n, warnings: Vec::new() };
+            return CellComparison { base: centre, p: 0.0, alpha: 0.0, n, warnings: Vec::new() };
         }
         let alpha = self.options.alpha;
         let mut warnings = Vec::new();
@@ -327,10 +327,10 @@ impl Builder<'_> {
                 1.0
             }
         };
-        Comparison { base: centre, p, alpha, n, warnings }
+        CellComparison { base: centre, p, alpha, n, warnings }
     }
 
-    fn summary(&mut self, rows: &[Row], column: usize) -> Summary {
+    fn summary(&mut self, rows: &[BenchmarkRow], column: usize) -> Summary {
         let with_base = rows.iter().filter(|row| row.cells[0].is_some()).count();
         let cells = rows.iter().filter_map(|row| row.cells[column].as_ref());
         let mut pairs = 0;
@@ -481,7 +481,7 @@ impl GeometricMean {
     }
 }
 
-impl Cell {
+impl BenchmarkCell {
     /// The interval as a percentage of the centre.
     pub(super) fn percent(&self) -> String {
         if self.lo.is_infinite() || self.hi.is_infinite() {
@@ -502,7 +502,7 @@ impl Cell {
     }
 }
 
-impl Comparison {
+impl CellComparison {
     /// `+1.50%`, `~`, `0.00%` or `?`.
     pub(super) fn delta(&self, centre: f64) -> String {
         if self.p > self.alpha {

@@ -1,8 +1,8 @@
 //! benchstat's tables as text.
 
-use super::layout::{Align, Grid};
+use super::layout::{CellAlign, CellGrid};
 use super::number::{Scale, superscript};
-use super::table::{Table, Tables};
+use super::table::{BenchstatTable, BenchstatTables};
 use crate::units::is_binary;
 
 /// Columns of a centre: value, interval, footnotes.
@@ -18,7 +18,7 @@ fn start(index: usize) -> usize {
     }
 }
 
-pub(super) fn text(tables: &Tables) -> String {
+pub(super) fn text(tables: &BenchstatTables) -> String {
     let mut out = String::new();
     heads(tables, |line, table| match table {
         None => {
@@ -32,8 +32,11 @@ pub(super) fn text(tables: &Tables) -> String {
 
 /// Calls `each` with the lines above and between the tables, and with the
 /// tables.
-pub(super) fn heads<'a>(tables: &'a Tables, mut each: impl FnMut(&str, Option<&'a Table>)) {
-    let mut before: Option<&Table> = None;
+pub(super) fn heads<'a>(
+    tables: &'a BenchstatTables,
+    mut each: impl FnMut(&str, Option<&'a BenchstatTable>),
+) {
+    let mut before: Option<&BenchstatTable> = None;
     for table in &tables.tables {
         if before.is_some() {
             each("", None);
@@ -72,72 +75,72 @@ impl Notes<'_> {
     }
 }
 
-fn write_table(table: &Table, out: &mut String) {
-    let mut grid = Grid::default();
+fn write_table(table: &BenchstatTable, out: &mut String) {
+    let mut grid = CellGrid::default();
     let mut notes = Notes { texts: &table.warnings, used: Vec::new() };
     let edge = start(table.columns.len() + 1);
     grid.row();
     for (index, column) in table.columns.iter().enumerate() {
         let span = start(index + 1) - start(index);
-        grid.span(start(index), span, " │ ", Align::Centre, |out| out.push_str(column));
+        grid.span(start(index), span, " │ ", CellAlign::Centre, |out| out.push_str(column));
     }
-    grid.span(edge, 1, " │", Align::Left, |_| {});
+    grid.span(edge, 1, " │", CellAlign::Left, |_| {});
     grid.row();
     for index in 0..table.columns.len() {
         let first = start(index);
-        grid.span(first, CENTRE, " │ ", Align::Centre, |out| out.push_str(&table.unit));
+        grid.span(first, CENTRE, " │ ", CellAlign::Centre, |out| out.push_str(&table.unit));
         if index > 0 {
-            grid.span(first + CENTRE, DELTA, "  ", Align::Left, |out| out.push_str("vs base"));
+            grid.span(first + CENTRE, DELTA, "  ", CellAlign::Left, |out| out.push_str("vs base"));
         }
         (first + 1..start(index + 1)).for_each(|column| grid.fix(column));
     }
-    grid.span(edge, 1, " │", Align::Left, |_| {});
+    grid.span(edge, 1, " │", CellAlign::Left, |_| {});
 
     let binary = is_binary(&table.unit);
     for row in &table.rows {
         grid.row();
-        grid.cell(0, Align::Left, |out| out.push_str(&row.name));
+        grid.cell(0, CellAlign::Left, |out| out.push_str(&row.name));
         let centres = row.cells.iter().flatten().map(|cell| cell.centre);
         let scale = Scale::of(centres, binary);
         for (index, cell) in row.cells.iter().enumerate() {
             let Some(cell) = cell else { continue };
             let first = start(index);
-            grid.cell(first, Align::Right, |out| scale.write(cell.centre, out));
-            grid.span(first + 1, 1, " ± ", Align::Right, |out| out.push_str(&cell.percent()));
+            grid.cell(first, CellAlign::Right, |out| scale.write(cell.centre, out));
+            grid.span(first + 1, 1, " ± ", CellAlign::Right, |out| out.push_str(&cell.percent()));
             let marks = notes.marks(cell.warnings.iter().copied());
-            grid.cell(first + 2, Align::Left, |out| out.push_str(&marks));
+            grid.cell(first + 2, CellAlign::Left, |out| out.push_str(&marks));
             if let Some(comparison) = &cell.comparison {
                 let delta = comparison.delta(cell.centre);
-                grid.cell(first + 3, Align::Right, |out| out.push_str(&delta));
+                grid.cell(first + 3, CellAlign::Right, |out| out.push_str(&delta));
                 let evidence = comparison.evidence();
-                grid.cell(first + 4, Align::Left, |out| {
+                grid.cell(first + 4, CellAlign::Left, |out| {
                     out.extend(["(", &evidence, ")"]);
                 });
                 let marks = notes.marks(comparison.warnings.iter().copied());
-                grid.cell(first + 5, Align::Left, |out| out.push_str(&marks));
+                grid.cell(first + 5, CellAlign::Left, |out| out.push_str(&marks));
             }
         }
     }
     if table.rows.len() > 1 {
         grid.row();
-        grid.cell(0, Align::Left, |out| out.push_str("geomean"));
+        grid.cell(0, CellAlign::Left, |out| out.push_str("geomean"));
         for (index, summary) in table.summary.iter().enumerate() {
             let first = start(index);
             if let Some(geomean) = summary.geomean {
                 let scale = Scale::of([geomean].into_iter(), binary);
-                grid.cell(first, Align::Right, |out| scale.write(geomean, out));
+                grid.cell(first, CellAlign::Right, |out| scale.write(geomean, out));
             }
             if index > 0 {
                 match summary.ratio {
                     Some(ratio) => {
                         let change = format!("{:+.2}%", (ratio - 1.0) * 100.0);
-                        grid.cell(first + CENTRE, Align::Right, |out| out.push_str(&change));
+                        grid.cell(first + CENTRE, CellAlign::Right, |out| out.push_str(&change));
                     }
-                    None => grid.cell(first + CENTRE, Align::Left, |out| out.push('?')),
+                    None => grid.cell(first + CENTRE, CellAlign::Left, |out| out.push('?')),
                 }
             }
             let marks = notes.marks(summary.warnings.iter().copied());
-            grid.cell(start(index + 1) - 1, Align::Left, |out| out.push_str(&marks));
+            grid.cell(start(index + 1) - 1, CellAlign::Left, |out| out.push_str(&marks));
         }
     }
     grid.write(out);

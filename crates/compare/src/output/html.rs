@@ -3,7 +3,7 @@
 
 use report::{escape, percent};
 
-use super::words::{PrefixScale, against, change, headline, steadiness, title, words};
+use super::words::{PrefixScale, against, change, headline, overall, steadiness, title, words};
 use crate::analyse::{ComparedData, VariantComparison};
 
 const STYLE: &str = include_str!("style.css");
@@ -117,17 +117,8 @@ fn table(comparison: &ComparedData, metric: u32, page: &mut String) {
         ));
     }
     for suite in comparison.suites.iter().filter(|suite| suite.metric == metric) {
-        let change = |ratio: f64| format!("{:+.2} %", (ratio - 1.0) * 100.0);
-        let interval = suite
-            .interval
-            .map(|interval| format!(" [{}, {}]", change(interval.lo), change(interval.hi)));
-        page.push_str(&format!(
-            "<p>Geometric mean of {} rows, {}: {}{}</p>\n",
-            suite.rows,
-            escape(&comparison.variants[suite.variant as usize]),
-            change(suite.ratio),
-            interval.unwrap_or_default()
-        ));
+        let variant = escape(&comparison.variants[suite.variant as usize]);
+        page.push_str(&format!("<p>{}</p>\n", overall(suite, &variant)));
     }
     page.push_str("</section>\n");
 }

@@ -2,7 +2,7 @@
 
 use report::percent;
 
-use super::words::{PrefixScale, against, change, headline, steadiness, title, words};
+use super::words::{PrefixScale, against, change, headline, overall, steadiness, title, words};
 use crate::analyse::ComparedData;
 
 /// The comparison as Markdown.
@@ -65,17 +65,8 @@ pub fn markdown(comparison: &ComparedData) -> String {
             out.push('\n');
         }
         for suite in comparison.suites.iter().filter(|suite| suite.metric == metric as u32) {
-            let change = |ratio: f64| format!("{:+.2} %", (ratio - 1.0) * 100.0);
-            let interval = suite
-                .interval
-                .map(|interval| format!(" [{}, {}]", change(interval.lo), change(interval.hi)));
-            out.push_str(&format!(
-                "\nGeometric mean of {} rows, {}: {}{}\n",
-                suite.rows,
-                plain(&comparison.variants[suite.variant as usize]),
-                change(suite.ratio),
-                interval.unwrap_or_default()
-            ));
+            let variant = plain(&comparison.variants[suite.variant as usize]);
+            out.push_str(&format!("\n{}\n", overall(suite, &variant)));
         }
     }
     for (place, line) in steadiness(comparison).iter().enumerate() {

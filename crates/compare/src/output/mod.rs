@@ -12,7 +12,7 @@ mod words;
 pub use csv::csv;
 pub use html::html;
 pub use markdown::markdown;
-pub use text::{Style, text, write_text};
+pub use text::{TextStyle, text, write_text};
 
 use crate::analyse::ComparedData;
 

@@ -5,7 +5,7 @@ use expect_test::expect;
 use super::*;
 use crate::analyse::{CompareOptions, analyse};
 use crate::data::Data;
-use crate::read::Columns;
+use crate::read::ColumnNames;
 
 /// Two benchmarks in as many inputs as there are factors.
 fn comparison(factors: &[(f64, f64)]) -> ComparedData {
@@ -16,14 +16,14 @@ fn comparison(factors: &[(f64, f64)]) -> ComparedData {
             values.iter().map(|v| format!("Benchmark{name} 1 {} ns/op\n", v * factor)).collect()
         };
         let text = format!("goos: linux\n{}{}", lines("Sort/n=1", *a), lines("Sort/n=2", *b));
-        data.read(&format!("in{input}"), &mut text.as_bytes(), &Columns::new()).unwrap();
+        data.read(&format!("in{input}"), &mut text.as_bytes(), &ColumnNames::new()).unwrap();
     }
     analyse(&data.finish(), &CompareOptions::default()).unwrap()
 }
 
 /// The table alone.
 fn table(comparison: &ComparedData, width: Option<usize>) -> String {
-    let text = text(comparison, Style { colour: false, width });
+    let text = text(comparison, TextStyle { colour: false, width });
     text.split_once("\n\n").unwrap().1.to_owned()
 }
 
@@ -70,8 +70,10 @@ fn an_interval_without_end_has_no_hundreds_of_digits() {
 
 #[test]
 fn what_is_said_first_is_what_it_comes_to() {
-    let text =
-        text(&comparison(&[(1.0, 2.0), (1.2, 2.001)]), Style { colour: false, width: Some(80) });
+    let text = text(
+        &comparison(&[(1.0, 2.0), (1.2, 2.001)]),
+        TextStyle { colour: false, width: Some(80) },
+    );
     expect![[r#"
         in1 against in0
         2 comparisons, 1 finding (Benjamini-Hochberg: at most 5 % of such a list are

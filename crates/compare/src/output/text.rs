@@ -11,7 +11,7 @@ use crate::analyse::ComparedData;
 
 /// How text for a terminal may look.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Style {
+pub struct TextStyle {
     /// Colours by ANSI escape sequences.
     pub colour: bool,
     /// Columns that paragraphs and tables may take; tables give up their bars
@@ -25,7 +25,7 @@ const BOLD: &str = "1";
 const ALARM: &str = "invalid";
 
 /// `text` in the colour of escape sequence `sgr`, if there is to be one.
-fn painted(text: &str, sgr: Option<&str>, style: Style) -> String {
+fn painted(text: &str, sgr: Option<&str>, style: TextStyle) -> String {
     match sgr.filter(|_| style.colour) {
         Some(sgr) => format!("\x1b[{sgr}m{text}\x1b[0m"),
         None => text.to_owned(),
@@ -34,7 +34,7 @@ fn painted(text: &str, sgr: Option<&str>, style: Style) -> String {
 
 /// The comparison as text.
 #[must_use]
-pub fn text(comparison: &ComparedData, style: Style) -> String {
+pub fn text(comparison: &ComparedData, style: TextStyle) -> String {
     let mut out = String::new();
     let Ok(()) = write_text(comparison, style, |part| {
         out.push_str(part);
@@ -50,7 +50,7 @@ pub fn text(comparison: &ComparedData, style: Style) -> String {
 /// What `write` says.
 pub fn write_text<E>(
     comparison: &ComparedData,
-    style: Style,
+    style: TextStyle,
     mut write: impl FnMut(&str) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut out = String::new();
@@ -164,7 +164,7 @@ impl Cells {
 fn table<E>(
     comparison: &ComparedData,
     metric: u32,
-    style: Style,
+    style: TextStyle,
     write: &mut impl FnMut(&str) -> Result<(), E>,
 ) -> Result<(), E> {
     let info = &comparison.metrics[metric as usize];
@@ -253,7 +253,7 @@ const PART: usize = 64 * 1024;
 
 fn write_cells<E>(
     cells: &Cells,
-    style: Style,
+    style: TextStyle,
     write: &mut impl FnMut(&str) -> Result<(), E>,
 ) -> Result<(), E> {
     let widths = cells.widths();

@@ -6,7 +6,7 @@ use stats::{Interval, Verdict};
 
 use crate::analyse::{
     ComparedCell, ComparedData, ComparedRow, Design, MetricInfo, SpreadFinding, Steadiness,
-    VariantComparison,
+    SuiteSummary, VariantComparison,
 };
 use crate::decimal::{push_fixed, push_signed};
 
@@ -253,6 +253,17 @@ pub(super) fn steadiness(comparison: &ComparedData) -> Vec<String> {
         more => lines.push(format!("and {more} more")),
     }
     lines
+}
+
+/// All rows of a metric together; `variant` is the name as the format writes it.
+pub(super) fn overall(suite: &SuiteSummary, variant: &str) -> String {
+    let change = |ratio: f64| format!("{:+.2} %", (ratio - 1.0) * 100.0);
+    let mut text =
+        format!("Geometric mean of {} rows, {variant}: {}", suite.rows, change(suite.ratio));
+    if let Some(interval) = suite.interval {
+        text += &format!(" [{}, {}]", change(interval.lo), change(interval.hi));
+    }
+    text
 }
 
 /// Findings of spread that are named; the rest is counted.

@@ -14,7 +14,7 @@ use record::Better;
 
 use super::lines::for_each_line;
 use super::number::{float, is_integer};
-use crate::data::{Data, Metric};
+use crate::data::{Data, MeasuredQuantity};
 use crate::units;
 
 /// How a unit was written, and the metrics that its values belong to.
@@ -56,7 +56,7 @@ pub(super) fn recognise(start: &[u8]) -> bool {
     let mut lines = start.split(|byte| *byte == b'\n');
     lines.any(|line| {
         let Some(rest) = line.strip_prefix(b"Benchmark") else { return false };
-        let mut fields = Fields { rest };
+        let mut fields = BenchfmtFields { rest };
         let count = fields.nth(1);
         let value = fields.next();
         count.is_some_and(is_integer) && value.is_some_and(|value| float(value).is_some())
@@ -72,7 +72,7 @@ impl BenchfmtReader<'_> {
             return;
         }
         if line.first() == Some(&b'U') {
-            let mut fields = Fields { rest: line };
+            let mut fields = BenchfmtFields { rest: line };
             if fields.next() == Some(b"Unit") {
                 self.unit(number, fields);
                 return;
@@ -93,7 +93,7 @@ impl BenchfmtReader<'_> {
 
     /// A result; `line` is what stands behind `Benchmark`.
     fn benchmark(&mut self, line: &[u8]) -> Result<(), &'static str> {
-        let mut fields = Fields { rest: line };
+        let mut fields = BenchfmtFields { rest: line };
         // A name at the very beginning of the line, even an empty one.
         let name = fields.first();
         // `go test -v` prints a name alone when a benchmark begins.
@@ -172,7 +172,7 @@ impl BenchfmtReader<'_> {
     }
 
     /// `Unit ns/op better=lower assume=exact`.
-    fn unit(&mut self, number: usize, mut fields: Fields<'_>) {
+    fn unit(&mut self, number: usize, mut fields: BenchfmtFields<'_>) {
         let Some(unit) = fields.next() else {
             self.data.problem(number, "missing unit");
             return;
@@ -195,9 +195,9 @@ impl BenchfmtReader<'_> {
 }
 
 /// A metric of this format, `shown` in Go's tables.
-fn metric(tidied: &str, shown: &str, written: &str) -> Metric {
+fn metric(tidied: &str, shown: &str, written: &str) -> MeasuredQuantity {
     let (unit, better, kind) = units::of_benchfmt(tidied);
-    Metric {
+    MeasuredQuantity {
         name: tidied.to_owned(),
         unit,
         written: written.to_owned(),
@@ -257,11 +257,11 @@ fn key_value(line: &[u8]) -> Option<(&str, std::borrow::Cow<'_, str>)> {
 }
 
 /// Fields of a line, parted by white space.
-struct Fields<'a> {
+struct BenchfmtFields<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Fields<'a> {
+impl<'a> BenchfmtFields<'a> {
     /// What stands before the first white space, which may be nothing.
     fn first(&mut self) -> &'a [u8] {
         let (mut at, mut width) = (0, 0);
@@ -290,7 +290,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for BenchfmtFields<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {

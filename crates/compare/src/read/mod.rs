@@ -30,7 +30,7 @@ pub enum TableColumn {
 }
 
 /// Columns whose names are not the usual ones.
-pub type Columns = BTreeMap<TableColumn, String>;
+pub type ColumnNames = BTreeMap<TableColumn, String>;
 
 /// Why an input can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +77,7 @@ impl Data {
         &mut self,
         name: &str,
         reader: &mut dyn Read,
-        columns: &Columns,
+        columns: &ColumnNames,
     ) -> Result<(), TableError> {
         let io_error = |source| TableError::Io { input: name.to_owned(), source };
         let start = lines::peek(reader, PEEKED).map_err(io_error)?;

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
-use record::{Better, LogValue, MetricKind, RECORD_FORMAT_VERSION, Record};
+use record::{Better, LogValue, MetricKind, RECORD_FORMAT_VERSION, SampleRow};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{Columns, TableColumn, TableError};
-use crate::data::{Data, Metric};
+use super::{ColumnNames, TableColumn, TableError};
+use crate::data::{Data, MeasuredQuantity};
 use crate::read::number::float;
 use crate::units;
 
@@ -25,7 +25,7 @@ const BETTER: [&str; 2] = ["better", "direction"];
 const KINDS: [&str; 1] = ["kind"];
 
 /// Adds rows; metrics are looked up by what the row before had.
-struct Rows<'a> {
+struct RowCollector<'a> {
     data: &'a mut Data,
     input: u32,
     name: u32,
@@ -41,7 +41,7 @@ struct RowMetric<'a> {
     kind: Option<MetricKind>,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> RowCollector<'a> {
     fn begin(data: &'a mut Data, name: &str) -> Self {
         let input = data.begin(name);
         let name = data.words.add(b"");
@@ -61,7 +61,7 @@ impl<'a> Rows<'a> {
                 let (unit, factor) = units::to_base(said.unit);
                 let kind = said.kind.unwrap_or_else(|| units::guess_kind(&unit, said.metric));
                 let better = said.better.or_else(|| units::guess_better(&unit, kind, said.metric));
-                let metric = self.data.metric(Metric {
+                let metric = self.data.metric(MeasuredQuantity {
                     name: said.metric.to_owned(),
                     shown: unit.clone(),
                     unit,
@@ -91,7 +91,7 @@ pub(super) fn separator(line: &str) -> Option<u8> {
 }
 
 /// True if the columns of `head` hold a value.
-pub(super) fn has_value(head: &str, columns: &Columns) -> bool {
+pub(super) fn has_value(head: &str, columns: &ColumnNames) -> bool {
     let names: Vec<String> = separator(head)
         .map(|separator| {
             head.split(separator as char).map(|n| n.trim().trim_matches('"').to_owned())
@@ -116,9 +116,9 @@ pub(super) fn read_csv(
     name: &str,
     reader: &mut dyn Read,
     separator: u8,
-    columns: &Columns,
+    columns: &ColumnNames,
 ) -> Result<(), TableError> {
-    let mut rows = Rows::begin(data, name);
+    let mut rows = RowCollector::begin(data, name);
     let broken =
         |line: usize, why: String| TableError::Malformed { input: name.to_owned(), line, why };
     let mut table =
@@ -197,7 +197,7 @@ fn word<T: DeserializeOwned>(text: &str) -> Option<T> {
 /// a line.
 pub(super) fn read_json(data: &mut Data, name: &str, text: &[u8]) -> Result<(), TableError> {
     let values = serde_json::Deserializer::from_slice(text).into_iter::<Value>();
-    let mut rows = Rows::begin(data, name);
+    let mut rows = RowCollector::begin(data, name);
     let mut found = false;
     for value in values {
         let value = value.map_err(|error| TableError::Malformed {
@@ -225,7 +225,7 @@ pub(super) fn read_json(data: &mut Data, name: &str, text: &[u8]) -> Result<(), 
     Err(TableError::Malformed { input: name.to_owned(), line: 1, why: why.to_owned() })
 }
 
-impl Rows<'_> {
+impl RowCollector<'_> {
     /// Adds what `value` holds; false if that is nothing.
     fn json(&mut self, value: Value) -> bool {
         match value {
@@ -246,7 +246,7 @@ impl Rows<'_> {
                     return self.hyperfine(&object);
                 }
                 let value = Value::Object(object);
-                if let Ok(record) = serde_json::from_value::<Record>(value.clone()) {
+                if let Ok(record) = serde_json::from_value::<SampleRow>(value.clone()) {
                     self.record(&record);
                     return true;
                 }
@@ -292,7 +292,7 @@ impl Rows<'_> {
         true
     }
 
-    fn record(&mut self, record: &Record) {
+    fn record(&mut self, record: &SampleRow) {
         if !record.counted {
             self.data.leave_out(NOT_COUNTED);
             return;
@@ -370,14 +370,14 @@ fn plain(value: &Value) -> String {
 
 impl Data {
     /// Adds records of a vmlab study as the input `name`.
-    pub fn add_records(&mut self, name: &str, records: &[Record]) {
-        let mut rows = Rows::begin(self, name);
+    pub fn add_records(&mut self, name: &str, records: &[SampleRow]) {
+        let mut rows = RowCollector::begin(self, name);
         records.iter().for_each(|record| rows.record(record));
     }
 
     /// Adds values of other tools' logs as the input `name`.
     pub fn add_imported(&mut self, name: &str, values: &[LogValue]) {
-        let mut rows = Rows::begin(self, name);
+        let mut rows = RowCollector::begin(self, name);
         values.iter().for_each(|value| rows.imported(value));
     }
 }

@@ -1,7 +1,7 @@
 //! Formats are recognised by their content, and every reader gives the same
 //! numbers the same labels.
 
-use record::{Better, Environment, Imported, Labels, Metric, MetricKind, Record};
+use record::{Better, Environment, ImportedValue, Labels, Metric, MetricKind, SampleRow};
 use record::{RecordSource, Unit};
 
 use super::*;
@@ -9,7 +9,7 @@ use crate::data::Dataset;
 
 fn read(text: &str) -> Dataset {
     let mut data = Data::default();
-    data.read("in", &mut text.as_bytes(), &Columns::new()).unwrap();
+    data.read("in", &mut text.as_bytes(), &ColumnNames::new()).unwrap();
     data.finish()
 }
 
@@ -119,7 +119,7 @@ fn hyperfine_keeps_parameters_and_drops_failures() {
 
 #[test]
 fn lines_of_json_are_objects_with_a_value() {
-    let value = Imported {
+    let value = ImportedValue {
         metric: "lat".into(),
         value: 2.0,
         unit: "s".into(),
@@ -140,8 +140,8 @@ fn lines_of_json_are_objects_with_a_value() {
     assert_eq!(shown(&data.finish()), "[op=read] lat s lower Quantile: [2.0]\n");
 }
 
-fn record(counted: bool) -> Record {
-    Record {
+fn record(counted: bool) -> SampleRow {
+    SampleRow {
         study: "s".to_owned(),
         load: "idle".to_owned(),
         workload: "hackbench".to_owned(),
@@ -188,7 +188,8 @@ fn records_are_read_from_json_in_all_its_forms() {
 #[test]
 fn what_is_no_format_is_handed_back() {
     let check = |text: &str, expected: &str| {
-        let error = Data::default().read("in", &mut text.as_bytes(), &Columns::new()).unwrap_err();
+        let error =
+            Data::default().read("in", &mut text.as_bytes(), &ColumnNames::new()).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
     };
     check("Running in process mode\nTime: 1.0\n", "no format that is known");
@@ -209,7 +210,7 @@ proptest::proptest! {
         let mut text = starts[kind].to_vec();
         text.extend(bytes);
         let mut data = Data::default();
-        drop(data.read("in", &mut &text[..], &Columns::new()));
+        drop(data.read("in", &mut &text[..], &ColumnNames::new()));
         let mut data = Data::default();
         drop(data.read_benchfmt("in", &mut &text[..]));
         drop(data.finish());

@@ -60,7 +60,7 @@ fn a_change_goes_further_where_nothing_suffers() {
     let answer = answer(&plan(), &hosts(8, [0.9, 1.0]));
     assert_eq!((answer.step, answer.days, answer.notes.len()), (RolloutStep::Widen, 8, 0));
     let [wait, exits] = &answer.metrics[..] else { panic!("{answer:#?}") };
-    assert_eq!((wait.verdict, exits.verdict), (Verdict::Better, Verdict::Equivalent));
+    assert_eq!((wait.verdict, exits.verdict), (ShownVerdict::Better, ShownVerdict::Equivalent));
     let last = wait.looks.last().unwrap();
     assert!(last.interval.unwrap().contains(0.9) && last.changed_hosts == 5, "{last:?}");
     assert!(wait.noise.is_some() && wait.sizes.len() == TOLD_DAYS.len());
@@ -73,7 +73,7 @@ fn a_change_goes_further_where_nothing_suffers() {
 fn one_metric_that_suffers_stops_it() {
     let answer = answer(&plan(), &hosts(3, [0.9, 1.2]));
     assert_eq!(answer.step, RolloutStep::Stop);
-    assert_eq!(answer.metrics[1].verdict, Verdict::Worse);
+    assert_eq!(answer.metrics[1].verdict, ShownVerdict::Worse);
     assert_eq!(answer.metrics[0].step, RolloutStep::Widen);
 }
 
@@ -87,7 +87,7 @@ fn what_is_missing_is_waited_for_and_told() {
         }
         let answer = answer(&plan, &hosts(days, [1.0, 1.0]));
         assert_eq!((answer.step, answer.days), (RolloutStep::Wait, 0));
-        assert_eq!(answer.metrics[0].verdict, Verdict::NotDecided);
+        assert_eq!(answer.metrics[0].verdict, ShownVerdict::NotDecided);
         assert!(answer.metrics[0].sizes.iter().any(|size| size.hosts_each.is_some()));
     }
     let mut some = hosts(8, [1.0, 1.0]);

@@ -12,9 +12,9 @@ const BOUNDS: Bounds = Bounds { keep_s: 90 * 86_400, max_bytes: 64 << 20 };
 /// 2026-03-02, a Monday.
 const MONDAY_S: i64 = 1_772_409_600;
 
-fn vm(pid: u32, vcpus: u32) -> Counted {
+fn vm(pid: u32, vcpus: u32) -> CounterSubject {
     let name = if pid == 0 { "node7".to_owned() } else { format!("vm{pid}") };
-    Counted { pid, starttime_ticks: 7, name, vcpus, environment: Environment::Kvm }
+    CounterSubject { pid, starttime_ticks: 7, name, vcpus, environment: Environment::Kvm }
 }
 
 /// A reading of the host and `vms`, whose counters rise by one a second.
@@ -33,7 +33,7 @@ fn store() -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-fn one(path: &Path, metric: StoredMetric<'_>) -> Result<HostHours, StoreError> {
+fn one(path: &Path, metric: StoredMetric<'_>) -> Result<HostHours, FleetStoreError> {
     hours(path, &[metric]).map(|mut all| all.remove(0))
 }
 
@@ -170,7 +170,7 @@ fn no_space_is_said_and_takes_nothing_away() {
     store.connection.pragma_update(None, "max_page_count", pages).unwrap();
     let many: Vec<u32> = (1..2000).collect();
     let error = store.add(&reading("a", MONDAY_S + 2000, 2000, &many), &BOUNDS).unwrap_err();
-    assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
+    assert!(matches!(error, FleetStoreError::Full { .. }), "{error:?}");
     assert_eq!(contents(&path).unwrap(), before);
     store.connection.pragma_update(None, "max_page_count", 1_000_000).unwrap();
     store.add(&reading("a", MONDAY_S + 2300, 2300, &many), &BOUNDS).unwrap();
@@ -191,7 +191,7 @@ fn what_is_no_store_or_a_later_one_is_left_alone() {
     Connection::open(&other).unwrap().execute_batch("CREATE TABLE a (b)").unwrap();
     is(&other, "no store of `vmlab watch`");
     is(folder.path(), "Cannot open the store");
-    assert!(matches!(contents(&folder.path().join("none")), Err(StoreError::Open { .. })));
+    assert!(matches!(contents(&folder.path().join("none")), Err(FleetStoreError::Open { .. })));
 
     let later = folder.path().join("later.sqlite");
     drop(WatchStore::open(&later).unwrap());
@@ -213,7 +213,7 @@ fn what_is_no_store_or_a_later_one_is_left_alone() {
     let bytes = fs::read(&cut).unwrap();
     fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();
     let error = one(&cut, ("kvm.exits", None)).unwrap_err();
-    assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
+    assert!(matches!(error, FleetStoreError::Damaged { .. }), "{error:?}");
 }
 
 #[test]

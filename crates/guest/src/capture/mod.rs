@@ -23,12 +23,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use vmconfig::Accel;
-use vmstate::{Skim, State, Stream, StreamError};
+use vmstate::{MachineState, MigrationStream, Skim, StreamError};
 
 use crate::cancel::CANCEL_CHECK;
 use crate::vm::{MonitorError, Qmp};
 use crate::{Cancel, Cancelled};
-use pipe::{FromQemu, Piece, pipe};
+use pipe::{FromQemu, PipeRead, pipe};
 use sparse::SparseFile;
 pub use virsh::DomainMonitor;
 
@@ -81,11 +81,11 @@ pub struct CaptureOptions<'a> {
 
 /// What was captured.
 #[derive(Debug)]
-pub struct Captured {
+pub struct CaptureResult {
     /// The stream without memory's contents, if devices were wanted.
-    pub stream: Option<Stream>,
+    pub stream: Option<MigrationStream>,
     /// What it says.
-    pub state: Option<State>,
+    pub state: Option<MachineState>,
     /// Length of the core, bytes, or why there is none.
     pub core: Option<Result<u64, String>>,
     /// For how long the guest stood still, s; `None` if it did not run before.
@@ -167,7 +167,7 @@ pub fn capture(
     qmp: &mut dyn Qmp,
     options: CaptureOptions<'_>,
     cancel: &Cancel,
-) -> Result<Captured, CaptureError> {
+) -> Result<CaptureResult, CaptureError> {
     let version = qmp.ask("query-version", Value::Null)?;
     let number = |part: &str| version["qemu"][part].as_u64().unwrap_or_default();
     let qemu = format!("{}.{}.{}", number("major"), number("minor"), number("micro"));
@@ -181,7 +181,7 @@ pub fn capture(
     }
     // The events until now are somebody else's.
     let _ = qmp.stood_still_us();
-    let mut work = Work {
+    let mut work = CaptureWork {
         qmp,
         options,
         cancel,
@@ -217,8 +217,8 @@ pub fn capture(
                 .to_owned(),
         );
     }
-    let state = stream.clone().map(State::read).transpose()?;
-    Ok(Captured {
+    let state = stream.clone().map(MachineState::read).transpose()?;
+    Ok(CaptureResult {
         stream,
         state,
         core,
@@ -232,7 +232,7 @@ pub fn capture(
 }
 
 /// A capture under way.
-struct Work<'a> {
+struct CaptureWork<'a> {
     qmp: &'a mut dyn Qmp,
     options: CaptureOptions<'a>,
     cancel: &'a Cancel,
@@ -251,9 +251,9 @@ struct Work<'a> {
     downtime: Duration,
 }
 
-type Taken = (Option<Stream>, Option<Result<u64, String>>);
+type Taken = (Option<MigrationStream>, Option<Result<u64, String>>);
 
-impl Work<'_> {
+impl CaptureWork<'_> {
     fn take(&mut self) -> Result<Taken, CaptureError> {
         let with_stream = self.options.devices || self.options.stream.is_some();
         let stream = match with_stream {
@@ -318,7 +318,7 @@ impl Work<'_> {
     }
 
     /// The migration stream; the guest stands still afterwards.
-    fn stream(&mut self) -> Result<Stream, CaptureError> {
+    fn stream(&mut self) -> Result<MigrationStream, CaptureError> {
         self.prepare()?;
         let (from, to) = pipe().map_err(CaptureError::Pipe)?;
         self.qmp.give("vmlab-state", to)?;
@@ -442,9 +442,9 @@ impl Work<'_> {
         loop {
             self.cancel.check()?;
             match from.next().map_err(CaptureError::Pipe)? {
-                Piece::Nothing => {}
-                Piece::End => break,
-                Piece::Bytes(bytes) => {
+                PipeRead::Nothing => {}
+                PipeRead::End => break,
+                PipeRead::Bytes(bytes) => {
                     sparse.write(bytes).map_err(|source| CaptureError::Write { what, source })?;
                 }
             }
@@ -493,9 +493,9 @@ fn read_stream(
     loop {
         give_up.check()?;
         match from.next().map_err(CaptureError::Pipe)? {
-            Piece::Nothing => {}
-            Piece::End => break,
-            Piece::Bytes(bytes) => {
+            PipeRead::Nothing => {}
+            PipeRead::End => break,
+            PipeRead::Bytes(bytes) => {
                 if let Some(file) = &mut file {
                     file.write(bytes).map_err(written)?;
                 }

@@ -21,9 +21,9 @@ pub(super) struct FromQemu {
     buffer: Vec<u8>,
 }
 
-/// What a look at a pipe found.
+/// What one read of the pipe returned.
 #[derive(Debug)]
-pub(super) enum Piece<'a> {
+pub(super) enum PipeRead<'a> {
     /// Bytes.
     Bytes(&'a [u8]),
     /// Nothing yet.
@@ -43,18 +43,18 @@ pub(super) fn pipe() -> io::Result<(FromQemu, OwnedFd)> {
 
 impl FromQemu {
     /// What comes next, after a wait that ends soon.
-    pub(super) fn next(&mut self) -> io::Result<Piece<'_>> {
+    pub(super) fn next(&mut self) -> io::Result<PipeRead<'_>> {
         let timeout = Timespec::try_from(CANCEL_CHECK).expect("a short time fits");
         let mut polled = [PollFd::from_borrowed_fd(self.file.as_fd(), PollFlags::IN)];
         match rustix::event::poll(&mut polled, Some(&timeout)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Piece::Nothing),
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(PipeRead::Nothing),
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
         match self.file.read(&mut self.buffer) {
-            Ok(0) => Ok(Piece::End),
-            Ok(length) => Ok(Piece::Bytes(&self.buffer[..length])),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Piece::Nothing),
+            Ok(0) => Ok(PipeRead::End),
+            Ok(length) => Ok(PipeRead::Bytes(&self.buffer[..length])),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(PipeRead::Nothing),
             Err(error) => Err(error),
         }
     }

@@ -173,7 +173,7 @@ impl Qmp for Played {
     }
 }
 
-fn run(fault: Fault, with_core: bool) -> (Result<Captured, CaptureError>, Played, File) {
+fn run(fault: Fault, with_core: bool) -> (Result<CaptureResult, CaptureError>, Played, File) {
     let core = tempfile::tempfile().unwrap();
     let mut played = Played::new(fault);
     let cancel = played.cancel.clone();

@@ -19,7 +19,7 @@ use super::cpio::Archive;
 use super::modules::{self, Module};
 use super::recipe::{KernelFile, Recipe, debian_arch};
 use super::tool::{self, ToolError};
-use super::{BuildError, BuildProgress, INITRD, KERNEL, PackageVersion, ROOT_IMAGE, Stage};
+use super::{BuildError, BuildProgress, BuildStage, INITRD, KERNEL, PackageVersion, ROOT_IMAGE};
 use crate::Cancel;
 
 /// Environment variable that names another Debian mirror.
@@ -33,7 +33,7 @@ const BLOCK: u64 = 4096;
 /// Where administrators' programs stand that a user's PATH may not name.
 const SBIN: &str = "/usr/local/sbin:/usr/sbin:/sbin";
 
-pub(super) struct Builder<'a> {
+pub(super) struct ImageBuilder<'a> {
     pub(super) recipe: &'a Recipe,
     /// The unfinished image; holds what is kept.
     pub(super) folder: &'a Path,
@@ -42,32 +42,32 @@ pub(super) struct Builder<'a> {
 }
 
 /// What was built.
-pub(super) struct Built {
+pub(super) struct BuiltImage {
     pub(super) packages: Vec<PackageVersion>,
     pub(super) content_hash: String,
 }
 
-impl Builder<'_> {
+impl ImageBuilder<'_> {
     /// Fills the folder with kernel, initrd and root image.
-    pub(super) fn build(&mut self) -> Result<Built, BuildError> {
+    pub(super) fn build(&mut self) -> Result<BuiltImage, BuildError> {
         let root = self.folder.join("root");
         let mut packages = self.unpack(&root)?;
         if let Some(kernel) = &self.recipe.kernel {
             packages.push(self.unpack_kernel(&root, kernel)?);
             packages.sort();
         }
-        self.stage(Stage::Arranging, None);
+        self.stage(BuildStage::Arranging, None);
         let release = self.take_kernel(&root)?;
         self.arrange(&root, &release)?;
         self.cancel.check()?;
         self.make_initrd(&root, &release)?;
         self.cancel.check()?;
-        self.stage(Stage::RootImage, None);
+        self.stage(BuildStage::RootImage, None);
         self.make_root_image(&root)?;
         let content_hash = self.content_hash(&root)?;
         self.cancel.check()?;
         remove_folder(&root)?;
-        Ok(Built { packages, content_hash })
+        Ok(BuiltImage { packages, content_hash })
     }
 
     /// Hash over kernel, initrd, and path, mode and content of every file: the
@@ -109,7 +109,7 @@ impl Builder<'_> {
         Ok(hasher.finalize().to_hex().to_string())
     }
 
-    fn stage(&mut self, stage: Stage, fraction: Option<f64>) {
+    fn stage(&mut self, stage: BuildStage, fraction: Option<f64>) {
         (self.progress)(BuildProgress { stage, fraction });
     }
 
@@ -126,7 +126,7 @@ impl Builder<'_> {
             .arg(root)
             .arg(&mirror)
             .env("TMPDIR", self.folder);
-        self.stage(Stage::PackageLists, None);
+        self.stage(BuildStage::PackageLists, None);
         let (recipe_progress, cancel) = (&mut *self.progress, self.cancel);
         let mut wanted = 0_u32;
         let mut fetched = 0_u32;
@@ -137,10 +137,13 @@ impl Builder<'_> {
             if line.starts_with("Get:") && wanted > 0 {
                 fetched += 1;
                 let fraction = f64::from(fetched.min(wanted)) / f64::from(wanted);
-                recipe_progress(BuildProgress { stage: Stage::Download, fraction: Some(fraction) });
+                recipe_progress(BuildProgress {
+                    stage: BuildStage::Download,
+                    fraction: Some(fraction),
+                });
             }
             if line == "I: extracting archives..." {
-                recipe_progress(BuildProgress { stage: Stage::Unpacking, fraction: None });
+                recipe_progress(BuildProgress { stage: BuildStage::Unpacking, fraction: None });
             }
         };
         tool::run(command, &mut on_line, cancel)

@@ -53,7 +53,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cancel::CANCEL_CHECK;
 use crate::{Cancel, Cancelled};
-use build::{Builder, Built, write_error};
+use build::{BuiltImage, ImageBuilder, write_error};
 use tool::ToolError;
 
 pub use build::MIRROR_VARIABLE;
@@ -131,7 +131,7 @@ pub struct Manifest {
 
 /// An entry of [`list`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct ImageEntry {
     /// The image's name.
     pub name: String,
     /// The first digits of its recipe's hash, as in the folder's name.
@@ -151,7 +151,7 @@ pub struct Listed {
 
 /// A stage of [`build`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum BuildStage {
     /// Another process builds the same image.
     WaitingForOther,
     /// Fetching the lists of packages.
@@ -166,7 +166,7 @@ pub enum Stage {
     RootImage,
 }
 
-impl Stage {
+impl BuildStage {
     /// What is being done, in a few words.
     #[must_use]
     pub fn text(self) -> &'static str {
@@ -185,7 +185,7 @@ impl Stage {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BuildProgress {
     /// The stage.
-    pub stage: Stage,
+    pub stage: BuildStage,
     /// How much of the stage is done, 0 to 1, where that is known.
     pub fraction: Option<f64>,
 }
@@ -451,7 +451,7 @@ fn build_in(
         fs::remove_dir_all(&folder).map_err(write_error(&folder))?;
     }
     fs::create_dir(&unfinished).map_err(write_error(&unfinished))?;
-    let built = Builder { recipe, folder: &unfinished, progress, cancel }
+    let built = ImageBuilder { recipe, folder: &unfinished, progress, cancel }
         .build()
         .and_then(|built| seal(recipe, built, &unfinished, &folder));
     if let Err(error) = built {
@@ -471,7 +471,12 @@ fn build_in(
 
 /// Writes the manifest, brings everything to the disk and gives the folder its
 /// name.
-fn seal(recipe: &Recipe, built: Built, unfinished: &Path, folder: &Path) -> Result<(), BuildError> {
+fn seal(
+    recipe: &Recipe,
+    built: BuiltImage,
+    unfinished: &Path,
+    folder: &Path,
+) -> Result<(), BuildError> {
     let manifest = Manifest {
         name: recipe.name.clone(),
         recipe_hash: recipe.hash(),
@@ -558,7 +563,7 @@ fn lock(
             }
         }
         if !told {
-            progress(BuildProgress { stage: Stage::WaitingForOther, fraction: None });
+            progress(BuildProgress { stage: BuildStage::WaitingForOther, fraction: None });
             told = true;
         }
         cancel.check()?;
@@ -571,11 +576,11 @@ fn lock(
 ///
 /// # Errors
 /// [`CacheError::Read`], if the cache is there and can't be read.
-pub fn list() -> Result<Vec<Listed>, CacheError> {
+pub fn list() -> Result<Vec<ImageEntry>, CacheError> {
     list_in(&cache_dir())
 }
 
-fn list_in(cache: &Path) -> Result<Vec<Listed>, CacheError> {
+fn list_in(cache: &Path) -> Result<Vec<ImageEntry>, CacheError> {
     let images = images_dir(cache);
     let current: Vec<String> = Recipe::all().iter().map(folder_name).collect();
     let read_error = |source| CacheError::Read { path: images.clone(), source };
@@ -602,7 +607,7 @@ fn list_in(cache: &Path) -> Result<Vec<Listed>, CacheError> {
                 || recipe(name).is_ok_and(|recipe| folder_name(&recipe) == file_name)
         };
         let current = unfinished.is_none() && is_current(name);
-        listed.push(Listed {
+        listed.push(ImageEntry {
             name: name.to_owned(),
             short_hash: short_hash.to_owned(),
             size_bytes: size_on_disk(&folder),
@@ -623,18 +628,18 @@ fn list_in(cache: &Path) -> Result<Vec<Listed>, CacheError> {
 ///
 /// # Errors
 /// [`CacheError`]; the images before the failing one are gone.
-pub fn remove(wanted: &str) -> Result<Vec<Listed>, CacheError> {
+pub fn remove(wanted: &str) -> Result<Vec<ImageEntry>, CacheError> {
     remove_in(&cache_dir(), wanted)
 }
 
-fn remove_in(cache: &Path, wanted: &str) -> Result<Vec<Listed>, CacheError> {
+fn remove_in(cache: &Path, wanted: &str) -> Result<Vec<ImageEntry>, CacheError> {
     let wanted = wanted.strip_prefix("builtin:").unwrap_or(wanted);
-    let matches = |image: &Listed| {
+    let matches = |image: &ImageEntry| {
         let by_hash = wanted.len() >= 4 && image.short_hash.starts_with(wanted);
         let full = format!("{}-{}", image.name, image.short_hash);
         image.name == wanted || by_hash || full == wanted
     };
-    let found: Vec<Listed> = list_in(cache)?.into_iter().filter(matches).collect();
+    let found: Vec<ImageEntry> = list_in(cache)?.into_iter().filter(matches).collect();
     if found.is_empty() {
         return Err(CacheError::NoSuchImage { wanted: wanted.to_owned() });
     }

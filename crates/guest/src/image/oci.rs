@@ -89,13 +89,13 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Hashes what goes through it.
-struct Hashed<W> {
+struct HashingReader<W> {
     inner: W,
     hash: Sha256,
     bytes: u64,
 }
 
-impl<W: Write> Write for Hashed<W> {
+impl<W: Write> Write for HashingReader<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.inner.write(bytes)?;
         self.hash.update(&bytes[..written]);
@@ -108,24 +108,24 @@ impl<W: Write> Write for Hashed<W> {
     }
 }
 
-/// Where the parts of an image go.
-trait Parts {
+/// Receives the entries of an image.
+trait ImageEntries {
     fn add(&mut self, path: &str, bytes: u64, content: &mut dyn Read) -> io::Result<()>;
 }
 
 /// Into an archive.
-struct Archive<W: Write>(tar::Builder<W>);
+struct ArchiveEntries<W: Write>(tar::Builder<W>);
 
-impl<W: Write> Parts for Archive<W> {
+impl<W: Write> ImageEntries for ArchiveEntries<W> {
     fn add(&mut self, path: &str, bytes: u64, content: &mut dyn Read) -> io::Result<()> {
         self.0.append_data(&mut header(bytes, 0o644, 0), path, content)
     }
 }
 
 /// Into a folder.
-struct Folder<'a>(&'a Path);
+struct FolderEntries<'a>(&'a Path);
 
-impl Parts for Folder<'_> {
+impl ImageEntries for FolderEntries<'_> {
     fn add(&mut self, path: &str, _bytes: u64, content: &mut dyn Read) -> io::Result<()> {
         let path = self.0.join(path);
         fs::create_dir_all(path.parent().unwrap_or(self.0))?;
@@ -155,7 +155,7 @@ impl<'a> OciImage<'a> {
     /// # Errors
     /// The file system's, with the file that it is about.
     pub fn write_archive(&self, out: impl Write, scratch: &Path) -> io::Result<()> {
-        let mut archive = Archive(tar::Builder::new(out));
+        let mut archive = ArchiveEntries(tar::Builder::new(out));
         self.write(&mut archive, scratch)?;
         archive.0.into_inner()?.flush()
     }
@@ -166,10 +166,10 @@ impl<'a> OciImage<'a> {
     /// The file system's, with the file that it is about.
     pub fn write_layout(&self, folder: &Path) -> io::Result<()> {
         fs::create_dir_all(folder)?;
-        self.write(&mut Folder(folder), folder)
+        self.write(&mut FolderEntries(folder), folder)
     }
 
-    fn write(&self, parts: &mut dyn Parts, scratch: &Path) -> io::Result<()> {
+    fn write(&self, parts: &mut dyn ImageEntries, scratch: &Path) -> io::Result<()> {
         // A file without a name: what is killed leaves nothing.
         let mut file = unnamed(scratch)?;
         let layer = self.write_layer(&mut file)?;
@@ -214,7 +214,8 @@ impl<'a> OciImage<'a> {
     }
 
     fn write_layer(&self, file: &mut File) -> io::Result<Blob> {
-        let hashed = Hashed { inner: io::BufWriter::new(file), hash: Sha256::new(), bytes: 0 };
+        let hashed =
+            HashingReader { inner: io::BufWriter::new(file), hash: Sha256::new(), bytes: 0 };
         let mut layer = tar::Builder::new(hashed);
         let mut folders: Vec<&str> = Vec::new();
         for ImageFile { path, mode, owner, content } in &self.files {

@@ -119,5 +119,5 @@ fn waiting_for_another_build_can_be_cancelled() {
     };
     let result = build_in(cache.path(), &current, &mut progress, &cancel);
     assert!(matches!(result, Err(BuildError::Cancelled(_))));
-    assert_eq!(stages, [Stage::WaitingForOther]);
+    assert_eq!(stages, [BuildStage::WaitingForOther]);
 }

@@ -85,9 +85,9 @@ pub fn read_end(path: &Path, most_bytes: usize) -> Vec<u8> {
 
 /// A file for the console, before there is a QEMU.
 #[derive(Debug)]
-pub(super) struct Log(File);
+pub(super) struct ConsoleLog(File);
 
-impl Log {
+impl ConsoleLog {
     /// Makes the file, empty.
     pub(super) fn create(path: &Path) -> io::Result<Self> {
         let file = File::options().append(true).create(true).open(path)?;
@@ -98,7 +98,7 @@ impl Log {
 
 impl Console {
     /// Reads `socket` from now on, until QEMU closes it.
-    pub(super) fn read(socket: UnixStream, log: Log) -> io::Result<Self> {
+    pub(super) fn read(socket: UnixStream, log: ConsoleLog) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         let waited = socket.try_clone()?;
         let kept = Arc::new(Mutex::new(ConsoleText {
@@ -151,7 +151,7 @@ impl Console {
         let mut kept = locked(&self.0);
         // Bounded: a guest that goes on printing has no last word.
         for _ in 0..LONGEST_BYTES / READ_BYTES {
-            if !matches!(kept.take_in(), Taken::Full) {
+            if !matches!(kept.take_in(), ConsoleRead::Full) {
                 break;
             }
         }
@@ -166,9 +166,9 @@ impl Drop for Console {
     }
 }
 
-/// What one read brought.
+/// What one read returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Taken {
+enum ConsoleRead {
     /// Nothing is there now.
     Nothing,
     /// Something.
@@ -180,19 +180,19 @@ enum Taken {
 }
 
 impl ConsoleText {
-    fn take_in(&mut self) -> Taken {
+    fn take_in(&mut self) -> ConsoleRead {
         let length = match self.socket.read(&mut self.buffer) {
-            Ok(0) => return Taken::End,
+            Ok(0) => return ConsoleRead::End,
             Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Taken::Some,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Taken::Nothing,
-            Err(_) => return Taken::End,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return ConsoleRead::Some,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return ConsoleRead::Nothing,
+            Err(_) => return ConsoleRead::End,
         };
         self.seen_bytes += length as u64;
         let buffer = std::mem::take(&mut self.buffer);
         self.keep(&buffer[..length]);
         self.buffer = buffer;
-        if length == self.buffer.len() { Taken::Full } else { Taken::Some }
+        if length == self.buffer.len() { ConsoleRead::Full } else { ConsoleRead::Some }
     }
 
     fn keep(&mut self, bytes: &[u8]) {
@@ -228,9 +228,9 @@ fn follow(socket: &UnixStream, kept: &Mutex<ConsoleText>) {
         let _ = rustix::event::poll(&mut polled, None);
         let taken = locked(kept).take_in();
         match taken {
-            Taken::Nothing | Taken::Some => {}
-            Taken::Full => std::thread::sleep(PACE),
-            Taken::End => return,
+            ConsoleRead::Nothing | ConsoleRead::Some => {}
+            ConsoleRead::Full => std::thread::sleep(PACE),
+            ConsoleRead::End => return,
         }
     }
 }
@@ -243,7 +243,7 @@ mod tests {
         let path = folder.join("console");
         std::fs::write(&path, "of a VM before").unwrap();
         let (qemu, near) = UnixStream::pair().unwrap();
-        (qemu, Console::read(near, Log::create(&path).unwrap()).unwrap(), path)
+        (qemu, Console::read(near, ConsoleLog::create(&path).unwrap()).unwrap(), path)
     }
 
     #[test]

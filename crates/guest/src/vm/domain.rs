@@ -47,7 +47,7 @@ const LOGS: &str = "/var/log/libvirt/qemu";
 
 /// A domain that runs; ended when dropped.
 #[derive(Debug)]
-pub(super) struct Domain {
+pub(super) struct RunningDomain {
     virsh: Virsh,
     name: String,
     keeper: Option<DomainHolder>,
@@ -65,7 +65,7 @@ pub(super) fn failure(error: VirshError) -> GuestFailure {
     }
 }
 
-impl Domain {
+impl RunningDomain {
     /// Creates the domain `name`, which the XML in `file` describes, its guest not yet
     /// running.
     pub(super) fn create(virsh: &Virsh, name: &str, file: &Path) -> Result<Self, GuestFailure> {
@@ -121,7 +121,7 @@ impl Domain {
     }
 }
 
-impl Drop for Domain {
+impl Drop for RunningDomain {
     fn drop(&mut self) {
         self.end();
     }

@@ -24,7 +24,7 @@ use super::channel::{AgentLine, ChannelBudget};
 use super::evidence::VCPUS_LIMIT;
 use super::failure::GuestFailure;
 use super::output::{ExecOutput, ExecStatusCode};
-use super::protocol::{self, AgentAnswer, ExecStatus, Text};
+use super::protocol::{self, AgentAnswer, BorrowedText, ExecStatus};
 use super::{ENDS_BUDGET, OwnedVm};
 use crate::Cancel;
 
@@ -113,8 +113,8 @@ impl GuestCommand {
     }
 }
 
-/// What is known of a command's end.
-enum End {
+/// How a command ended, as far as it is known.
+enum CommandExit {
     /// It runs.
     NotYet,
     /// It ended, and its output is too large.
@@ -294,9 +294,9 @@ impl<L: AgentLink> Conversation<'_, L> {
             let told = self.link.wait_told(limit_at.min(Instant::now() + pause), cancel)?;
             let told_at = Instant::now();
             match self.ask(pid, command, cancel)? {
-                End::NotYet => {}
-                End::TooLarge => return Err(too_large(command)),
-                End::Output(mut output) => {
+                CommandExit::NotYet => {}
+                CommandExit::TooLarge => return Err(too_large(command)),
+                CommandExit::Output(mut output) => {
                     let asked_in_vain = pause < PAUSE_WITH_SIGNAL;
                     if self.link.tells_ends() && !told && !asked_in_vain {
                         // Somebody else holds the FIFO: nobody will tell.
@@ -378,13 +378,13 @@ impl<L: AgentLink> Conversation<'_, L> {
         cancel: &Cancel,
     ) -> Result<u64, GuestFailure> {
         #[derive(serde::Deserialize)]
-        struct Started {
+        struct StartedCommand {
             pid: u64,
         }
         let arguments = protocol::exec_arguments("/bin/sh", arguments, environment, input);
         let line = self.link.ask("guest-exec", Some(arguments), cancel)?;
         let AgentLine::Text(line) = line else { return Err(not_understood("guest-exec", b"")) };
-        let started: Started = answer("guest-exec", &line)?;
+        let started: StartedCommand = answer("guest-exec", &line)?;
         Ok(started.pid)
     }
 
@@ -394,17 +394,17 @@ impl<L: AgentLink> Conversation<'_, L> {
         pid: u64,
         command: &GuestCommand,
         cancel: &Cancel,
-    ) -> Result<End, GuestFailure> {
+    ) -> Result<CommandExit, GuestFailure> {
         const NAME: &str = "guest-exec-status";
         let arguments = json!({ "pid": pid });
         let AgentLine::Text(line) = self.link.ask(NAME, Some(arguments), cancel)? else {
-            return Ok(End::TooLarge);
+            return Ok(CommandExit::TooLarge);
         };
         let status: ExecStatus<'_> = answer(NAME, &line)?;
         if !status.exited {
-            return Ok(End::NotYet);
+            return Ok(CommandExit::NotYet);
         }
-        let decode = |data: &Option<Text<'_>>| {
+        let decode = |data: &Option<BorrowedText<'_>>| {
             let text = data.as_ref().map_or("", |text| &text.0);
             BASE64.decode(text).map_err(|_| not_understood(NAME, &line))
         };
@@ -415,14 +415,14 @@ impl<L: AgentLink> Conversation<'_, L> {
             || stdout.len() > most
             || stderr.len() > most
         {
-            return Ok(End::TooLarge);
+            return Ok(CommandExit::TooLarge);
         }
         let code = match (status.signal, status.exit_code) {
             (Some(signal), _) => ExecStatusCode::Signalled(signal),
             (None, Some(code)) => ExecStatusCode::Exited(code),
             (None, None) => return Err(not_understood(NAME, &line)),
         };
-        Ok(End::Output(ExecOutput { stdout, stderr, status: code, wall: Duration::ZERO }))
+        Ok(CommandExit::Output(ExecOutput { stdout, stderr, status: code, wall: Duration::ZERO }))
     }
 
     /// Kills a command that ran out of its time, and says how that went.
@@ -441,11 +441,11 @@ impl<L: AgentLink> Conversation<'_, L> {
             }
             match self.ask(pid, command, cancel) {
                 Err(failure) => return failure,
-                Ok(End::TooLarge) => return too_large(command),
-                Ok(End::Output(output)) => {
+                Ok(CommandExit::TooLarge) => return too_large(command),
+                Ok(CommandExit::Output(output)) => {
                     break Some(ExecOutput { wall: command.limit, ..output });
                 }
-                Ok(End::NotYet) => {}
+                Ok(CommandExit::NotYet) => {}
             }
             let next = gone_by.min(Instant::now() + pause);
             if let Err(failure) = self.link.wait_told(next, cancel) {

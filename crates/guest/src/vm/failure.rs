@@ -17,7 +17,7 @@ pub enum GuestFailure {
         detail: String,
     },
     /// The guest agent did not answer after the boot.
-    #[error("The guest agent did not answer within {}", Seconds(*.limit))]
+    #[error("The guest agent did not answer within {}", DisplaySeconds(*.limit))]
     NeverAnswered {
         /// The time limit.
         limit: Duration,
@@ -35,7 +35,7 @@ pub enum GuestFailure {
         detail: String,
     },
     /// The guest agent stopped answering.
-    #[error("The guest agent did not answer {command} within {}", Seconds(*.limit))]
+    #[error("The guest agent did not answer {command} within {}", DisplaySeconds(*.limit))]
     Hung {
         /// What it was asked.
         command: String,
@@ -63,7 +63,7 @@ pub enum GuestFailure {
         detail: String,
     },
     /// A command ran out of its time limit and was killed.
-    #[error("{program} ran longer than {} and was killed", Seconds(*.limit))]
+    #[error("{program} ran longer than {} and was killed", DisplaySeconds(*.limit))]
     TimeLimit {
         /// The program.
         program: String,
@@ -122,9 +122,9 @@ impl GuestFailure {
 }
 
 /// A duration as seconds, without digits that say nothing.
-struct Seconds(Duration);
+struct DisplaySeconds(Duration);
 
-impl fmt::Display for Seconds {
+impl fmt::Display for DisplaySeconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs_f64();
         if seconds.fract() == 0.0 { write!(f, "{seconds} s") } else { write!(f, "{seconds:.1} s") }

@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 impl OwnedVm {
     /// Writes the devices' state to the file `path`, should the guest hang or panic, within
-    /// 10 s and 16 MiB; what came of it stands at the console's end. Not of a domain of
+    /// 10 s and 16 MiB; the result stands at the console's end. Not of a domain of
     /// libvirt's.
     ///
     /// # Errors

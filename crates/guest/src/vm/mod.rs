@@ -37,9 +37,9 @@ use vmconfig::qemu::Channels;
 use crate::Cancel;
 use crate::cancel::CANCEL_CHECK;
 use channel::{Channel, ChannelBudget};
-use console::{Console, Log};
-use domain::Domain;
-use process::{Ending, Process};
+use console::{Console, ConsoleLog};
+use domain::RunningDomain;
+use process::{QemuExit, QemuProcess};
 use protocol::{QmpMessage, QmpRefusal};
 
 pub use channel::AgentLine;
@@ -103,7 +103,7 @@ pub struct Launch {
 /// A running VM. QEMU is killed when it is dropped.
 #[derive(Debug)]
 pub struct OwnedVm {
-    process: Process,
+    process: QemuProcess,
     qmp: Channel,
     agent: Channel,
     done: Channel,
@@ -152,7 +152,7 @@ impl OwnedVm {
         let log = log(channels)?;
 
         let started = Instant::now();
-        let mut process = Process::spawn(&launch.qemu, &launch.args, &launch.env)
+        let mut process = QemuProcess::spawn(&launch.qemu, &launch.args, &launch.env)
             .map_err(|error| refused(format!("cannot run {:?}: {error}", launch.qemu)))?;
         let sockets = accept_all(&listeners, &mut process, cancel);
         remove_all(paths);
@@ -162,9 +162,9 @@ impl OwnedVm {
     /// The VM of a process that is connected: to its monitor, the two ports and the
     /// console.
     fn over(
-        process: Process,
+        process: QemuProcess,
         sockets: [UnixStream; 4],
-        log: Log,
+        log: ConsoleLog,
         started: Instant,
         cancel: &Cancel,
     ) -> Result<Self, GuestFailure> {
@@ -504,11 +504,11 @@ impl OwnedVm {
         if let Some(detail) = self.shutdown_reason.take() {
             return GuestFailure::Shutdown { detail };
         }
-        if let Some(ended) = self.process.domain().and_then(Domain::ended_by_guest) {
+        if let Some(ended) = self.process.domain().and_then(RunningDomain::ended_by_guest) {
             return ended;
         }
         let mut detail = match status {
-            Ok(Some(status)) => Process::describe(status),
+            Ok(Some(status)) => QemuProcess::describe(status),
             Ok(None) | Err(_) => "its process ended".to_owned(),
         };
         let printed = self.process.printed();
@@ -530,7 +530,7 @@ impl OwnedVm {
 }
 
 /// How QEMU ended, if it has.
-fn ended_with(process: &mut Process) -> Option<Ending> {
+fn ended_with(process: &mut QemuProcess) -> Option<QemuExit> {
     process.wait_until(Instant::now()).ok().flatten()
 }
 
@@ -539,8 +539,8 @@ fn refused(detail: String) -> GuestFailure {
 }
 
 /// The file in which the console's end is kept.
-fn log(channels: &Channels) -> Result<Log, GuestFailure> {
-    Log::create(&channels.console_log)
+fn log(channels: &Channels) -> Result<ConsoleLog, GuestFailure> {
+    ConsoleLog::create(&channels.console_log)
         .map_err(|error| refused(format!("cannot write {:?}: {error}", channels.console_log)))
 }
 
@@ -571,7 +571,7 @@ fn listen(path: &Path) -> Result<UnixListener, String> {
 /// Waits for QEMU's connections, one for each listener.
 fn accept_all<const N: usize>(
     listeners: &[UnixListener; N],
-    process: &mut Process,
+    process: &mut QemuProcess,
     cancel: &Cancel,
 ) -> Result<[UnixStream; N], GuestFailure> {
     let until = Instant::now() + START_LIMIT;
@@ -588,7 +588,7 @@ fn accept_all<const N: usize>(
         cancel.check()?;
         if let Ok(Some(status)) = process.wait_until(Instant::now()) {
             let printed = process.printed();
-            let detail = if printed.is_empty() { Process::describe(status) } else { printed };
+            let detail = if printed.is_empty() { QemuProcess::describe(status) } else { printed };
             return Err(match status.by_signal() {
                 false => GuestFailure::Refused { detail },
                 true => GuestFailure::Died { detail },

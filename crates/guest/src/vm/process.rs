@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags};
 
-use super::domain::Domain;
+use super::domain::RunningDomain;
 
 /// How much of what QEMU prints is kept.
 const KEPT_BYTES: usize = 16 * 1024;
@@ -21,21 +21,21 @@ const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
 
 /// What QEMU printed last.
 #[derive(Debug, Default)]
-struct Printed {
+struct LastOutput {
     bytes: Vec<u8>,
     ended: bool,
 }
 
 /// How a QEMU ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum QemuExit {
     /// As a child's end is told.
     Told(ExitStatus),
     /// Somebody else was told.
     Untold,
 }
 
-impl Ending {
+impl QemuExit {
     /// Whether it is somebody's signal that ended it, as far as is known.
     pub(super) fn by_signal(self) -> bool {
         matches!(self, Self::Told(status) if status.signal().is_some())
@@ -46,19 +46,19 @@ impl Ending {
 #[derive(Debug)]
 enum StartedBy {
     Child(Child),
-    Domain(Domain),
+    Domain(RunningDomain),
 }
 
 /// A running QEMU. Killed when dropped.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct QemuProcess {
     held: StartedBy,
     pid: u32,
     pidfd: OwnedFd,
-    printed: Arc<(Mutex<Printed>, Condvar)>,
+    printed: Arc<(Mutex<LastOutput>, Condvar)>,
 }
 
-impl Process {
+impl QemuProcess {
     /// Starts `program` in a process group of its own.
     pub(super) fn spawn(
         program: &Path,
@@ -84,7 +84,7 @@ impl Process {
                 return Err(error.into());
             }
         };
-        let printed = Arc::new((Mutex::new(Printed::default()), Condvar::new()));
+        let printed = Arc::new((Mutex::new(LastOutput::default()), Condvar::new()));
         let for_reader = Arc::clone(&printed);
         std::thread::spawn(move || keep_last(reader, &for_reader));
         let pid = child.id();
@@ -92,7 +92,7 @@ impl Process {
     }
 
     /// The process `pid` of a domain.
-    pub(super) fn of_domain(domain: Domain, pid: Pid) -> io::Result<Self> {
+    pub(super) fn of_domain(domain: RunningDomain, pid: Pid) -> io::Result<Self> {
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         let pid = pid.as_raw_nonzero().get().unsigned_abs();
         Ok(Self { held: StartedBy::Domain(domain), pid, pidfd, printed: Arc::default() })
@@ -103,7 +103,7 @@ impl Process {
     }
 
     /// The domain, if it is one.
-    pub(super) fn domain(&self) -> Option<&Domain> {
+    pub(super) fn domain(&self) -> Option<&RunningDomain> {
         match &self.held {
             StartedBy::Child(_) => None,
             StartedBy::Domain(domain) => Some(domain),
@@ -116,7 +116,7 @@ impl Process {
     }
 
     /// Waits for the end until `until`; `None` if it still runs then.
-    pub(super) fn wait_until(&mut self, until: Instant) -> io::Result<Option<Ending>> {
+    pub(super) fn wait_until(&mut self, until: Instant) -> io::Result<Option<QemuExit>> {
         loop {
             if let Some(ending) = self.ending()? {
                 return Ok(Some(ending));
@@ -135,14 +135,14 @@ impl Process {
     }
 
     /// How it has ended, if it has.
-    fn ending(&mut self) -> io::Result<Option<Ending>> {
+    fn ending(&mut self) -> io::Result<Option<QemuExit>> {
         if let StartedBy::Child(child) = &mut self.held {
-            return Ok(child.try_wait()?.map(Ending::Told));
+            return Ok(child.try_wait()?.map(QemuExit::Told));
         }
         let mut polled = [PollFd::from_borrowed_fd(self.pidfd.as_fd(), PollFlags::IN)];
         match rustix::event::poll(&mut polled, Some(&Timespec::default())) {
             Ok(0) | Err(rustix::io::Errno::INTR) => Ok(None),
-            Ok(_) => Ok(Some(Ending::Untold)),
+            Ok(_) => Ok(Some(QemuExit::Untold)),
             Err(error) => Err(error.into()),
         }
     }
@@ -175,8 +175,8 @@ impl Process {
     }
 
     /// How it ended, in words.
-    pub(super) fn describe(ending: Ending) -> String {
-        let Ending::Told(status) = ending else { return "its process ended".to_owned() };
+    pub(super) fn describe(ending: QemuExit) -> String {
+        let QemuExit::Told(status) = ending else { return "its process ended".to_owned() };
         match (status.code(), status.signal()) {
             (Some(code), _) => format!("it ended with status {code}"),
             (None, Some(signal)) => format!("it was killed by signal {signal}"),
@@ -185,20 +185,20 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for QemuProcess {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
-fn locked(lock: &Mutex<Printed>) -> MutexGuard<'_, Printed> {
+fn locked(lock: &Mutex<LastOutput>) -> MutexGuard<'_, LastOutput> {
     // The text is whole after every line of `keep_last`.
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reads QEMU's output to its end, so that QEMU never waits for a reader, and
 /// keeps the last of it.
-fn keep_last(mut reader: PipeReader, printed: &(Mutex<Printed>, Condvar)) {
+fn keep_last(mut reader: PipeReader, printed: &(Mutex<LastOutput>, Condvar)) {
     let mut buffer = [0; 4096];
     loop {
         let length = match reader.read(&mut buffer) {

@@ -85,9 +85,9 @@ pub(crate) struct ExecStatus<'a> {
     pub(crate) exit_code: Option<i32>,
     pub(crate) signal: Option<i32>,
     #[serde(borrow)]
-    pub(crate) out_data: Option<Text<'a>>,
+    pub(crate) out_data: Option<BorrowedText<'a>>,
     #[serde(borrow)]
-    pub(crate) err_data: Option<Text<'a>>,
+    pub(crate) err_data: Option<BorrowedText<'a>>,
     #[serde(default)]
     pub(crate) out_truncated: bool,
     #[serde(default)]
@@ -97,7 +97,7 @@ pub(crate) struct ExecStatus<'a> {
 /// A text that borrows; inside an `Option`, a bare `Cow` would be a copy.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
+pub(crate) struct BorrowedText<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 /// The guest agent's exec request.
 pub(crate) fn exec_arguments(
@@ -148,14 +148,14 @@ pub(crate) fn add_stats(answer: Value, sums: &mut BTreeMap<String, f64>) {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Vcpu {
+struct CpuInfoFast {
     cpu_index: u32,
     thread_id: u32,
 }
 
 /// The threads of the answer to `query-cpus-fast`, by vCPU index.
 pub(crate) fn vcpu_threads(answer: Value) -> Option<Vec<u32>> {
-    let mut vcpus: Vec<Vcpu> = serde_json::from_value(answer).ok()?;
+    let mut vcpus: Vec<CpuInfoFast> = serde_json::from_value(answer).ok()?;
     vcpus.sort_by_key(|vcpu| vcpu.cpu_index);
     Some(vcpus.into_iter().map(|vcpu| vcpu.thread_id).collect())
 }
@@ -231,7 +231,7 @@ mod tests {
         let line = br#"{"return": {"exited": true, "exitcode": 0, "out-data": "aGk=", "out-truncated": true}}"#;
         let answer: AgentAnswer<ExecStatus<'_>> = serde_json::from_slice(line).unwrap();
         let status = answer.value.unwrap();
-        assert!(matches!(status.out_data, Some(Text(Cow::Borrowed("aGk=")))));
+        assert!(matches!(status.out_data, Some(BorrowedText(Cow::Borrowed("aGk=")))));
         assert!(status.exited && status.out_truncated && !status.err_truncated);
     }
 }

@@ -17,8 +17,8 @@ use rustix::process::Pid;
 use serde_json::{Value, json};
 use vmconfig::qemu::Channels;
 
-use super::domain::{Domain, failure};
-use super::process::Process;
+use super::domain::{RunningDomain, failure};
+use super::process::QemuProcess;
 use super::{GuestFailure, OwnedVm, QMP_LIMIT, accept_all, listen_all, log, refused, remove_all};
 use crate::Cancel;
 use crate::libvirt::{Virsh, VirshError};
@@ -52,7 +52,7 @@ impl OwnedVm {
         let file = channels.console_log.with_extension("xml");
         std::fs::write(&file, xml)
             .map_err(|error| refused(format!("cannot write {file:?}: {error}")))?;
-        let domain = Domain::create(virsh, name, &file);
+        let domain = RunningDomain::create(virsh, name, &file);
         // libvirt has read it.
         drop(std::fs::remove_file(&file));
         let domain = domain?;
@@ -65,7 +65,7 @@ impl OwnedVm {
                  namespace of libvirtd"
             ))
         })?;
-        let mut process = Process::of_domain(domain, pid)
+        let mut process = QemuProcess::of_domain(domain, pid)
             .map_err(|error| refused(format!("cannot follow libvirt's QEMU: {error}")))?;
         let [agent, done, _] = listeners;
         let sockets = accept_all(&[agent, done], &mut process, cancel);

@@ -21,7 +21,7 @@ use vmconfig::qemu::SerialChannels;
 
 use super::channel::{AgentLine, Channel, ChannelBudget};
 use super::evidence::places;
-use super::process::Process;
+use super::process::QemuProcess;
 use super::protocol::{self, QmpMessage, QmpRefusal};
 use super::{QMP_BUDGET, QMP_LIMIT, QUIT_LIMIT, START_LIMIT, accept_all, listen};
 use crate::cancel::CANCEL_CHECK;
@@ -350,7 +350,7 @@ fn why_kvm_gave_up(printed: &str) -> Option<String> {
 /// A running thin guest. QEMU is killed when it is dropped.
 #[derive(Debug)]
 pub struct ThinVm {
-    process: Process,
+    process: QemuProcess,
     started: Instant,
     vcpu_tids: Vec<u32>,
     qmp: Channel,
@@ -387,7 +387,7 @@ impl ThinVm {
         let listeners = [qmp?, serial?];
         let started = Instant::now();
         let args = [launch.args.as_slice(), &["-S".to_owned()]].concat();
-        let mut process = Process::spawn(&launch.qemu, &args, &launch.env)
+        let mut process = QemuProcess::spawn(&launch.qemu, &args, &launch.env)
             .map_err(|error| refused(format!("cannot run {:?}: {error}", launch.qemu)))?;
         let sockets = accept_all(&listeners, &mut process, cancel);
         for path in paths {
@@ -695,7 +695,7 @@ impl ThinVm {
         }
         let status = self.process.wait_until(Instant::now() + QUIT_LIMIT);
         let mut detail = match status {
-            Ok(Some(status)) => Process::describe(status),
+            Ok(Some(status)) => QemuProcess::describe(status),
             Ok(None) | Err(_) => "its monitor did not answer".to_owned(),
         };
         let printed = self.process.printed();

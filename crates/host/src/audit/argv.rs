@@ -302,7 +302,7 @@ mod tests {
         let blocks = blocks.filter_map(|block| Some(block.split_once('\n')?.1));
         texts.extend(blocks.filter(|one| one.contains("qemu-system")).map(str::to_owned));
         let arguments = |line: &CommandLine| {
-            let option = |option: &vmconfig::command_line::Opt| {
+            let option = |option: &vmconfig::command_line::QemuOption| {
                 let value = option.value.as_ref().map(|word| word.text.clone());
                 [Some(format!("-{}", option.name.value)), value]
             };

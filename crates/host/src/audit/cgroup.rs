@@ -25,13 +25,13 @@ pub struct Limits {
     /// Memory nodes of its cpuset.
     pub nodes: Option<PcpuSet>,
     /// The tightest CPU bandwidth limit that it is under; `None` without one.
-    pub quota: Option<Quota>,
+    pub quota: Option<CpuQuota>,
 }
 
 /// A limit on CPU time: all threads of the group together may use `quota_us`
 /// in every `period_us`, and then stand still.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Quota {
+pub struct CpuQuota {
     /// Group that has it.
     pub group: String,
     /// CPU time, µs.
@@ -40,7 +40,7 @@ pub struct Quota {
     pub period_us: u64,
 }
 
-impl Quota {
+impl CpuQuota {
     /// How many pCPUs' worth of time that is.
     #[must_use]
     pub fn pcpus(&self) -> f64 {
@@ -121,7 +121,7 @@ impl Hierarchies {
             limits.pcpus = first_set(&folders, &["cpuset.cpus.effective"]);
             limits.nodes = first_set(&folders, &["cpuset.mems.effective"]);
         }
-        let mut quotas: Vec<Quota> = Vec::new();
+        let mut quotas: Vec<CpuQuota> = Vec::new();
         if let Some((mount, group)) = self.cpu.as_ref().zip(groups.get("cpu")) {
             quotas.extend(mount.chain(group).iter().filter_map(|(name, folder)| {
                 let number = |file: &str| fs::read_to_string(folder.join(file)).ok();
@@ -179,17 +179,17 @@ fn first_set(folders: &[&PathBuf], files: &[&str]) -> Option<PcpuSet> {
     })
 }
 
-fn quota_v1(group: &str, quota: &str, period: &str) -> Option<Quota> {
+fn quota_v1(group: &str, quota: &str, period: &str) -> Option<CpuQuota> {
     // -1 stands for none.
     let quota_us = quota.trim().parse().ok()?;
-    Some(Quota { group: group.to_owned(), quota_us, period_us: period.trim().parse().ok()? })
+    Some(CpuQuota { group: group.to_owned(), quota_us, period_us: period.trim().parse().ok()? })
 }
 
-fn quota_v2(group: &str, max: &str) -> Option<Quota> {
+fn quota_v2(group: &str, max: &str) -> Option<CpuQuota> {
     let (quota, period) = max.trim().split_once(' ')?;
     // "max" stands for none.
     let quota_us = quota.parse().ok()?;
-    Some(Quota { group: group.to_owned(), quota_us, period_us: period.parse().ok()? })
+    Some(CpuQuota { group: group.to_owned(), quota_us, period_us: period.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -254,7 +254,7 @@ mod tests {
         let limits =
             Hierarchies::find(tree.path()).limits("3:cpuset:/vm\n1:cpu,cpuacct:/vm\n0::/\n");
         assert_eq!((limits.pcpus, limits.nodes), (set("1"), set("0")));
-        let quota = Quota { group: "/vm".to_owned(), quota_us: 150_000, period_us: 100_000 };
+        let quota = CpuQuota { group: "/vm".to_owned(), quota_us: 150_000, period_us: 100_000 };
         assert_eq!(limits.quota, Some(quota));
     }
 

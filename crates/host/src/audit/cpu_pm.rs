@@ -44,7 +44,7 @@ pub struct Halts {
     pub age_s: f64,
 }
 
-/// What became of `cpu-pm=on`.
+/// Whether `cpu-pm=on` is in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuPm {
     /// In a word.
@@ -53,7 +53,7 @@ pub struct CpuPm {
     pub evidence: String,
 }
 
-/// What became of something that was asked for.
+/// Whether something that was asked for is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CpuPmState {

@@ -14,7 +14,7 @@ use topology::PcpuSet;
 
 use super::RunningVm;
 use super::memory::VmMapping;
-use super::thread::{Role, RunningThread, SchedulingPolicy};
+use super::thread::{RunningThread, SchedulingPolicy, ThreadRole};
 
 /// What somebody wants to be true of a running VM. What is not named is not
 /// checked.
@@ -101,12 +101,12 @@ fn threads(wishes: &Wishes, vm: &RunningVm, deviations: &mut Vec<Deviation>) {
         deviations.push(Deviation { of, asked: format!("fifo priority {asked}"), found });
     }
     for (id, asked) in &wishes.iothreads {
-        let role = Role::Iothread { id: id.clone() };
+        let role = ThreadRole::Iothread { id: id.clone() };
         let thread = vm.threads.iter().find(|thread| thread.role == role);
         affinity(role.to_string(), thread, asked, deviations);
     }
     if let Some(asked) = &wishes.vhost {
-        for thread in vm.threads.iter().filter(|thread| thread.role == Role::Vhost) {
+        for thread in vm.threads.iter().filter(|thread| thread.role == ThreadRole::Vhost) {
             affinity(format!("vhost (thread {})", thread.tid), Some(thread), asked, deviations);
         }
     }
@@ -114,19 +114,18 @@ fn threads(wishes: &Wishes, vm: &RunningVm, deviations: &mut Vec<Deviation>) {
     // Helpers inherit the pCPUs of the thread that started them.
     let inherited = wishes.iothreads.values().fold(asked.clone(), |all, one| all.union(one));
     for thread in &vm.threads {
-        let own =
-            matches!(&thread.role, Role::Iothread { id } if wishes.iothreads.contains_key(id));
-        let own = own || (thread.role == Role::Vhost && wishes.vhost.is_some());
+        let own = matches!(&thread.role, ThreadRole::Iothread { id } if wishes.iothreads.contains_key(id));
+        let own = own || (thread.role == ThreadRole::Vhost && wishes.vhost.is_some());
         if thread.role.is_vcpu() || own {
             continue;
         }
-        let inherits = matches!(thread.role, Role::Worker | Role::Unknown);
+        let inherits = matches!(thread.role, ThreadRole::Worker | ThreadRole::Unknown);
         if inherits && thread.affinity.as_ref().is_some_and(|found| found.is_subset(&inherited)) {
             continue;
         }
         let of = match &thread.role {
-            Role::MainLoop => "emulator".to_owned(),
-            Role::Iothread { .. } => thread.role.to_string(),
+            ThreadRole::MainLoop => "emulator".to_owned(),
+            ThreadRole::Iothread { .. } => thread.role.to_string(),
             _ => format!("emulator (thread {}, {})", thread.tid, thread.name),
         };
         affinity(of, Some(thread), asked, deviations);
@@ -248,12 +247,12 @@ mod tests {
 
     #[test]
     fn pins_are_compared_with_what_is() {
-        let io = Role::Iothread { id: "io1".to_owned() };
+        let io = ThreadRole::Iothread { id: "io1".to_owned() };
         let mut running = vm("db", &["2", "3"]);
         running.threads.push(thread(20, io, "4"));
-        running.threads.push(thread(21, Role::MainLoop, "4-5"));
-        running.threads.push(thread(22, Role::Worker, "4"));
-        running.threads.push(thread(23, Role::Other, "4-5"));
+        running.threads.push(thread(21, ThreadRole::MainLoop, "4-5"));
+        running.threads.push(thread(22, ThreadRole::Worker, "4"));
+        running.threads.push(thread(23, ThreadRole::Other, "4-5"));
         let mut wishes = Wishes {
             vcpus: pins(&[(0, "2"), (1, "3")]),
             emulator: Some(set("4-5")),
@@ -261,7 +260,7 @@ mod tests {
             ..Wishes::default()
         };
         check(&wishes, &running, &[]);
-        running.threads.push(thread(24, Role::Vhost, "6"));
+        running.threads.push(thread(24, ThreadRole::Vhost, "6"));
         let other = "emulator (thread 24, t24): asked for pCPUs 4-5, may run on 6";
         check(&wishes, &running, &[other]);
         wishes.vhost = Some(set("6"));

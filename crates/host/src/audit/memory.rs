@@ -18,7 +18,7 @@ use super::argv::{CommandLineRequest, MemoryBackend};
 use super::thread::kib;
 
 /// Bytes by node.
-pub type ByNode = BTreeMap<u32, u64>;
+pub type BytesByNode = BTreeMap<u32, u64>;
 
 /// Memory of a running VM. Sizes are in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -29,7 +29,7 @@ pub struct VmMemory {
     /// Present bytes of all other mappings: QEMU itself, TCG's code, files.
     pub other_bytes: u64,
     /// Present bytes of all other mappings, by node.
-    pub other_by_node: ByNode,
+    pub other_by_node: BytesByNode,
     /// Locked into memory.
     pub locked_bytes: Option<u64>,
     /// Swapped out, of the whole process.
@@ -62,7 +62,7 @@ pub struct VmMapping {
     /// Swapped-out bytes.
     pub swapped_bytes: u64,
     /// Present bytes by node; `None` where the kernel has no NUMA maps.
-    pub by_node: Option<ByNode>,
+    pub by_node: Option<BytesByNode>,
     /// Memory policy as the kernel writes it: `default`, `bind:0-1`...
     pub policy: Option<String>,
     /// Whether transparent huge pages were asked for here (`madvise`).
@@ -113,8 +113,8 @@ impl VmMemory {
 
     /// Present guest memory by node; `None` where the kernel does not say.
     #[must_use]
-    pub fn guest_by_node(&self) -> Option<ByNode> {
-        let mut sum = ByNode::new();
+    pub fn guest_by_node(&self) -> Option<BytesByNode> {
+        let mut sum = BytesByNode::new();
         for region in &self.regions {
             for (node, bytes) in region.by_node.as_ref()? {
                 *sum.entry(*node).or_default() += bytes;
@@ -306,7 +306,7 @@ fn head(line: &str) -> Option<VmMapping> {
 #[derive(Debug, PartialEq, Eq)]
 struct NumaMapping {
     policy: String,
-    by_node: ByNode,
+    by_node: BytesByNode,
 }
 
 /// By start address. The counts are in pages of `kernelpagesize_kB`.

@@ -48,7 +48,7 @@ pub(crate) fn scan(root: &Path, pid: u32, regions: &mut [VmMapping]) -> io::Resu
     let page_bytes = rustix::param::page_size() as u64;
     let nodes = NodeBlocks::read(root);
     for region in regions {
-        let mut counter = Counter::new(page_bytes, &nodes);
+        let mut counter = FrameCounter::new(page_bytes, &nodes);
         let first = region.start / page_bytes;
         let last = (region.start + region.bytes) / page_bytes;
         let mut at = first;
@@ -132,7 +132,7 @@ fn runs(entries: &[u64]) -> Vec<Run> {
 /// each other; how many of them are mapped in a row is its size here. A part
 /// of one that is mapped alone therefore counts as what it is to the guest: a
 /// smaller page.
-struct Counter<'a> {
+struct FrameCounter<'a> {
     page_bytes: u64,
     nodes: &'a NodeBlocks,
     counts: BTreeMap<(Option<u32>, u64, bool), u64>,
@@ -140,7 +140,7 @@ struct Counter<'a> {
     open: Option<(u64, u64)>,
 }
 
-impl<'a> Counter<'a> {
+impl<'a> FrameCounter<'a> {
     fn new(page_bytes: u64, nodes: &'a NodeBlocks) -> Self {
         Self { page_bytes, nodes, counts: BTreeMap::new(), open: None }
     }
@@ -257,8 +257,8 @@ mod tests {
             node_by_block: [(0, 0), (1, 1)].into(),
             only: None,
         };
-        let mut counter = Counter::new(4096, &nodes);
-        let compound = |counter: &mut Counter<'_>, first: u64, frames: u64| {
+        let mut counter = FrameCounter::new(4096, &nodes);
+        let compound = |counter: &mut FrameCounter<'_>, first: u64, frames: u64| {
             counter.frame(first, COMPOUND_HEAD);
             (1..frames).for_each(|frame| counter.frame(first + frame, COMPOUND_TAIL));
         };

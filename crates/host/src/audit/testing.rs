@@ -5,14 +5,14 @@ use topology::PcpuSet;
 use super::argv::CommandLineRequest;
 use super::cgroup::Limits;
 use super::memory::VmMemory;
-use super::thread::{Role, RunningThread, SchedulingPolicy};
+use super::thread::{RunningThread, SchedulingPolicy, ThreadRole};
 use super::{KnownBy, RunningVm};
 
 pub(crate) fn set(text: &str) -> PcpuSet {
     text.parse().expect("a pCPU list")
 }
 
-pub(crate) fn thread(tid: u32, role: Role, affinity: &str) -> RunningThread {
+pub(crate) fn thread(tid: u32, role: ThreadRole, affinity: &str) -> RunningThread {
     RunningThread {
         tid,
         name: format!("t{tid}"),
@@ -29,7 +29,7 @@ pub(crate) fn thread(tid: u32, role: Role, affinity: &str) -> RunningThread {
 /// A VM with vCPUs on these pCPUs; threads 10, 11...
 pub(crate) fn vm(name: &str, vcpus: &[&str]) -> RunningVm {
     let vcpu = |(number, pcpus): (u32, &&str)| {
-        thread(10 + number, Role::Vcpu { vcpu: Some(number) }, pcpus)
+        thread(10 + number, ThreadRole::Vcpu { vcpu: Some(number) }, pcpus)
     };
     RunningVm {
         pid: name.bytes().map(u32::from).sum(),

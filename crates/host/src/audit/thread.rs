@@ -22,7 +22,7 @@ const NAME_BYTES: usize = 15;
 /// What a thread of QEMU does.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum ThreadRole {
     /// Runs a vCPU.
     Vcpu {
         /// Its number; `None` where the thread ran guest code but nothing
@@ -49,7 +49,7 @@ pub enum Role {
     Unknown,
 }
 
-impl Role {
+impl ThreadRole {
     /// Whether it runs guest code.
     #[must_use]
     pub fn is_vcpu(&self) -> bool {
@@ -64,7 +64,7 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for ThreadRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Vcpu { vcpu: Some(vcpu) } => write!(f, "vCPU {vcpu}"),
@@ -131,7 +131,7 @@ pub struct RunningThread {
     /// Its name.
     pub name: String,
     /// What it does.
-    pub role: Role,
+    pub role: ThreadRole,
     /// The pCPUs on which the kernel lets it run: its own affinity within its
     /// cpuset.
     pub affinity: Option<PcpuSet>,
@@ -175,7 +175,7 @@ pub(crate) fn parse_scheduling(text: &str) -> Option<StatScheduling> {
 
 /// What `/proc/<pid>/status` tells of a process or thread.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Status {
+pub(crate) struct ProcStatus {
     pub(crate) affinity: Option<PcpuSet>,
     /// Nodes from which memory may come.
     pub(crate) nodes: Option<PcpuSet>,
@@ -186,8 +186,8 @@ pub(crate) struct Status {
     pub(crate) hugetlb_bytes: Option<u64>,
 }
 
-pub(crate) fn parse_status(text: &str) -> Status {
-    let mut status = Status::default();
+pub(crate) fn parse_status(text: &str) -> ProcStatus {
+    let mut status = ProcStatus::default();
     for line in text.lines() {
         let Some((name, value)) = line.split_once(':') else { continue };
         let value = value.trim();
@@ -213,51 +213,56 @@ pub(crate) fn kib(value: &str) -> Option<u64> {
 }
 
 /// What a thread's name tells; `main` is true for the process's first thread.
-pub(crate) fn role_of(name: &str, main: bool, thread_names: bool, iothreads: &[String]) -> Role {
+pub(crate) fn role_of(
+    name: &str,
+    main: bool,
+    thread_names: bool,
+    iothreads: &[String],
+) -> ThreadRole {
     if main {
-        return Role::MainLoop;
+        return ThreadRole::MainLoop;
     }
     if let Some(rest) = name.strip_prefix("CPU ")
         && let Some((number, _accel)) = rest.split_once('/')
         && let Ok(vcpu) = number.parse()
     {
-        return Role::Vcpu { vcpu: Some(vcpu) };
+        return ThreadRole::Vcpu { vcpu: Some(vcpu) };
     }
     if name.starts_with("ALL CPUs/") {
-        return Role::AllVcpus;
+        return ThreadRole::AllVcpus;
     }
     if let Some(id) = name.strip_prefix("IO ") {
         return iothread(name, id, iothreads);
     }
     if name.starts_with("vhost-") {
-        return Role::Vhost;
+        return ThreadRole::Vhost;
     }
     // io_uring's are named by the kernel.
     if name.starts_with("iou-wrk-") || name.starts_with("iou-sqp-") {
-        return Role::Worker;
+        return ThreadRole::Worker;
     }
     // Named by the kernel too: KVM's and libraries' own.
     if name.starts_with("kvm-") {
-        return Role::Other;
+        return ThreadRole::Other;
     }
     if !thread_names {
-        return Role::Unknown;
+        return ThreadRole::Unknown;
     }
     match name {
-        "worker" | "vnc_worker" | "touch_pages" => Role::Worker,
-        _ => Role::Other,
+        "worker" | "vnc_worker" | "touch_pages" => ThreadRole::Worker,
+        _ => ThreadRole::Other,
     }
 }
 
-fn iothread(name: &str, id: &str, iothreads: &[String]) -> Role {
+fn iothread(name: &str, id: &str, iothreads: &[String]) -> ThreadRole {
     let cut = name.len() >= NAME_BYTES;
     let of_that_name: Vec<&String> =
         iothreads.iter().filter(|full| *full == id || cut && full.starts_with(id)).collect();
     match of_that_name[..] {
-        [full] => Role::Iothread { id: full.clone() },
+        [full] => ThreadRole::Iothread { id: full.clone() },
         // QEMU's own, which serves the monitors.
-        [] if id.starts_with("mon_iothread") => Role::Other,
-        _ => Role::Iothread { id: id.to_owned() },
+        [] if id.starts_with("mon_iothread") => ThreadRole::Other,
+        _ => ThreadRole::Iothread { id: id.to_owned() },
     }
 }
 
@@ -285,9 +290,9 @@ mod tests {
         check("call_rcu", "other");
         check("kvm-nx-lpage-re", "other");
         check("CPU x/KVM", "other");
-        assert_eq!(role_of("qemu-system-x86", true, false, &[]), Role::MainLoop);
-        assert_eq!(role_of("qemu-system-x86", false, false, &[]), Role::Unknown);
-        assert_eq!(role_of("vhost-1", false, false, &[]), Role::Vhost);
+        assert_eq!(role_of("qemu-system-x86", true, false, &[]), ThreadRole::MainLoop);
+        assert_eq!(role_of("qemu-system-x86", false, false, &[]), ThreadRole::Unknown);
+        assert_eq!(role_of("vhost-1", false, false, &[]), ThreadRole::Vhost);
     }
 
     #[test]
@@ -314,6 +319,6 @@ mod tests {
         let text = "NSpid:\t4711\t52\t7\nCpus_allowed_list:\t2-3,18-19\nVmLck:\t    2048 kB\n";
         let status = parse_status(text);
         assert_eq!((status.inner_id, status.locked_bytes), (Some(7), Some(2 << 20)));
-        assert_eq!(parse_status("x"), Status::default());
+        assert_eq!(parse_status("x"), ProcStatus::default());
     }
 }

@@ -259,11 +259,11 @@ fn filter(tids: &[u32]) -> String {
 }
 
 /// A row of a histogram: its keys by field, and how often.
-type Row = (BTreeMap<String, u64>, u64);
+type HistogramRow = (BTreeMap<String, u64>, u64);
 
 /// The histogram of the trigger with `filter` in the text of a file `hist`,
 /// which has one for each trigger; `None` where it is missing or not whole.
-fn parse_histogram(text: &str, filter: &str) -> Option<Vec<Row>> {
+fn parse_histogram(text: &str, filter: &str) -> Option<Vec<HistogramRow>> {
     let ours = format!(" if {filter} [");
     let sections = text.split("# event histogram");
     let section = sections.into_iter().find(|section| section.contains(&ours))?;
@@ -288,7 +288,7 @@ fn parse_histogram(text: &str, filter: &str) -> Option<Vec<Row>> {
 }
 
 /// Adds the rows of `event` under their counters' names.
-fn name_rows(event: &str, rows: &[Row], all: &mut CounterSet) {
+fn name_rows(event: &str, rows: &[HistogramRow], all: &mut CounterSet) {
     for (family, names) in ALWAYS.iter().filter(|row| row.0 == event).map(|row| (row.1, row.2)) {
         names.iter().for_each(|name| all.add(format!("kvm.{family}.{name}"), 0.0));
     }

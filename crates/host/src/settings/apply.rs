@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use super::journal::{Journal, JournalError, JournalFile, Lock, SettingEntry};
+use super::journal::{JournalError, JournalFile, SettingEntry, SettingsJournal, SettingsLock};
 use super::module_steps;
 use super::place;
 use super::refusal::SettingRefusal;
@@ -101,20 +101,20 @@ fn undone_note(undone: bool) -> &'static str {
     }
 }
 
-/// What became of a setting that was to be restored.
+/// The outcome of restoring a setting.
 #[derive(Debug)]
-pub struct Restored {
+pub struct RestoredSetting {
     /// The setting.
     pub id: String,
     /// What was changed for it: a file, a module, a cgroup.
     pub target: String,
     /// The value from before vmlab, to which it goes back.
     pub old: String,
-    /// What became of it.
+    /// The outcome.
     pub outcome: RestoreOutcome,
 }
 
-/// What became of a setting that was to be restored.
+/// The outcome of restoring a setting.
 #[derive(Debug)]
 pub enum RestoreOutcome {
     /// It has its old value again.
@@ -158,7 +158,7 @@ pub struct AppliedSettings {
 
 /// What [`AppliedSettings::apply`] would change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Planned {
+pub struct PlannedChange {
     /// The setting.
     pub id: &'static str,
     /// What is changed for it.
@@ -173,8 +173,8 @@ pub struct Planned {
 ///
 /// # Errors
 /// Those of [`AppliedSettings::apply`], as far as they can be known beforehand.
-pub fn plan(tree: &SettingsTree, wish: &SettingChanges) -> Result<Vec<Planned>, ApplyError> {
-    let planned = |(setting, step): (&'static Setting, SettingStep)| Planned {
+pub fn plan(tree: &SettingsTree, wish: &SettingChanges) -> Result<Vec<PlannedChange>, ApplyError> {
+    let planned = |(setting, step): (&'static Setting, SettingStep)| PlannedChange {
         id: setting.id,
         target: step.target.to_string(),
         old: step.old,
@@ -200,7 +200,7 @@ impl AppliedSettings {
         }
         // What can't be had is said without a journal's folder.
         prepare(tree, wish)?;
-        let lock = Lock::take(&tree.state_dir)?;
+        let lock = SettingsLock::take(&tree.state_dir)?;
         // Old values are those under the lock: before it they may be what another
         // vmlab has set, and puts back just now.
         let steps = prepare(tree, wish)?;
@@ -211,7 +211,8 @@ impl AppliedSettings {
             old: step.old.clone(),
             new: step.new.clone(),
         };
-        let file = lock.write(Journal::new(owner.clone(), steps.iter().map(entry).collect()))?;
+        let file =
+            lock.write(SettingsJournal::new(owner.clone(), steps.iter().map(entry).collect()))?;
         let made = settings.make(&steps);
         if let Err((setting, step, source)) = made {
             // Whatever value is there now, it comes from this attempt.
@@ -293,13 +294,13 @@ impl AppliedSettings {
     ///
     /// # Errors
     /// [`JournalError`] when the journal can't be locked or removed.
-    pub fn restore(mut self) -> Result<Vec<Restored>, JournalError> {
+    pub fn restore(mut self) -> Result<Vec<RestoredSetting>, JournalError> {
         self.put_back()
     }
 
-    fn put_back(&mut self) -> Result<Vec<Restored>, JournalError> {
+    fn put_back(&mut self) -> Result<Vec<RestoredSetting>, JournalError> {
         let Some(file) = self.file.take() else { return Ok(Vec::new()) };
-        let _lock = Lock::take(&self.tree.state_dir)?;
+        let _lock = SettingsLock::take(&self.tree.state_dir)?;
         undo(&self.tree, &file, Mode::Restore)
     }
 }
@@ -311,7 +312,7 @@ impl Drop for AppliedSettings {
     }
 }
 
-/// A journal that a dead vmlab left, and what became of it.
+/// A journal that a dead vmlab left, and the outcome of restoring it.
 #[derive(Debug)]
 pub struct StaleSettings {
     /// The journal's file.
@@ -319,7 +320,7 @@ pub struct StaleSettings {
     /// The run that is dead, when the journal can be read.
     pub run_id: Option<String>,
     /// The settings; an error when the journal can't be used.
-    pub restored: Result<Vec<Restored>, JournalError>,
+    pub restored: Result<Vec<RestoredSetting>, JournalError>,
     /// Where a journal that can't be read lies now, out of the way, if that was
     /// forced.
     pub set_aside: Option<PathBuf>,
@@ -334,7 +335,7 @@ pub fn restore_stale(tree: &SettingsTree, mode: Mode) -> Result<Vec<StaleSetting
     if !tree.state_dir.exists() {
         return Ok(Vec::new());
     }
-    let lock = Lock::take(&tree.state_dir)?;
+    let lock = SettingsLock::take(&tree.state_dir)?;
     let mut stale = Vec::new();
     for path in lock.journals()? {
         match JournalFile::read(path.clone()) {
@@ -398,7 +399,7 @@ fn prepare(
 
 /// Two runs that set the same thing would measure each other's settings.
 fn check_unclaimed(
-    lock: &Lock,
+    lock: &SettingsLock,
     steps: &[(&'static Setting, SettingStep)],
 ) -> Result<(), ApplyError> {
     for path in lock.journals()? {
@@ -422,7 +423,7 @@ fn undo(
     tree: &SettingsTree,
     file: &JournalFile,
     mode: Mode,
-) -> Result<Vec<Restored>, JournalError> {
+) -> Result<Vec<RestoredSetting>, JournalError> {
     let restored = restore_all(tree, file, mode);
     if mode == Mode::Force || (mode == Mode::Restore && !any_failed(&restored)) {
         file.remove()?;
@@ -431,9 +432,9 @@ fn undo(
 }
 
 /// Restores what the journal says, last change first.
-fn restore_all(tree: &SettingsTree, file: &JournalFile, mode: Mode) -> Vec<Restored> {
+fn restore_all(tree: &SettingsTree, file: &JournalFile, mode: Mode) -> Vec<RestoredSetting> {
     let rebooted = file.journal.owner.is_of_earlier_boot();
-    let restore = |entry: &SettingEntry| Restored {
+    let restore = |entry: &SettingEntry| RestoredSetting {
         id: entry.setting.id.to_owned(),
         target: entry.target.to_string(),
         old: entry.old.clone(),
@@ -445,7 +446,7 @@ fn restore_all(tree: &SettingsTree, file: &JournalFile, mode: Mode) -> Vec<Resto
     file.changes().iter().rev().map(restore).collect()
 }
 
-fn any_failed(restored: &[Restored]) -> bool {
+fn any_failed(restored: &[RestoredSetting]) -> bool {
     restored.iter().any(|one| matches!(one.outcome, RestoreOutcome::Failed(_)))
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::target::Target;
+use super::target::SettingTarget;
 use super::{Setting, setting};
 use crate::owner::Owner;
 
@@ -33,7 +33,7 @@ const SUFFIX: &str = ".json";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SettingEntry {
     pub(super) setting: &'static Setting,
-    pub(super) target: Target,
+    pub(super) target: SettingTarget,
     pub(super) old: String,
     pub(super) new: String,
 }
@@ -41,7 +41,7 @@ pub(super) struct SettingEntry {
 /// The file's content.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Journal {
+pub(super) struct SettingsJournal {
     version: u32,
     pub(super) owner: Owner,
     changes: Vec<WrittenEntry>,
@@ -61,7 +61,7 @@ const VERSION: u32 = 2;
 /// No value of the kernel's is longer.
 const LONGEST_VALUE: usize = 64 << 10;
 
-impl Journal {
+impl SettingsJournal {
     pub(super) fn new(owner: Owner, entries: Vec<SettingEntry>) -> Self {
         let changes = entries
             .into_iter()
@@ -87,7 +87,7 @@ impl Journal {
             let WrittenEntry { setting: id, target: text, old, new } = written;
             let setting =
                 setting(id).ok_or_else(|| invalid(format!("It names a setting {id:?}")))?;
-            let target = Target::parse(text)
+            let target = SettingTarget::parse(text)
                 .filter(|target| setting.place.owns(target))
                 .ok_or_else(|| invalid(format!("It changes {text:?} for {id}")))?;
             if !sane(old) || !sane(new) {
@@ -103,14 +103,14 @@ impl Journal {
 #[derive(Debug)]
 pub(super) struct JournalFile {
     path: PathBuf,
-    pub(super) journal: Journal,
+    pub(super) journal: SettingsJournal,
     entries: Vec<SettingEntry>,
 }
 
 impl JournalFile {
     pub(super) fn read(path: PathBuf) -> Result<Self, JournalError> {
         let parse = || {
-            let journal: Journal = serde_json::from_slice(&fs::read(&path)?)?;
+            let journal: SettingsJournal = serde_json::from_slice(&fs::read(&path)?)?;
             let entries = journal.entries()?;
             Ok((journal, entries))
         };
@@ -133,12 +133,12 @@ impl JournalFile {
 /// The right to change settings and their journals. Ends with the process at
 /// the latest.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(super) struct SettingsLock {
     state_dir: PathBuf,
     _file: File,
 }
 
-impl Lock {
+impl SettingsLock {
     /// Takes the lock of `state_dir`, which is created if it is missing.
     pub(super) fn take(state_dir: &Path) -> Result<Self, JournalError> {
         let path = state_dir.join("settings.lock");
@@ -191,7 +191,7 @@ impl Lock {
     }
 
     /// Writes a new journal; it is on disk when this returns.
-    pub(super) fn write(&self, journal: Journal) -> Result<JournalFile, JournalError> {
+    pub(super) fn write(&self, journal: SettingsJournal) -> Result<JournalFile, JournalError> {
         let mut number = 0_u32;
         let path = loop {
             let name = format!("{PREFIX}{}-{number}{SUFFIX}", journal.owner.pid);

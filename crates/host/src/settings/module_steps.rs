@@ -5,7 +5,7 @@ use super::modules::{
 };
 use super::refusal::SettingRefusal;
 use super::step::SettingStep;
-use super::target::Target;
+use super::target::SettingTarget;
 use super::tree::SettingsTree;
 use super::value::ABSENT;
 
@@ -29,7 +29,7 @@ pub(super) fn reload_step(
     check_programs(tree)?;
     let old = read(tree, module);
     let new = with_parameter(&old, module, parameter, wanted);
-    Ok(SettingStep::new(Target::Module(module.to_owned()), old, new))
+    Ok(SettingStep::new(SettingTarget::Module(module.to_owned()), old, new))
 }
 
 /// `stack` with another value of one parameter.
@@ -45,10 +45,10 @@ fn with_parameter(stack: &str, module: &str, parameter: &str, value: &str) -> St
 
 /// Whether two steps load one module again. KVM's modules come and go together
 /// with the one that they hold, so they count as one.
-pub(super) fn share(one: &Target, other: &Target) -> bool {
-    let family = |target: &Target| match target {
-        Target::Module(name) if name.starts_with("kvm") => Some("kvm".to_owned()),
-        Target::Module(name) => Some(name.clone()),
+pub(super) fn share(one: &SettingTarget, other: &SettingTarget) -> bool {
+    let family = |target: &SettingTarget| match target {
+        SettingTarget::Module(name) if name.starts_with("kvm") => Some("kvm".to_owned()),
+        SettingTarget::Module(name) => Some(name.clone()),
         _ => None,
     };
     family(one).is_some_and(|name| family(other) == Some(name))
@@ -75,7 +75,7 @@ pub(super) fn merge(known: &SettingStep, step: &SettingStep) -> SettingStep {
 /// Gives parameters that could be written live to the reload of their module,
 /// which would reset them.
 pub(super) fn fold<T>(steps: Vec<(T, SettingStep)>) -> Vec<(T, SettingStep)> {
-    let is_module = |(_, step): &(T, SettingStep)| matches!(step.target, Target::Module(_));
+    let is_module = |(_, step): &(T, SettingStep)| matches!(step.target, SettingTarget::Module(_));
     let (mut modules, files): (Vec<_>, Vec<_>) = steps.into_iter().partition(is_module);
     let mut rest = Vec::new();
     for (owner, step) in files {
@@ -93,8 +93,8 @@ pub(super) fn fold<T>(steps: Vec<(T, SettingStep)>) -> Vec<(T, SettingStep)> {
 }
 
 /// The module and the parameter that a file stands for.
-fn parameter_of(target: &Target) -> Option<(&str, &str)> {
-    let Target::File(path) = target else { return None };
+fn parameter_of(target: &SettingTarget) -> Option<(&str, &str)> {
+    let SettingTarget::File(path) = target else { return None };
     path.strip_prefix("sys/module/")?.split_once("/parameters/")
 }
 
@@ -125,5 +125,5 @@ pub(super) fn presence_step(
             ABSENT.to_owned()
         }
     };
-    Ok(SettingStep::new(Target::Module(module.to_owned()), old, new))
+    Ok(SettingStep::new(SettingTarget::Module(module.to_owned()), old, new))
 }

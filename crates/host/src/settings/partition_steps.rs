@@ -7,7 +7,7 @@ use topology::PcpuSet;
 use super::cpuset::{CONTROL, PartitionKind, folder, read_controller, usable, word};
 use super::refusal::{SettingRefusal, check_writable};
 use super::step::SettingStep;
-use super::target::Target;
+use super::target::SettingTarget;
 use super::tree::SettingsTree;
 use super::value::ABSENT;
 
@@ -24,7 +24,7 @@ pub(super) fn partition_steps(
             format!("/{folder} is there already: remove it, or restore it with `vmlab clean`");
         return Err(SettingRefusal::Cgroup(hint));
     }
-    let partition = Target::Partition { kind, folder };
+    let partition = SettingTarget::Partition { kind, folder };
     if pcpus.is_empty() {
         return Ok(vec![SettingStep::new(partition, ABSENT.to_owned(), ABSENT.to_owned())]);
     }
@@ -37,7 +37,7 @@ pub(super) fn partition_steps(
     let on = read_controller(tree, &control).map_err(unreadable)?;
     let wanted = format!("{} {pcpus}", word(kind));
     Ok(vec![
-        SettingStep::new(Target::Controller(control), on, "1".to_owned()),
+        SettingStep::new(SettingTarget::Controller(control), on, "1".to_owned()),
         SettingStep::new(partition, ABSENT.to_owned(), wanted),
     ])
 }

@@ -11,9 +11,9 @@ use super::module_steps::{presence_step, reload_step};
 use super::partition_steps::partition_steps;
 use super::refusal::{SettingRefusal, check_writable};
 use super::step::SettingStep;
-use super::target::Target;
+use super::target::SettingTarget;
 use super::tree::SettingsTree;
-use super::value::{self, Pages, Values};
+use super::value::{self, HugePageCounts, SettingValues};
 use super::{Setting, cpuset, modules, vfio, vfio_steps};
 
 /// Where a setting lives.
@@ -53,9 +53,9 @@ pub enum SettingPath {
     BootOnly(&'static str),
 }
 
-/// What a setting is now.
+/// The current value of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Present {
+pub struct CurrentValue {
     /// The value; where several files differ, each of them with who has it, for people.
     pub value: String,
     /// The value of one file.
@@ -64,7 +64,7 @@ pub struct Present {
     pub offered: Vec<String>,
 }
 
-impl Present {
+impl CurrentValue {
     fn new(value: String, offered: Vec<String>) -> Self {
         Self { single: value.clone(), value, offered }
     }
@@ -75,8 +75,11 @@ const NODES: &str = "sys/devices/system/node";
 const DEBUGFS: &str = "sys/kernel/debug";
 
 /// What `setting` is on this machine now.
-pub(super) fn present(setting: &Setting, tree: &SettingsTree) -> Result<Present, SettingRefusal> {
-    let plain = |value| Present::new(value, Vec::new());
+pub(super) fn present(
+    setting: &Setting,
+    tree: &SettingsTree,
+) -> Result<CurrentValue, SettingRefusal> {
+    let plain = |value| CurrentValue::new(value, Vec::new());
     match setting.place {
         SettingPath::Files(files) => read(setting, tree, &first_file(tree, files)?),
         SettingPath::Each { folder, prefix, file } => each(setting, tree, folder, prefix, file),
@@ -95,7 +98,7 @@ pub(super) fn present(setting: &Setting, tree: &SettingsTree) -> Result<Present,
             let names: BTreeSet<String> = off.map(|state| state.name.clone()).collect();
             let offered: BTreeSet<String> = states.into_iter().map(|state| state.name).collect();
             let offered = offered.into_iter().collect();
-            Ok(Present::new(value::show_names(&names), offered))
+            Ok(CurrentValue::new(value::show_names(&names), offered))
         }
         SettingPath::IdleLatency => {
             let on = idle_states(tree)?.into_iter().filter(|state| !state.disabled);
@@ -134,7 +137,7 @@ pub(super) fn steps(
             }
             let value = read(setting, tree, &path)?.value;
             if value == wanted {
-                return Ok(vec![SettingStep::new(Target::File(path), value.clone(), value)]);
+                return Ok(vec![SettingStep::new(SettingTarget::File(path), value.clone(), value)]);
             }
             reload_step(tree, module, parameter, wanted, reload).map(|step| vec![step])
         }
@@ -169,35 +172,37 @@ pub(super) fn steps(
 impl SettingPath {
     /// What can be changed for a setting that lives here. A journal names
     /// nothing else, so that it can't be made to write elsewhere.
-    pub(super) fn owns(&self, target: &Target) -> bool {
+    pub(super) fn owns(&self, target: &SettingTarget) -> bool {
         match (self, target) {
-            (Self::Files(files), Target::File(path)) => files.contains(&path.as_str()),
-            (Self::Each { folder, prefix, file }, Target::File(path)) => {
+            (Self::Files(files), SettingTarget::File(path)) => files.contains(&path.as_str()),
+            (Self::Each { folder, prefix, file }, SettingTarget::File(path)) => {
                 numbered_inside(path, &format!("{folder}/{prefix}")) == Some(*file)
             }
-            (Self::Parameter(choices), Target::File(path)) => {
+            (Self::Parameter(choices), SettingTarget::File(path)) => {
                 choices.iter().any(|(m, p)| *path == modules::parameter_file(m, p))
             }
-            (Self::Parameter(choices), Target::Module(name)) => {
+            (Self::Parameter(choices), SettingTarget::Module(name)) => {
                 choices.iter().any(|(module, _)| module == name)
             }
-            (Self::Module(module), Target::Module(name)) => module == name,
-            (Self::Pool { kib }, Target::File(path)) => {
+            (Self::Module(module), SettingTarget::Module(name)) => module == name,
+            (Self::Pool { kib }, SettingTarget::File(path)) => {
                 let file = format!("hugepages/hugepages-{kib}kB/nr_hugepages");
                 *path == format!("sys/kernel/mm/{file}")
                     || numbered_inside(path, &format!("{NODES}/node")) == Some(file.as_str())
             }
-            (Self::IdleNames | Self::IdleLatency, Target::File(path)) => {
+            (Self::IdleNames | Self::IdleLatency, SettingTarget::File(path)) => {
                 numbered_inside(path, &format!("{PCPUS}/cpu"))
                     .is_some_and(|rest| numbered_inside(rest, "cpuidle/state") == Some("disable"))
             }
-            (Self::Irqs, Target::File(path)) => {
+            (Self::Irqs, SettingTarget::File(path)) => {
                 path == DEFAULT_IRQS || numbered_inside(path, "proc/irq/") == Some(IRQ_FILE)
             }
-            (Self::Partition(kind), Target::Partition { kind: theirs, .. }) => kind == theirs,
-            (Self::Partition(_), Target::Controller(_)) => true,
-            (Self::Vfio, Target::Driver(_)) => true,
-            (Self::Vfio, Target::Module(name)) => vfio::MODULES.contains(&name.as_str()),
+            (Self::Partition(kind), SettingTarget::Partition { kind: theirs, .. }) => {
+                kind == theirs
+            }
+            (Self::Partition(_), SettingTarget::Controller(_)) => true,
+            (Self::Vfio, SettingTarget::Driver(_)) => true,
+            (Self::Vfio, SettingTarget::Module(name)) => vfio::MODULES.contains(&name.as_str()),
             _ => false,
         }
     }
@@ -221,13 +226,17 @@ fn first_file(tree: &SettingsTree, files: &[&str]) -> Result<String, SettingRefu
     Err(SettingRefusal::Absent { path, hint: hint.to_owned() })
 }
 
-fn read(setting: &Setting, tree: &SettingsTree, path: &str) -> Result<Present, SettingRefusal> {
+fn read(
+    setting: &Setting,
+    tree: &SettingsTree,
+    path: &str,
+) -> Result<CurrentValue, SettingRefusal> {
     let unreadable = |why: String| SettingRefusal::Unreadable { path: path.to_owned(), why };
     let text = tree.text(path).map_err(|error| unreadable(error.to_string()))?;
-    let value = Target::File(path.to_owned())
+    let value = SettingTarget::File(path.to_owned())
         .read(tree, &setting.values)
         .map_err(|error| unreadable(error.to_string()))?;
-    Ok(Present::new(value, offered(tree, path, &text)))
+    Ok(CurrentValue::new(value, offered(tree, path, &text)))
 }
 
 /// What a file offers: by listing it, or by a file beside it.
@@ -249,15 +258,15 @@ fn file_step(
     path: String,
     wanted: &str,
 ) -> Result<SettingStep, SettingRefusal> {
-    let Present { value: old, offered, .. } = read(setting, tree, &path)?;
+    let CurrentValue { value: old, offered, .. } = read(setting, tree, &path)?;
     if !offered.is_empty() && !offered.iter().any(|word| word == wanted) {
         return Err(SettingRefusal::NotOffered { value: wanted.to_owned(), offered });
     }
-    if setting.values == Values::Pcpus {
+    if setting.values == SettingValues::Pcpus {
         check_pcpus(tree, &value::pcpus(wanted).unwrap_or_default(), "")?;
     }
     check_writable(&tree.path(&path), &path)?;
-    Ok(SettingStep::new(Target::File(path), old, wanted.to_owned()))
+    Ok(SettingStep::new(SettingTarget::File(path), old, wanted.to_owned()))
 }
 
 fn each_folder(
@@ -282,7 +291,7 @@ fn each(
     folder: &str,
     prefix: &str,
     file: &str,
-) -> Result<Present, SettingRefusal> {
+) -> Result<CurrentValue, SettingRefusal> {
     let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut offered = Vec::new();
     for path in each_folder(tree, folder, prefix, file)? {
@@ -296,7 +305,7 @@ fn each(
     let all = parts.collect::<Vec<_>>().join(", ");
     let differ = values.len() != 1;
     let single = values.into_keys().next().unwrap_or_default();
-    Ok(Present { value: if differ { all } else { single.clone() }, single, offered })
+    Ok(CurrentValue { value: if differ { all } else { single.clone() }, single, offered })
 }
 
 /// The file of a pool by node; one without a node where there are none.
@@ -320,17 +329,17 @@ fn pool_files(tree: &SettingsTree, kib: u32) -> Result<Vec<(Option<u32>, String)
     Err(SettingRefusal::Absent { path: whole, hint })
 }
 
-fn pool(setting: &Setting, tree: &SettingsTree, kib: u32) -> Result<Present, SettingRefusal> {
+fn pool(setting: &Setting, tree: &SettingsTree, kib: u32) -> Result<CurrentValue, SettingRefusal> {
     let mut nodes = BTreeMap::new();
     for (node, path) in pool_files(tree, kib)? {
         let pages = read(setting, tree, &path)?.value;
         nodes.insert(node.unwrap_or(0), pages.parse().unwrap_or(0));
     }
     let pages = match nodes.len() {
-        1 => Pages::Total(nodes.into_values().sum()),
-        _ => Pages::Nodes(nodes),
+        1 => HugePageCounts::Total(nodes.into_values().sum()),
+        _ => HugePageCounts::Nodes(nodes),
     };
-    Ok(Present::new(pages.to_string(), Vec::new()))
+    Ok(CurrentValue::new(pages.to_string(), Vec::new()))
 }
 
 /// A number for the whole host is spread evenly over the nodes: what the
@@ -342,9 +351,9 @@ fn pool_steps(
     wanted: &str,
 ) -> Result<Vec<SettingStep>, SettingRefusal> {
     let files = pool_files(tree, kib)?;
-    let wanted = match Pages::parse(wanted) {
-        Some(Pages::Nodes(nodes)) => nodes,
-        Some(Pages::Total(total)) => {
+    let wanted = match HugePageCounts::parse(wanted) {
+        Some(HugePageCounts::Nodes(nodes)) => nodes,
+        Some(HugePageCounts::Total(total)) => {
             let count = files.len() as u64;
             let share = |at: u64| total / count + u64::from(at < total % count);
             files.iter().zip(0..).map(|((node, _), at)| (node.unwrap_or(0), share(at))).collect()
@@ -362,21 +371,21 @@ fn pool_steps(
 }
 
 /// An idle state of one pCPU.
-struct IdleState {
+struct PcpuIdleState {
     name: String,
     latency_us: u64,
     disabled: bool,
     file: String,
 }
 
-fn idle_states(tree: &SettingsTree) -> Result<Vec<IdleState>, SettingRefusal> {
+fn idle_states(tree: &SettingsTree) -> Result<Vec<PcpuIdleState>, SettingRefusal> {
     let mut states = Vec::new();
     for pcpu in tree.numbered(PCPUS, "cpu") {
         let folder = format!("{PCPUS}/cpu{pcpu}/cpuidle");
         for state in tree.numbered(&folder, "state") {
             let folder = format!("{folder}/state{state}");
             let text = |file: &str| tree.text(&format!("{folder}/{file}")).unwrap_or_default();
-            states.push(IdleState {
+            states.push(PcpuIdleState {
                 name: text("name"),
                 latency_us: text("latency").parse().unwrap_or(0),
                 disabled: text("disable") == "1",
@@ -394,13 +403,13 @@ fn idle_states(tree: &SettingsTree) -> Result<Vec<IdleState>, SettingRefusal> {
 
 fn idle_steps(
     tree: &SettingsTree,
-    states: &[IdleState],
-    disable: impl Fn(&IdleState) -> bool,
+    states: &[PcpuIdleState],
+    disable: impl Fn(&PcpuIdleState) -> bool,
 ) -> Result<Vec<SettingStep>, SettingRefusal> {
     let switch = |on: bool| u32::from(on).to_string();
-    let step = |state: &IdleState| {
+    let step = |state: &PcpuIdleState| {
         check_writable(&tree.path(&state.file), &state.file)?;
-        let target = Target::File(state.file.clone());
+        let target = SettingTarget::File(state.file.clone());
         Ok(SettingStep::new(target, switch(state.disabled), switch(disable(state))))
     };
     states.iter().map(step).collect()
@@ -426,7 +435,9 @@ fn irq_steps(tree: &SettingsTree, off: &PcpuSet) -> Result<Vec<SettingStep>, Set
     check_pcpus(tree, off, "Interrupts would have nowhere to go")?;
     let elsewhere = online(tree)?.difference(off);
     let mut files = irqs(tree)?;
-    if let Ok(value) = Target::File(DEFAULT_IRQS.to_owned()).read(tree, &Values::Pcpus) {
+    if let Ok(value) =
+        SettingTarget::File(DEFAULT_IRQS.to_owned()).read(tree, &SettingValues::Pcpus)
+    {
         files.push((DEFAULT_IRQS.to_owned(), value::pcpus(&value).unwrap_or_default()));
     }
     let mut steps = Vec::new();
@@ -444,7 +455,7 @@ fn irq_steps(tree: &SettingsTree, off: &PcpuSet) -> Result<Vec<SettingStep>, Set
             Err(refusal @ SettingRefusal::Forbidden { .. }) => forbidden = Some(refusal),
             Err(refusal) => return Err(refusal),
         }
-        let step = SettingStep::new(Target::File(file), old.to_string(), new.to_string());
+        let step = SettingStep::new(SettingTarget::File(file), old.to_string(), new.to_string());
         steps.push(SettingStep { may_refuse: true, ..step });
     }
     match forbidden {

@@ -1,11 +1,11 @@
 //! One change that a setting makes.
 
-use super::target::Target;
+use super::target::SettingTarget;
 
 /// One thing that is changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SettingStep {
-    pub(super) target: Target,
+    pub(super) target: SettingTarget,
     pub(super) old: String,
     pub(super) new: String,
     /// It is no failure when the kernel refuses this one among many.
@@ -13,7 +13,7 @@ pub(super) struct SettingStep {
 }
 
 impl SettingStep {
-    pub(super) fn new(target: Target, old: String, new: String) -> Self {
+    pub(super) fn new(target: SettingTarget, old: String, new: String) -> Self {
         Self { target, old, new, may_refuse: false }
     }
 }

@@ -10,8 +10,10 @@ use super::place::SettingPath;
 use super::place::SettingPath::{
     BootOnly, Each, Files, IdleLatency, IdleNames, Irqs, Module, Parameter, Partition, Pool, Vfio,
 };
-use super::value::Values::{Devices, IdleStates, Number, Offered, Pages, Pcpus, Switch, Words};
-use super::{Setting, Values};
+use super::value::SettingValues::{
+    Devices, IdleStates, Number, Offered, Pages, Pcpus, Switch, Words,
+};
+use super::{Setting, SettingValues};
 
 const THP: &str = "Linux Documentation/admin-guide/mm/transhuge.rst";
 const KSM: &str = "Linux Documentation/admin-guide/mm/ksm.rst";
@@ -36,14 +38,14 @@ const SCHED: &str = "Linux kernel/sched/debug.c; before 5.13 kernel/sysctl.c";
 const WORKQUEUE: &str = "Linux Documentation/core-api/workqueue.rst (affinity scopes)";
 
 const CYCLES: &str = "TSC cycles";
-const ANY: Values = Number { min: 0, max: i64::MAX };
-const U32: Values = Number { min: 0, max: 4_294_967_295 };
+const ANY: SettingValues = Number { min: 0, max: i64::MAX };
+const U32: SettingValues = Number { min: 0, max: 4_294_967_295 };
 
 const fn row(
     id: &'static str,
     what: &'static str,
     unit: &'static str,
-    values: Values,
+    values: SettingValues,
     place: SettingPath,
     source: &'static str,
 ) -> Setting {
@@ -56,11 +58,13 @@ impl Setting {
     }
 }
 
-const PTES: Values = Number { min: 0, max: 511 };
-const THP_WORDS: Values = Words(&["always", "madvise", "never"]);
-const DEFRAG_WORDS: Values = Words(&["always", "defer", "defer+madvise", "madvise", "never"]);
-const SHMEM_WORDS: Values = Words(&["always", "within_size", "advise", "never", "deny", "force"]);
-const TRAP_WORDS: Values = Words(&["trap", "notrap"]);
+const PTES: SettingValues = Number { min: 0, max: 511 };
+const THP_WORDS: SettingValues = Words(&["always", "madvise", "never"]);
+const DEFRAG_WORDS: SettingValues =
+    Words(&["always", "defer", "defer+madvise", "madvise", "never"]);
+const SHMEM_WORDS: SettingValues =
+    Words(&["always", "within_size", "advise", "never", "deny", "force"]);
+const TRAP_WORDS: SettingValues = Words(&["trap", "notrap"]);
 
 /// All settings that vmlab changes.
 #[rustfmt::skip]

@@ -9,12 +9,12 @@ use vmconfig::PciAddress;
 
 use super::cpuset::PartitionKind;
 use super::tree::SettingsTree;
-use super::value::{self, ABSENT, Values};
+use super::value::{self, ABSENT, SettingValues};
 use super::{cpuset, modules, vfio};
 
 /// One thing that is changed. Paths are below the root folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum SettingTarget {
     /// A file of the kernel.
     File(String),
     /// A module: `absent`, or the module and those that hold it, each with its
@@ -28,9 +28,9 @@ pub(super) enum Target {
     Controller(String),
 }
 
-impl Target {
+impl SettingTarget {
     /// The present value; `values` is how a file is to be understood.
-    pub(super) fn read(&self, tree: &SettingsTree, values: &Values) -> io::Result<String> {
+    pub(super) fn read(&self, tree: &SettingsTree, values: &SettingValues) -> io::Result<String> {
         match self {
             Self::File(path) => {
                 let text = tree.text(path)?;
@@ -48,12 +48,17 @@ impl Target {
     }
 
     /// Makes the value `new`, and reads it back.
-    pub(super) fn set(&self, tree: &SettingsTree, values: &Values, new: &str) -> io::Result<()> {
+    pub(super) fn set(
+        &self,
+        tree: &SettingsTree,
+        values: &SettingValues,
+        new: &str,
+    ) -> io::Result<()> {
         match self {
             Self::File(path) => {
                 let text = match (is_mask(path), new) {
                     (true, list) => show_mask(&value::pcpus(list).unwrap_or_default()),
-                    (false, value::NONE) if *values == Values::Pcpus => "\n".to_owned(),
+                    (false, value::NONE) if *values == SettingValues::Pcpus => "\n".to_owned(),
                     (false, value) => value.to_owned(),
                 };
                 tree.kernel.write(&tree.path(path), &text)?;
@@ -119,7 +124,7 @@ const MODULE: &str = "module:";
 const CONTROLLER: &str = "controller:";
 const DEVICE: &str = "driver:";
 
-impl fmt::Display for Target {
+impl fmt::Display for SettingTarget {
     /// As journals and messages name it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -132,8 +137,8 @@ impl fmt::Display for Target {
     }
 }
 
-impl Target {
-    /// What [`Target`]'s text says; `None` for anything else, and for paths
+impl SettingTarget {
+    /// What [`SettingTarget`]'s text says; `None` for anything else, and for paths
     /// that lead out of their folder.
     pub(super) fn parse(text: &str) -> Option<Self> {
         if text.split('/').any(|part| part == "..") {
@@ -208,13 +213,13 @@ mod tests {
         let kind = PartitionKind::Isolated;
         let folder = "sys/fs/cgroup/vmlab-isolated".to_owned();
         for target in [
-            Target::File("sys/kernel/mm/ksm/run".to_owned()),
-            Target::Module("kvm_intel".to_owned()),
-            Target::Partition { kind, folder },
-            Target::Driver("0000:01:00.0".parse().expect("an address")),
-            Target::Controller("sys/fs/cgroup/cgroup.subtree_control".to_owned()),
+            SettingTarget::File("sys/kernel/mm/ksm/run".to_owned()),
+            SettingTarget::Module("kvm_intel".to_owned()),
+            SettingTarget::Partition { kind, folder },
+            SettingTarget::Driver("0000:01:00.0".parse().expect("an address")),
+            SettingTarget::Controller("sys/fs/cgroup/cgroup.subtree_control".to_owned()),
         ] {
-            assert_eq!(Target::parse(&target.to_string()), Some(target));
+            assert_eq!(SettingTarget::parse(&target.to_string()), Some(target));
         }
         for text in [
             "sys/x",
@@ -225,7 +230,7 @@ mod tests {
             "controller:/etc/passwd",
             "driver:nvme",
         ] {
-            assert_eq!(Target::parse(text), None, "{text}");
+            assert_eq!(SettingTarget::parse(text), None, "{text}");
         }
     }
 }

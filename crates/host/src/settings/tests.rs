@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use fake::{MOUNT, Machine, NVME};
 use suite::{SharedThing, Tier, needs};
 
-use super::journal::{Journal, Lock, SettingEntry};
+use super::journal::{SettingEntry, SettingsJournal, SettingsLock};
 use super::*;
 use crate::owner::Owner;
 
@@ -55,20 +55,20 @@ fn is_root() -> bool {
 /// A value of the row that is not its present one on the made-up machine.
 fn another(setting: &Setting) -> &'static str {
     match (setting.values, setting.place) {
-        (Values::Words(_), SettingPath::Module(_)) => "absent",
-        (Values::Words(words), _) if setting.id == "ksm" => words[1],
-        (Values::Words(words), _) if words.len() == 2 => words[1],
-        (Values::Words(_), _) if setting.id == "sched_preempt" => "lazy",
-        (Values::Words(_), _) => "always",
-        (Values::Offered, _) if setting.id == "cpuidle_governor" => "haltpoll",
-        (Values::Offered, _) => "performance",
-        (Values::Switch, _) => "1",
-        (Values::Number { .. }, SettingPath::IdleLatency) => "10",
-        (Values::Number { .. }, _) => "2",
-        (Values::Pcpus, _) => "1-2",
-        (Values::Pages, _) => "node0:5,node1:6",
-        (Values::IdleStates, _) => "C1,C6",
-        (Values::Devices, _) => NVME,
+        (SettingValues::Words(_), SettingPath::Module(_)) => "absent",
+        (SettingValues::Words(words), _) if setting.id == "ksm" => words[1],
+        (SettingValues::Words(words), _) if words.len() == 2 => words[1],
+        (SettingValues::Words(_), _) if setting.id == "sched_preempt" => "lazy",
+        (SettingValues::Words(_), _) => "always",
+        (SettingValues::Offered, _) if setting.id == "cpuidle_governor" => "haltpoll",
+        (SettingValues::Offered, _) => "performance",
+        (SettingValues::Switch, _) => "1",
+        (SettingValues::Number { .. }, SettingPath::IdleLatency) => "10",
+        (SettingValues::Number { .. }, _) => "2",
+        (SettingValues::Pcpus, _) => "1-2",
+        (SettingValues::Pages, _) => "node0:5,node1:6",
+        (SettingValues::IdleStates, _) => "C1,C6",
+        (SettingValues::Devices, _) => NVME,
     }
 }
 
@@ -148,15 +148,15 @@ fn every_row_survives_a_crash_anywhere() {
         let steps = plan(&machine.tree, &wanted).expect("can be set");
         // After the journal, after the first change, after all of them.
         for made in BTreeSet::from([0, 1, steps.len()]) {
-            let entry = |step: &Planned| SettingEntry {
+            let entry = |step: &PlannedChange| SettingEntry {
                 setting,
-                target: target::Target::parse(&step.target).expect("own text"),
+                target: target::SettingTarget::parse(&step.target).expect("own text"),
                 old: step.old.clone(),
                 new: step.new.clone(),
             };
             let entries: Vec<SettingEntry> = steps.iter().map(entry).collect();
-            let lock = Lock::take(&machine.tree.state_dir).expect("lock");
-            lock.write(Journal::new(dead(), entries.clone())).expect("written");
+            let lock = SettingsLock::take(&machine.tree.state_dir).expect("lock");
+            lock.write(SettingsJournal::new(dead(), entries.clone())).expect("written");
             drop(lock);
             for SettingEntry { target, old, new, .. } in &entries[..made] {
                 if old != new {
@@ -189,7 +189,7 @@ fn every_row_is_refused_where_nothing_may_be_written() {
         let machine = Machine::new();
         let wanted = wish(&[(setting.id, another(setting))]);
         let owned = |path: &str| {
-            let name = target::Target::File(path.to_owned());
+            let name = target::SettingTarget::File(path.to_owned());
             setting.place.owns(&name)
                 || path == format!("{MOUNT}/cgroup.subtree_control")
                 || (setting.place == SettingPath::Vfio && path.ends_with("/driver_override"))
@@ -597,7 +597,7 @@ fn open_locks() -> usize {
 fn what_another_vmlab_has_set_is_never_taken_for_the_old_value() {
     let machine = Machine::new();
     // Another vmlab, in the middle of putting back what it had set.
-    let lock = Lock::take(&machine.tree.state_dir).expect("free");
+    let lock = SettingsLock::take(&machine.tree.state_dir).expect("free");
     machine.file("sys/kernel/mm/ksm/run", "1");
     let before = open_locks();
     let settings = std::thread::scope(|scope| {

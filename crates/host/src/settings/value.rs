@@ -15,7 +15,7 @@ pub(super) const NONE: &str = "none";
 /// What values a setting takes. Each value has one way in which it is kept and
 /// compared, whatever way it is said in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Values {
+pub enum SettingValues {
     /// One of these words; a kernel may offer fewer.
     Words(&'static [&'static str]),
     /// One of the words that the kernel offers in a file beside it.
@@ -40,7 +40,7 @@ pub enum Values {
     Devices,
 }
 
-impl Values {
+impl SettingValues {
     /// The one way to say the value that `text` says; `None` if it is none of
     /// these.
     #[must_use]
@@ -55,7 +55,7 @@ impl Values {
                 (min..=max).contains(&&number).then(|| number.to_string())
             }
             Self::Pcpus => pcpus(text).map(|set| show_pcpus(&set)),
-            Self::Pages => Pages::parse(text).map(|pages| pages.to_string()),
+            Self::Pages => HugePageCounts::parse(text).map(|pages| pages.to_string()),
             Self::IdleStates => names(text).map(|names| show_names(&names)),
             Self::Devices => devices(text).map(|devices| show_devices(&devices)),
         }
@@ -76,7 +76,7 @@ impl Values {
     }
 }
 
-impl fmt::Display for Values {
+impl fmt::Display for SettingValues {
     /// What it takes: `always, madvise or never`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -154,14 +154,14 @@ pub(super) fn show_devices(devices: &BTreeSet<PciAddress>) -> String {
 
 /// How many huge pages, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Pages {
-    /// So many in the whole host.
+pub(super) enum HugePageCounts {
+    /// A number for the whole host.
     Total(u64),
-    /// So many on each of these nodes; others stay as they are.
+    /// A number for each of these nodes; others stay as they are.
     Nodes(BTreeMap<u32, u64>),
 }
 
-impl Pages {
+impl HugePageCounts {
     pub(super) fn parse(text: &str) -> Option<Self> {
         if let Ok(total) = text.parse() {
             return Some(Self::Total(total));
@@ -177,7 +177,7 @@ impl Pages {
     }
 }
 
-impl fmt::Display for Pages {
+impl fmt::Display for HugePageCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Total(total) => write!(f, "{total}"),
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn values_have_one_form() {
-        let check = |values: Values, text: &str, expected: Option<&str>| {
+        let check = |values: SettingValues, text: &str, expected: Option<&str>| {
             let found = values.normalise(text);
             assert_eq!(found.as_deref(), expected, "{values:?} {text:?}");
             // What is normalised stays so.
@@ -230,37 +230,37 @@ mod tests {
                 assert_eq!(values.normalise(&found), Some(found));
             }
         };
-        check(Values::Words(&["a", "b"]), " a ", Some("a"));
-        check(Values::Words(&["a", "b"]), "c", None);
-        check(Values::Offered, "schedutil", Some("schedutil"));
-        check(Values::Offered, "two words", None);
-        check(Values::Switch, "Y", Some("1"));
-        check(Values::Switch, "off", Some("0"));
-        check(Values::Switch, "2", None);
-        let number = Values::Number { min: -1, max: 10 };
+        check(SettingValues::Words(&["a", "b"]), " a ", Some("a"));
+        check(SettingValues::Words(&["a", "b"]), "c", None);
+        check(SettingValues::Offered, "schedutil", Some("schedutil"));
+        check(SettingValues::Offered, "two words", None);
+        check(SettingValues::Switch, "Y", Some("1"));
+        check(SettingValues::Switch, "off", Some("0"));
+        check(SettingValues::Switch, "2", None);
+        let number = SettingValues::Number { min: -1, max: 10 };
         check(number, "007", Some("7"));
         check(number, "-1", Some("-1"));
         check(number, "11", None);
         check(number, "1.5", None);
-        check(Values::Pcpus, "3,1,2", Some("1-3"));
-        check(Values::Pcpus, "none", Some("none"));
-        check(Values::Pcpus, "3-1", None);
-        check(Values::Pages, "8", Some("8"));
-        check(Values::Pages, "node1:4, node0:8", Some("node0:8,node1:4"));
-        check(Values::Pages, "node1:4,node1:8", None);
-        check(Values::Pages, "-3", None);
-        check(Values::IdleStates, "C6, haltpoll idle", Some("C6,haltpoll idle"));
-        check(Values::IdleStates, "C6,,C3", None);
-        check(Values::IdleStates, "none", Some("none"));
-        check(Values::Devices, "3b:00.0, 0000:01:00.0", Some("0000:01:00.0,0000:3b:00.0"));
-        check(Values::Devices, "nvme0n1", None);
-        check(Values::Devices, "none", Some("none"));
+        check(SettingValues::Pcpus, "3,1,2", Some("1-3"));
+        check(SettingValues::Pcpus, "none", Some("none"));
+        check(SettingValues::Pcpus, "3-1", None);
+        check(SettingValues::Pages, "8", Some("8"));
+        check(SettingValues::Pages, "node1:4, node0:8", Some("node0:8,node1:4"));
+        check(SettingValues::Pages, "node1:4,node1:8", None);
+        check(SettingValues::Pages, "-3", None);
+        check(SettingValues::IdleStates, "C6, haltpoll idle", Some("C6,haltpoll idle"));
+        check(SettingValues::IdleStates, "C6,,C3", None);
+        check(SettingValues::IdleStates, "none", Some("none"));
+        check(SettingValues::Devices, "3b:00.0, 0000:01:00.0", Some("0000:01:00.0,0000:3b:00.0"));
+        check(SettingValues::Devices, "nvme0n1", None);
+        check(SettingValues::Devices, "none", Some("none"));
     }
 
     #[test]
     fn files_are_read() {
-        let words = Values::Words(&["always", "madvise", "never"]);
-        let check = |values: Values, text: &str, expected: Option<&str>, offers: &[&str]| {
+        let words = SettingValues::Words(&["always", "madvise", "never"]);
+        let check = |values: SettingValues, text: &str, expected: Option<&str>, offers: &[&str]| {
             assert_eq!(values.read(text).as_deref(), expected, "{text:?}");
             assert_eq!(offered(text), offers, "{text:?}");
         };
@@ -272,15 +272,15 @@ mod tests {
         check(words, "[a] [b]", None, &["a", "b"]);
         check(words, "a b", None, &[]);
         check(words, "", None, &[]);
-        check(Values::Switch, "Y\n", Some("1"), &[]);
-        check(Values::Switch, "2\n", Some("2"), &[]);
-        check(Values::Number { min: 0, max: 9 }, "4294967295\n", Some("4294967295"), &[]);
+        check(SettingValues::Switch, "Y\n", Some("1"), &[]);
+        check(SettingValues::Switch, "2\n", Some("2"), &[]);
+        check(SettingValues::Number { min: 0, max: 9 }, "4294967295\n", Some("4294967295"), &[]);
         check(
-            Values::Number { min: 0, max: 9 },
+            SettingValues::Number { min: 0, max: 9 },
             "18446744073709551615",
             Some("18446744073709551615"),
             &[],
         );
-        check(Values::Pcpus, "\n", Some("none"), &[]);
+        check(SettingValues::Pcpus, "\n", Some("none"), &[]);
     }
 }

@@ -14,7 +14,7 @@ use super::module_steps::presence_step;
 use super::modules::PRESENT;
 use super::refusal::{SettingRefusal, check_writable};
 use super::step::SettingStep;
-use super::target::Target;
+use super::target::SettingTarget;
 use super::tree::SettingsTree;
 use super::vfio::{BLOCKS, BY_OVERRIDE, DRIVER, MODULES, bound_to, check_bus, disks, folder, read};
 
@@ -37,7 +37,7 @@ pub(super) fn steps(
     let mut steps = Vec::new();
     for address in wanted {
         check(tree, *address, wanted)?;
-        let target = Target::Driver(*address);
+        let target = SettingTarget::Driver(*address);
         let unreadable = |error: io::Error| SettingRefusal::Unreadable {
             path: folder(*address),
             why: error.to_string(),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::RULES;
 use crate::context::{DEFAULT_KUBERNETES, DEFAULT_KUBEVIRT};
-use crate::rule::{Example, Rule};
+use crate::rule::{Rule, RuleExample};
 
 /// One line a rule.
 #[must_use]
@@ -52,7 +52,7 @@ pub fn explain(rule: &Rule) -> String {
     text
 }
 
-fn show(text: &mut String, what: &str, example: &Example) {
+fn show(text: &mut String, what: &str, example: &RuleExample) {
     let world = match example.world.said {
         "" => String::new(),
         said => format!(", {said}"),

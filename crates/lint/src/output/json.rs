@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::finding::{Finding, Severity};
 use crate::output::{LintNotes, RulesUsed, count};
-use crate::site::Suppressed;
+use crate::site::SuppressedFinding;
 
 /// What [`json`] gives.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -16,7 +16,7 @@ pub struct JsonReport<'a> {
     hints: usize,
     findings: &'a [Finding],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    suppressed: &'a [Suppressed],
+    suppressed: &'a [SuppressedFinding],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     rules: &'a [RulesUsed<'a>],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]

@@ -23,7 +23,7 @@ use crate::site;
 #[derive(Debug, Default)]
 pub struct LintNotes<'a> {
     /// Findings that somebody suppressed.
-    pub suppressed: &'a [site::Suppressed],
+    pub suppressed: &'a [site::SuppressedFinding],
     /// Rules files that were applied.
     pub rules: &'a [RulesUsed<'a>],
     /// What could not be linted, each with its file and why.
@@ -35,7 +35,7 @@ pub struct LintNotes<'a> {
 pub struct RulesUsed<'a> {
     /// Its name.
     pub file: &'a str,
-    /// So many files.
+    /// Number of files.
     pub files: usize,
     /// It.
     #[serde(skip)]

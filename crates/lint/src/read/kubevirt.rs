@@ -5,15 +5,15 @@
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
-use topology::bounded::{self, Broken, YamlKind, YamlValue};
+use topology::bounded::{self, MalformedText, YamlKind, YamlValue};
 
-use crate::object::{KINDS, Object};
-use crate::read::yaml::{Amount as _, Node};
-use crate::read::{Item, kubevirt_asks};
-use crate::rule::Format;
-use crate::vm::{Backend, Cpu, Disk, Kubevirt, Nic, Timer, Topology, Vm};
+use crate::object::{KINDS, KubeObject};
+use crate::read::yaml::{Node, QuantityValue as _};
+use crate::read::{ConfigItem, kubevirt_asks};
+use crate::rule::ConfigFormat;
+use crate::vm::{CpuView, DiskView, Kubevirt, NicBackendView, NicView, Timer, Topology, Vm};
 use vmconfig::Parsed;
-use vmconfig::kubevirt::{self, Applied, Catalogue, defaults};
+use vmconfig::kubevirt::{self, Catalogue, ExpandedVm, defaults};
 use vmconfig::source::{Located, SourceText, Span};
 
 /// The VMs of all documents, and the objects of [`KINDS`]. Instance types
@@ -22,8 +22,8 @@ pub(crate) fn read(
     source: &SourceText<'_>,
     known: &Catalogue,
     settings: bool,
-    each: &mut dyn FnMut(Item),
-) -> Result<(), Broken> {
+    each: &mut dyn FnMut(ConfigItem),
+) -> Result<(), MalformedText> {
     let text = source.text;
     let documents = bounded::yaml(text)?;
     let mut own = Catalogue::default();
@@ -42,20 +42,20 @@ pub(crate) fn read(
         }
         object(&document, &catalogues, presets, &mut |item| {
             let mut vm = match item {
-                Item::Vm(vm) => vm,
-                Item::Object(_) => return each(item),
+                ConfigItem::Vm(vm) => vm,
+                ConfigItem::Object(_) => return each(item),
             };
             let object = vm.kubevirt.as_ref().map(|kubevirt| kubevirt.object.span);
             vm.parsed =
                 object.and_then(|span| by_line.remove(&source.line_number(span)).map(Box::new));
-            each(Item::Vm(vm));
+            each(ConfigItem::Vm(vm));
         });
     }
     Ok(())
 }
 
 /// The VMIs that objects of a text are or make; documents without one as they are.
-pub(crate) fn instances(text: &str, types: &Catalogue) -> Result<Vec<Value>, Broken> {
+pub(crate) fn instances(text: &str, types: &Catalogue) -> Result<Vec<Value>, MalformedText> {
     let documents = bounded::yaml(text)?;
     let mut catalogue = Catalogue::default();
     catalogue.add(&documents);
@@ -63,8 +63,8 @@ pub(crate) fn instances(text: &str, types: &Catalogue) -> Result<Vec<Value>, Bro
     for document in documents {
         let mut vms = Vec::new();
         object(&document, &[&catalogue, types], false, &mut |item| match item {
-            Item::Vm(vm) => vms.push(vm),
-            Item::Object(_) => {}
+            ConfigItem::Vm(vm) => vms.push(vm),
+            ConfigItem::Object(_) => {}
         });
         if vms.is_empty() {
             all.push(document.json());
@@ -77,7 +77,7 @@ pub(crate) fn instances(text: &str, types: &Catalogue) -> Result<Vec<Value>, Bro
                     "the instance type {name} is not known, which has the VM's vCPUs: put it into \
                      the same file"
                 );
-                return Err(Broken::new(missing.span.start, what));
+                return Err(MalformedText::new(missing.span.start, what));
             }
             all.push(kubevirt.instance(&vm.name));
         }
@@ -85,7 +85,12 @@ pub(crate) fn instances(text: &str, types: &Catalogue) -> Result<Vec<Value>, Bro
     Ok(all)
 }
 
-fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, each: &mut dyn FnMut(Item)) {
+fn object(
+    yaml: &YamlValue,
+    catalogues: &[&Catalogue],
+    presets: bool,
+    each: &mut dyn FnMut(ConfigItem),
+) {
     let value = |name: &str| inner(yaml, name);
     let Some(YamlKind::Scalar(kind)) = value("kind").map(|value| &value.kind) else { return };
     if kubevirt::is_list(kind)
@@ -100,7 +105,7 @@ fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, each: &mut
         let Some(kind) = node.get("kind").map(|node| (node.text(), node.span)) else { return };
         let kind = Located::new(kind.0.unwrap_or_default().to_owned(), kind.1);
         let name = node.get("metadata.name").and_then(Node::text).unwrap_or("unnamed").to_owned();
-        return each(Item::Object(Object { kind, name, node }));
+        return each(ConfigItem::Object(KubeObject { kind, name, node }));
     }
     let Some(path) = kubevirt::template_of(kind) else { return };
     let machine = match kind.as_str() {
@@ -111,7 +116,7 @@ fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, each: &mut
         _ => None,
     };
     let applied =
-        machine.map_or_else(Applied::default, |machine| Catalogue::apply(catalogues, machine));
+        machine.map_or_else(ExpandedVm::default, |machine| Catalogue::apply(catalogues, machine));
     let whole = yaml.clone();
     let object = &whole;
     let Some((key, kind)) = object.entry("kind") else { return };
@@ -124,7 +129,7 @@ fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, each: &mut
     let annotations = [template, object]
         .into_iter()
         .flat_map(|node| node.get("metadata.annotations").map(Node::entries).unwrap_or_default());
-    let mut vm = Vm::new(Format::Kubevirt, key.span);
+    let mut vm = Vm::new(ConfigFormat::Kubevirt, key.span);
     vm.name = name.to_owned();
     vm.kubevirt = Some(Kubevirt {
         spec: spec.clone(),
@@ -140,7 +145,7 @@ fn object(yaml: &YamlValue, catalogues: &[&Catalogue], presets: bool, each: &mut
     });
     let head = written.entry("domain").map_or(spec_key.span, |(key, _)| key.span);
     fill(spec, head, &mut vm);
-    each(Item::Vm(Box::new(vm)));
+    each(ConfigItem::Vm(Box::new(vm)));
 }
 
 fn inner<'a>(yaml: &'a YamlValue, name: &str) -> Option<&'a YamlValue> {
@@ -228,7 +233,7 @@ fn cpu(spec: &Node, architecture: &str, head: Span, vm: &mut Vm) {
     });
     let model = spec.get("domain.cpu.model");
     let written = model.and_then(Node::text).filter(|name| !name.is_empty());
-    let value = Cpu {
+    let value = CpuView {
         model: written.unwrap_or(defaults::cpu_model(architecture)).to_owned(),
         migratable: None,
         features: features.collect(),
@@ -263,7 +268,7 @@ fn devices(spec: &Node, vm: &mut Vm) {
             volume.is_some_and(|volume| sources.iter().any(|source| volume.get(source).is_some()))
         };
         let bus = kind.and_then(|(_, target)| at(target.get("bus")?));
-        vm.disks.push(Disk {
+        vm.disks.push(DiskView {
             span,
             hard: kind.is_none_or(|(kind, _)| kind != "cdrom") && !is(defaults::SEEDS),
             bus: bus.filter(|bus| !bus.value.is_empty()).or_else(|| default_bus(span)),
@@ -291,7 +296,7 @@ fn devices(spec: &Node, vm: &mut Vm) {
             continue;
         }
         let span = volume.get("name").map_or(volume.span, |node| node.span);
-        vm.disks.push(Disk {
+        vm.disks.push(DiskView {
             span,
             hard: defaults::SEEDS.iter().all(|source| volume.get(source).is_none()),
             bus: default_bus(span),
@@ -315,9 +320,9 @@ fn devices(spec: &Node, vm: &mut Vm) {
             continue;
         }
         let model = nic.get("model").and_then(at);
-        vm.nics.push(Nic {
+        vm.nics.push(NicView {
             span,
-            backend: Backend::Tap,
+            backend: NicBackendView::Tap,
             model: Some(
                 model.unwrap_or_else(|| Located::new(defaults::NIC_MODEL.to_owned(), span)),
             ),
@@ -331,9 +336,9 @@ fn devices(spec: &Node, vm: &mut Vm) {
         });
     }
     if vm.has_default_network() {
-        vm.nics.push(Nic {
+        vm.nics.push(NicView {
             span: vm.head,
-            backend: Backend::Tap,
+            backend: NicBackendView::Tap,
             model: Some(Located::new(defaults::NIC_MODEL.to_owned(), vm.head)),
             vhost: None,
             queues: net_queues,

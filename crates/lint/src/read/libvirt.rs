@@ -4,29 +4,35 @@
 
 use roxmltree::Node;
 use topology::PcpuSet;
-use topology::bounded::{self, Broken};
-use vmconfig::command_line::{Properties, Word};
+use topology::bounded::{self, MalformedText};
+use vmconfig::command_line::{Properties, ShellWord};
 
-use crate::element::Element;
+use crate::element::DomainElement;
 use crate::read::libvirt_asks;
-use crate::read::xml::{Reader, children};
-use crate::rule::Format;
-use crate::vm::{Backend, Cell, Cpu, Disk, Nic, Pin, Timer, Topology, Vm};
+use crate::read::xml::{XmlSource, children};
+use crate::rule::ConfigFormat;
+use crate::vm::{
+    CpuView, DiskView, GuestNodeView, NicBackendView, NicView, Pin, Timer, Topology, Vm,
+};
 use vmconfig::PciAddress;
 use vmconfig::libvirt::{Domains, bus_of_target, unit};
 use vmconfig::source::Located;
 
 /// The domains of a text: one as its root or in a wrapper, or several in a row; with
 /// their settings if those are wanted.
-pub(crate) fn read(text: &str, settings: bool, each: &mut dyn FnMut(Vm)) -> Result<(), Broken> {
+pub(crate) fn read(
+    text: &str,
+    settings: bool,
+    each: &mut dyn FnMut(Vm),
+) -> Result<(), MalformedText> {
     let (mut counted, mut lines) = (0, 0);
     for (start, part) in documents(text) {
         lines += text[counted..start].matches('\n').count();
         counted = start;
-        let document =
-            bounded::xml(part).map_err(|broken| Broken { at: start + broken.at, ..broken })?;
+        let document = bounded::xml(part)
+            .map_err(|broken| MalformedText { at: start + broken.at, ..broken })?;
         let domains = document.descendants().filter(|node| node.has_tag_name("domain"));
-        let reader = Reader { base: start, text: part };
+        let reader = XmlSource { base: start, text: part };
         let root = document.root_element();
         let parser = settings.then(|| Domains::new(&document));
         for node in domains.filter(|node| *node == root || has_child(*node, "name")) {
@@ -64,9 +70,9 @@ fn documents(text: &str) -> Vec<(usize, &str)> {
     parts
 }
 
-impl Reader<'_> {
+impl XmlSource<'_> {
     fn domain(&self, domain: Node<'_, '_>) -> Vm {
-        let mut vm = Vm::new(Format::Libvirt, self.tag(domain));
+        let mut vm = Vm::new(ConfigFormat::Libvirt, self.tag(domain));
         if let Some(kind) = self.attribute(domain, "type") {
             let value = if kind.value == "qemu" { "tcg".to_owned() } else { kind.value };
             vm.accel = Located { value, span: kind.span };
@@ -123,14 +129,14 @@ impl Reader<'_> {
 
     /// An element with all in it; documents are not deep enough for the stack to
     /// matter.
-    fn element(&self, node: Node<'_, '_>) -> Element {
+    fn element(&self, node: Node<'_, '_>) -> DomainElement {
         let attributes = node.attributes().map(|one| {
             (
                 one.name().to_owned(),
                 Located::new(one.value().to_owned(), self.span(one.range_value())),
             )
         });
-        Element {
+        DomainElement {
             name: node.tag_name().name().to_owned(),
             tag: self.tag(node),
             attributes: attributes.collect(),
@@ -263,7 +269,7 @@ impl Reader<'_> {
             let on = !matches!(feature.attribute("policy"), Some("disable" | "forbid"));
             Some((feature.attribute("name")?.to_owned(), on))
         });
-        let cpu = Cpu {
+        let cpu = CpuView {
             model: if mode == "custom" { named.unwrap_or_default() } else { mode },
             migratable: self.switch(node, "migratable"),
             features: features.collect(),
@@ -290,7 +296,7 @@ impl Reader<'_> {
             let id = self.number(cell, "id").map_or(index as u32, |id| id.value);
             let unit = cell.attribute("unit").unwrap_or("KiB");
             let memory = cell.attribute("memory").and_then(|text| text.trim().parse::<u64>().ok());
-            vm.cells.push(Cell {
+            vm.cells.push(GuestNodeView {
                 id,
                 vcpus: self.list(cell, "cpus").map_or_else(PcpuSet::new, |at| at.value),
                 memory_bytes: memory.and_then(|memory| memory.checked_mul(unit::bytes(unit)?)),
@@ -377,7 +383,7 @@ impl Reader<'_> {
         self.attribute(driver, "iothread").into_iter().chain(mapped).collect()
     }
 
-    fn disk(&self, node: Node<'_, '_>) -> Disk {
+    fn disk(&self, node: Node<'_, '_>) -> DiskView {
         let driver = children(node, "driver").next();
         let target = children(node, "target").next();
         let option = |name: &str| driver.and_then(|driver| self.attribute(driver, name));
@@ -388,7 +394,7 @@ impl Reader<'_> {
             let bus = bus_of_target(node.attribute("device"), &dev.value)?;
             Some(Located::new(bus.to_owned(), dev.span))
         });
-        Disk {
+        DiskView {
             span: driver.map_or(self.tag(node), |driver| self.whole(driver)),
             name: target.and_then(|node| node.attribute("dev")).unwrap_or("disk").to_owned(),
             hard: matches!(node.attribute("device"), None | Some("disk")),
@@ -403,7 +409,7 @@ impl Reader<'_> {
         }
     }
 
-    fn nic(&self, node: Node<'_, '_>) -> Nic {
+    fn nic(&self, node: Node<'_, '_>) -> NicView {
         let driver = children(node, "driver").next();
         let model = children(node, "model").next();
         let backend = match node.attribute("type") {
@@ -411,12 +417,12 @@ impl Reader<'_> {
             Some("user")
                 if children(node, "backend").any(|one| one.attribute("type") == Some("passt")) =>
             {
-                Backend::Other
+                NicBackendView::Other
             }
-            Some("user") => Backend::User,
-            Some("vhostuser") => Backend::VhostUser,
-            Some("bridge" | "network" | "ethernet" | "direct") => Backend::Tap,
-            _ => Backend::Other,
+            Some("user") => NicBackendView::User,
+            Some("vhostuser") => NicBackendView::VhostUser,
+            Some("bridge" | "network" | "ethernet" | "direct") => NicBackendView::Tap,
+            _ => NicBackendView::Other,
         };
         let vhost = driver.and_then(|driver| {
             self.parsed(driver, "name", |name| match name {
@@ -425,7 +431,7 @@ impl Reader<'_> {
                 _ => None,
             })
         });
-        Nic {
+        NicView {
             span: self.tag(node),
             backend,
             model: model.and_then(|model| self.attribute(model, "type")),
@@ -433,7 +439,7 @@ impl Reader<'_> {
             queues: driver.and_then(|driver| self.number(driver, "queues")),
             multiqueue: None,
             vectors: None,
-            reconnects: (backend == Backend::VhostUser).then(|| reconnects(node)).flatten(),
+            reconnects: (backend == NicBackendView::VhostUser).then(|| reconnects(node)).flatten(),
             rx_ring: driver.and_then(|driver| self.number(driver, "rx_queue_size")),
             tx_ring: driver.and_then(|driver| self.number(driver, "tx_queue_size")),
         }
@@ -447,7 +453,7 @@ impl Reader<'_> {
             let span = pair[1].span;
             match pair[0].value.as_str() {
                 "-overcommit" => {
-                    let options = Properties::read(&Word::of_argument(&pair[1].value), "");
+                    let options = Properties::read(&ShellWord::of_argument(&pair[1].value), "");
                     vm.cpu_pm = options.is_on("cpu-pm").map(|on| Located::new(on.value, span));
                 }
                 "-cpu" | "-global" if pair[1].value.contains("kvm-hint-dedicated=on") => {

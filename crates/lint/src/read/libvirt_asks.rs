@@ -9,7 +9,7 @@ use roxmltree::Node;
 use vmconfig::offers::feature_name;
 use vmconfig::source::Located;
 
-use crate::read::xml::{Reader, children};
+use crate::read::xml::{XmlSource, children};
 use crate::requirements::{OfferedValue, Ports, Requirements};
 
 /// Where values stand of which libvirt tells a list: the element below `<devices>`
@@ -27,7 +27,7 @@ const VALUES: &[(&str, &str, &str, &str, &str)] = &[
     ("hostdev", "", "mode", "hostdev.mode", "kind of host device"),
 ];
 
-pub(crate) fn read(reader: &Reader<'_>, domain: Node<'_, '_>) -> Requirements {
+pub(crate) fn read(reader: &XmlSource<'_>, domain: Node<'_, '_>) -> Requirements {
     let mut asks = Requirements::default();
     let emulated = domain.attribute("type") == Some("qemu");
     for node in domain.children().filter(Node::is_element) {
@@ -57,7 +57,7 @@ pub(crate) fn read(reader: &Reader<'_>, domain: Node<'_, '_>) -> Requirements {
     asks
 }
 
-fn os(reader: &Reader<'_>, os: Node<'_, '_>, asks: &mut Requirements) {
+fn os(reader: &XmlSource<'_>, os: Node<'_, '_>, asks: &mut Requirements) {
     let machine = children(os, "type").next();
     asks.machine = machine.and_then(|node| reader.attribute(node, "machine"));
     if os.attribute("firmware") != Some("efi") {
@@ -72,7 +72,7 @@ fn os(reader: &Reader<'_>, os: Node<'_, '_>, asks: &mut Requirements) {
     asks.secure_boot = secure.map(|node| reader.tag(node));
 }
 
-fn cpu(reader: &Reader<'_>, node: Node<'_, '_>, emulated: bool, asks: &mut Requirements) {
+fn cpu(reader: &XmlSource<'_>, node: Node<'_, '_>, emulated: bool, asks: &mut Requirements) {
     let mode = reader.attribute(node, "mode");
     let model = children(node, "model").next();
     asks.no_fallback = model.is_some_and(|one| one.attribute("fallback") == Some("forbid"));
@@ -98,7 +98,7 @@ fn cpu(reader: &Reader<'_>, node: Node<'_, '_>, emulated: bool, asks: &mut Requi
     }
 }
 
-fn devices(reader: &Reader<'_>, devices: Node<'_, '_>, asks: &mut Requirements) {
+fn devices(reader: &XmlSource<'_>, devices: Node<'_, '_>, asks: &mut Requirements) {
     for node in devices.children().filter(Node::is_element) {
         let name = node.tag_name().name();
         for (_, inside, attribute, list, what) in VALUES.iter().filter(|one| one.0 == name) {
@@ -119,7 +119,7 @@ fn devices(reader: &Reader<'_>, devices: Node<'_, '_>, asks: &mut Requirements) 
 
 /// The ports of a domain whose addresses libvirt has given out; before that, it will
 /// add one that is free.
-fn ports(reader: &Reader<'_>, devices: Node<'_, '_>) -> Option<Ports> {
+fn ports(reader: &XmlSource<'_>, devices: Node<'_, '_>) -> Option<Ports> {
     let hex = |node: Node<'_, '_>| {
         let text = node.attribute("bus")?.trim();
         u32::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()

@@ -12,10 +12,10 @@ pub(crate) mod template;
 pub(crate) mod xml;
 pub(crate) mod yaml;
 
-use topology::bounded::Broken;
+use topology::bounded::MalformedText;
 
-use crate::object::Object;
-use crate::rule::Format;
+use crate::object::KubeObject;
+use crate::rule::ConfigFormat;
 use crate::vm::Vm;
 use vmconfig::kubevirt::Catalogue;
 use vmconfig::source::{LineColumn, SourceText, Span};
@@ -45,36 +45,36 @@ pub enum TextError {
 }
 
 /// An error that names the file.
-pub(crate) fn in_file(broken: Broken, file: &str, text: &str) -> TextError {
+pub(crate) fn in_file(broken: MalformedText, file: &str, text: &str) -> TextError {
     let place = SourceText::new(text).place(Span { start: broken.at, end: broken.at });
     TextError::Syntax { file: file.to_owned(), place: Box::new(place), what: broken.what }
 }
 
 /// The format of a text, from what it holds.
-pub(crate) fn format_of(text: &str) -> Option<Format> {
+pub(crate) fn format_of(text: &str) -> Option<ConfigFormat> {
     let start = text.trim_start_matches('\u{feff}').trim_start();
     if running::holds_running(start) {
-        return qemu::holds_command(text).then_some(Format::Running);
+        return qemu::holds_command(text).then_some(ConfigFormat::Running);
     }
     if start.starts_with('<') {
-        return (text.contains("<domain")).then_some(Format::Libvirt);
+        return (text.contains("<domain")).then_some(ConfigFormat::Libvirt);
     }
     if vmconfig::proxmox::holds_vm(text) {
-        return Some(Format::Proxmox);
+        return Some(ConfigFormat::Proxmox);
     }
     if text.contains("kubevirt.io/") && text.contains("kind") {
-        return Some(Format::Kubevirt);
+        return Some(ConfigFormat::Kubevirt);
     }
-    qemu::holds_command(text).then_some(Format::Qemu)
+    qemu::holds_command(text).then_some(ConfigFormat::Qemu)
 }
 
 /// What a text holds.
 #[derive(Debug)]
-pub(crate) enum Item {
+pub(crate) enum ConfigItem {
     /// A VM, or what makes one.
     Vm(Box<Vm>),
     /// An object of KubeVirt that rules know otherwise.
-    Object(Object),
+    Object(KubeObject),
 }
 
 /// How a text is read.
@@ -89,21 +89,21 @@ pub(crate) struct ReadOptions<'a> {
 /// Hands out what a text holds one after the other, as a file may hold so many that
 /// they do not all fit into memory.
 pub(crate) fn read(
-    format: Format,
+    format: ConfigFormat,
     source: &SourceText<'_>,
     wanted: ReadOptions<'_>,
-    each: &mut dyn FnMut(Item),
-) -> Result<(), Broken> {
-    if format == Format::Kubevirt {
+    each: &mut dyn FnMut(ConfigItem),
+) -> Result<(), MalformedText> {
+    if format == ConfigFormat::Kubevirt {
         return kubevirt::read(source, wanted.types, wanted.settings, each);
     }
-    let each = &mut |vm| each(Item::Vm(Box::new(vm)));
+    let each = &mut |vm| each(ConfigItem::Vm(Box::new(vm)));
     match format {
-        Format::Libvirt => libvirt::read(source.text, wanted.settings, each)?,
-        Format::Kubevirt => {}
-        Format::Qemu => qemu::read(source, wanted.settings, each),
-        Format::Proxmox => proxmox::read(source, wanted.settings).into_iter().for_each(each),
-        Format::Running => running::read(source, wanted.settings).into_iter().for_each(each),
+        ConfigFormat::Libvirt => libvirt::read(source.text, wanted.settings, each)?,
+        ConfigFormat::Kubevirt => {}
+        ConfigFormat::Qemu => qemu::read(source, wanted.settings, each),
+        ConfigFormat::Proxmox => proxmox::read(source, wanted.settings).into_iter().for_each(each),
+        ConfigFormat::Running => running::read(source, wanted.settings).into_iter().for_each(each),
     }
     Ok(())
 }

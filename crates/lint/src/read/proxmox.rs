@@ -4,7 +4,7 @@
 use vmconfig::proxmox::{ProxmoxCommand, command, parse_command};
 use vmconfig::source::{Located, SourceText};
 
-use crate::format::Format;
+use crate::format::ConfigFormat;
 use crate::read::qemu;
 use crate::vm::Vm;
 
@@ -22,7 +22,7 @@ pub(crate) fn read(source: &SourceText<'_>, settings: bool) -> Vec<Vm> {
 
 fn vm(command: &ProxmoxCommand) -> Vm {
     let mut vm = qemu::command(&command.line);
-    vm.format = Format::Proxmox;
+    vm.format = ConfigFormat::Proxmox;
     if !command.line.options.iter().any(|option| option.name.value == "name") {
         vm.name = String::new();
     }

@@ -3,11 +3,11 @@
 //! Source: QEMU's manual page.
 
 use topology::PcpuSet;
-use vmconfig::command_line::{Before, CommandLine, Properties, Smp, Word, switch};
+use vmconfig::command_line::{CommandLine, Properties, ShellWord, Smp, Wrappers, switch};
 
 use crate::read::qemu_asks;
-use crate::rule::Format;
-use crate::vm::{Backend, Cell, Cpu, Disk, Nic, Topology, Vm};
+use crate::rule::ConfigFormat;
+use crate::vm::{CpuView, DiskView, GuestNodeView, NicBackendView, NicView, Topology, Vm};
 use vmconfig::libvirt::list;
 use vmconfig::qemu::parse_line;
 use vmconfig::source::{Located, SourceText};
@@ -25,9 +25,9 @@ pub(crate) fn read(source: &SourceText<'_>, settings: bool, each: &mut dyn FnMut
     }
 }
 
-/// What refers to each other across options.
+/// The ids by which options refer to each other.
 #[derive(Default)]
-struct Parts {
+struct CrossReferences {
     backends: Vec<(String, Properties)>,
     drives: Vec<(String, Properties)>,
     nets: Vec<(String, Properties)>,
@@ -50,15 +50,15 @@ const EMULATED_SCSI: &[&str] = &[
 ];
 
 pub(super) fn command(line: &CommandLine) -> Vm {
-    let head = line.program.as_ref().map(Word::span).unwrap_or_default();
-    let mut vm = Vm::new(Format::Qemu, head);
+    let head = line.program.as_ref().map(ShellWord::span).unwrap_or_default();
+    let mut vm = Vm::new(ConfigFormat::Qemu, head);
     vm.name = line.program_name().unwrap_or_default().to_owned();
     vm.arch = line.arch().map(|arch| Located::new(arch.to_owned(), head));
     let accelerators = line.accelerators();
     vm.accel = Located::new(accelerators.first().to_owned(), accelerators.span.unwrap_or(head));
     vm.kvm_behind_tcg =
         accelerators.first() == "tcg" && accelerators.names.iter().any(|name| name == "kvm");
-    let before = Before::read(&line.before);
+    let before = Wrappers::read(&line.before);
     (vm.affinity, vm.memory_nodes) = (before.affinity, before.memory_nodes);
     let (smp, said) = line.smp();
     if let Some(said) = said {
@@ -66,12 +66,12 @@ pub(super) fn command(line: &CommandLine) -> Vm {
     }
     vm.unread =
         line.unresolved.iter().map(|word| Located::new(word.text.clone(), word.span())).collect();
-    let is_value = |word: &Word| {
+    let is_value = |word: &ShellWord| {
         let mut values = line.options.iter().filter_map(|option| option.value.as_ref());
         values.any(|value| value.span() == word.span())
     };
     vm.unread_options = !line.unresolved.iter().all(is_value);
-    let mut parts = Parts::default();
+    let mut parts = CrossReferences::default();
     let mut devices = Vec::new();
     for option in &line.options {
         match (option.name.value.as_str(), &option.value) {
@@ -140,7 +140,7 @@ fn implied_key(option: &str) -> &'static str {
     }
 }
 
-fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
+fn option(name: &str, word: &ShellWord, vm: &mut Vm, parts: &mut CrossReferences) {
     // Images by their path alone.
     let options = match name {
         "hda" | "hdb" | "hdc" | "hdd" | "" => Properties::default(),
@@ -181,7 +181,7 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
                     crate::vm::Timer { name: "kvmclock".to_owned(), present: Some(kvmclock) };
                 vm.timers.push(Located::new(timer, span));
             }
-            let cpu = Cpu {
+            let cpu = CpuView {
                 model: options.get("model").unwrap_or_default().to_owned(),
                 migratable: feature(&options, "migratable"),
                 tsc_frequency: options.at("tsc-frequency").is_some(),
@@ -246,7 +246,7 @@ fn option(name: &str, word: &Word, vm: &mut Vm, parts: &mut Parts) {
             let mut nic = nic(&options);
             let usual = if vm.is_arm() { "virtio" } else { "e1000" };
             nic.model = model.or(Some(Located::new(usual.to_owned(), options.span())));
-            if nic.backend != Backend::Other
+            if nic.backend != NicBackendView::Other
                 || options.get("type").is_some_and(|kind| kind != "none")
             {
                 vm.nics.push(nic);
@@ -295,7 +295,7 @@ fn feature(options: &Properties, name: &str) -> Option<Located<bool>> {
     features(options).filter(|(feature, _)| *feature == name).last().map(|(_, on)| on)
 }
 
-fn numa(options: Properties, vm: &mut Vm, parts: &Parts) {
+fn numa(options: Properties, vm: &mut Vm, parts: &CrossReferences) {
     if options.get("type") == Some("dist") {
         for cell in &mut vm.cells {
             cell.distances = true;
@@ -318,7 +318,7 @@ fn numa(options: Properties, vm: &mut Vm, parts: &Parts) {
         .and_then(|(_, backend)| backend.bytes("size", 1))
         .or_else(|| options.bytes("mem", 1 << 20));
     let nodes = backend.and_then(|(_, backend)| host_nodes(backend));
-    vm.cells.push(Cell {
+    vm.cells.push(GuestNodeView {
         id,
         vcpus,
         memory_bytes: memory.map(|at| at.value),
@@ -337,7 +337,7 @@ fn host_nodes(backend: &Properties) -> Option<Located<PcpuSet>> {
 }
 
 /// Pages behind a path or a memfd: `hugetlb=on,hugetlbsize=1G`, `/dev/hugepages`.
-fn finish(parts: &Parts, vm: &mut Vm) {
+fn finish(parts: &CrossReferences, vm: &mut Vm) {
     for (_, backend) in &parts.backends {
         vm.shared_memory |= backend.is_on("share").is_some_and(|share| share.value);
         let path = backend.at("mem-path").filter(|path| path.value.contains("huge"));
@@ -368,7 +368,7 @@ fn page_size_in(path: &str) -> Option<u64> {
     }
 }
 
-fn device(device: &Properties, parts: &Parts, vm: &mut Vm) {
+fn device(device: &Properties, parts: &CrossReferences, vm: &mut Vm) {
     let Some(driver) = device.at("driver") else { return };
     let kind = driver.value.as_str();
     let drive = device
@@ -408,9 +408,9 @@ fn device(device: &Properties, parts: &Parts, vm: &mut Vm) {
                 .and_then(|id| parts.nets.iter().find(|(name, _)| *name == id.value));
             let mut nic = net.map_or_else(|| nic(device), |(_, net)| nic(net));
             if net.is_none() {
-                nic.backend = Backend::Other;
+                nic.backend = NicBackendView::Other;
             }
-            if nic.backend == Backend::VhostUser {
+            if nic.backend == NicBackendView::VhostUser {
                 let id = net.and_then(|(_, net)| net.get("chardev"));
                 let socket = parts.chardevs.iter().find(|(name, _)| Some(name.as_str()) == id);
                 nic.reconnects = socket.and_then(|(_, socket)| reconnects(socket));
@@ -467,7 +467,7 @@ fn innermost<'a>(node: &'a Properties, key: &str) -> Option<&'a Located<String>>
 }
 
 /// The disk of a drive or of the nodes that it is made of, outermost first.
-fn disk(nodes: &[&Properties], device: Option<&Properties>) -> Disk {
+fn disk(nodes: &[&Properties], device: Option<&Properties>) -> DiskView {
     let drive = nodes[0];
     let either = |key: &str| device.and_then(|device| device.at(key)).or_else(|| drive.at(key));
     let inside = |key: &str| nodes.iter().rev().find_map(|node| innermost(node, key));
@@ -478,7 +478,7 @@ fn disk(nodes: &[&Properties], device: Option<&Properties>) -> Disk {
         let mode = if at.value == "on" { "none" } else { "writeback" };
         Located::new(mode.to_owned(), at.span)
     });
-    Disk {
+    DiskView {
         span: drive.span(),
         name: id.unwrap_or_else(|| "disk".to_owned()),
         hard: true,
@@ -504,14 +504,14 @@ fn iothreads(device: &Properties) -> Vec<Located<String>> {
     device.iter().filter(|(key, _)| is_one(key)).map(|(_, at)| at.clone()).collect()
 }
 
-fn nic(net: &Properties) -> Nic {
+fn nic(net: &Properties) -> NicView {
     let backend = match net.get("type") {
-        Some("tap" | "bridge") => Backend::Tap,
-        Some("user") => Backend::User,
-        Some("vhost-user") => Backend::VhostUser,
-        _ => Backend::Other,
+        Some("tap" | "bridge") => NicBackendView::Tap,
+        Some("user") => NicBackendView::User,
+        Some("vhost-user") => NicBackendView::VhostUser,
+        _ => NicBackendView::Other,
     };
-    Nic {
+    NicView {
         span: net.span(),
         backend,
         model: None,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use topology::PcpuSet;
 
-use crate::live::Live;
+use crate::live::LiveVm;
 use crate::read::qemu;
 use crate::running::{ASKED, IS, MARK, Observation, Observed, ThreadOwner};
 use crate::vm::{Pin, Topology, Vm};
@@ -57,8 +57,8 @@ fn pid_before(text: &str, start: usize) -> Option<u32> {
 }
 
 /// The facts between two places of a text.
-fn facts(text: &str, from: usize, to: usize) -> Live {
-    let mut live = Live::default();
+fn facts(text: &str, from: usize, to: usize) -> LiveVm {
+    let mut live = LiveVm::default();
     let mut start = from;
     for line in text.get(from..to).unwrap_or_default().split_inclusive('\n') {
         let said = line.trim_end();
@@ -78,7 +78,7 @@ fn facts(text: &str, from: usize, to: usize) -> Live {
 }
 
 /// Puts what is in the place of what was asked for.
-fn apply(live: &Live, vm: &mut Vm) {
+fn apply(live: &LiveVm, vm: &mut Vm) {
     threads(live, vm);
     memory(live, vm);
     for fact in &live.facts {
@@ -101,7 +101,7 @@ fn apply(live: &Live, vm: &mut Vm) {
     }
 }
 
-fn threads(live: &Live, vm: &mut Vm) {
+fn threads(live: &LiveVm, vm: &mut Vm) {
     let mut real_time = PcpuSet::new();
     let mut nameless: Option<Located<PcpuSet>> = None;
     for (who, thread, span) in live.threads(|_| true) {
@@ -140,7 +140,7 @@ fn threads(live: &Live, vm: &mut Vm) {
     vm.affinity = nameless;
 }
 
-fn memory(live: &Live, vm: &mut Vm) {
+fn memory(live: &LiveVm, vm: &mut Vm) {
     let Some((_, biggest, span)) = live.memory().max_by_key(|(_, memory, _)| memory.bytes()) else {
         return;
     };

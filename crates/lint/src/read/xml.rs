@@ -6,14 +6,14 @@ use vmconfig::source::{Located, Span};
 
 use vmconfig::libvirt::{list, unit};
 
-/// Reads what stands in a document with its place in the whole text.
-pub(crate) struct Reader<'a> {
+/// A document whose values are read with their position in the whole text.
+pub(crate) struct XmlSource<'a> {
     /// Where the document begins.
     pub(crate) base: usize,
     pub(crate) text: &'a str,
 }
 
-impl Reader<'_> {
+impl XmlSource<'_> {
     pub(crate) fn span(&self, range: std::ops::Range<usize>) -> Span {
         Span { start: self.base + range.start, end: self.base + range.end }
     }

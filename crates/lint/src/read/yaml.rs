@@ -6,14 +6,14 @@ use vmconfig::kubevirt::Quantity;
 /// Kubernetes quantities among the values: `4`, `500m`, `8Gi`, `2G`, `1e3`.
 ///
 /// Source: Kubernetes API, `resource.Quantity`.
-pub(crate) trait Amount {
+pub(crate) trait QuantityValue {
     fn quantity(&self) -> Option<f64>;
 
     /// The same in bytes.
     fn bytes(&self) -> Option<u64>;
 }
 
-impl Amount for Node {
+impl QuantityValue for Node {
     fn quantity(&self) -> Option<f64> {
         self.text()?.parse::<Quantity>().ok().map(Quantity::as_f64)
     }

@@ -1,6 +1,6 @@
 //! Whether the guest runs on the processor at all, and what was not read.
 
-use crate::Format;
+use crate::ConfigFormat;
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, xml};
@@ -55,7 +55,7 @@ fn emulated(vm: &Vm, context: &Context, out: &mut Drafts) {
     }
     let message = match vm.format {
         _ if vm.kvm_behind_tcg => "TCG stands before KVM, and it never fails",
-        Format::Libvirt => "The domain's type is qemu: libvirt starts QEMU without KVM",
+        ConfigFormat::Libvirt => "The domain's type is qemu: libvirt starts QEMU without KVM",
         _ => "No accelerator is named, and this program takes TCG first",
     };
     out.at(vm.accel.span, message);

@@ -6,7 +6,7 @@ use topology::PcpuSet;
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Check, Format, Rule, qemu, running, xml, yaml};
+use crate::rule::{Check, ConfigFormat, Rule, qemu, running, xml, yaml};
 use crate::rules::samples::VTUNE;
 use crate::rules::words::{numbers, pcpus};
 use crate::rules::worlds::{ANY, FOUR_CORES};
@@ -318,7 +318,7 @@ fn vcpus_without_eim(vm: &Vm, _: &Context, out: &mut Drafts) {
         return;
     }
     let message = match vm.format {
-        Format::Libvirt => {
+        ConfigFormat::Libvirt => {
             format!("libvirt refuses {} vCPUs without an IOMMU that has eim='on'", most.value)
         }
         _ if vm.is_command() && vm.accel.value == "kvm" => {

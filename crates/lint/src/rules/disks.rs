@@ -3,20 +3,20 @@
 use crate::Span;
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Check, Format, Rule, conf, qemu, xml, yaml};
+use crate::rule::{Check, ConfigFormat, Rule, conf, qemu, xml, yaml};
 use crate::rules::worlds::ANY;
-use crate::vm::{Disk, Vm};
+use crate::vm::{DiskView, Vm};
 
 const DISKS: &str = "https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms";
 const INVOCATION: &str = "https://www.qemu.org/docs/master/system/invocation.html";
 const IOTHREADS: &str = "https://libvirt.org/formatdomain.html#iothreads-allocation";
 
-fn is(disk: &Disk, bus: &[&str]) -> bool {
+fn is(disk: &DiskView, bus: &[&str]) -> bool {
     disk.bus.as_ref().is_some_and(|found| bus.contains(&found.value.as_str()))
 }
 
 /// Served by QEMU in a way that an iothread can take over.
-fn is_virtio(disk: &Disk) -> bool {
+fn is_virtio(disk: &DiskView) -> bool {
     // KubeVirt's default bus is the machine's, and that is virtio in its templates.
     is(disk, &["virtio", "virtio-scsi", "scsi"])
 }
@@ -100,7 +100,7 @@ fn io_native_cached(vm: &Vm, _: &Context, out: &mut Drafts) {
                     format!("Disk {}: io=native can't go with cache={}", disk.name, cache.value),
                 );
                 // A switch of -blockdev has another value.
-                if cache.value != "writeback" || vm.format != Format::Qemu {
+                if cache.value != "writeback" || vm.format != ConfigFormat::Qemu {
                     draft.fix(cache.span, "none");
                 }
             }
@@ -113,15 +113,15 @@ fn io_native_cached(vm: &Vm, _: &Context, out: &mut Drafts) {
                 );
                 match vm.format {
                     // Behind the attribute's closing quote.
-                    Format::Libvirt => {
+                    ConfigFormat::Libvirt => {
                         let behind = io.span.end + 1;
                         draft.fix(Span { start: behind, end: behind }, " cache='none'");
                     }
-                    Format::Qemu | Format::Proxmox | Format::Running => {
+                    ConfigFormat::Qemu | ConfigFormat::Proxmox | ConfigFormat::Running => {
                         let text = if disk.node { ",cache.direct=on" } else { ",cache=none" };
                         draft.fix(Span { start: io.span.end, end: io.span.end }, text);
                     }
-                    Format::Kubevirt => {}
+                    ConfigFormat::Kubevirt => {}
                 }
             }
         }
@@ -221,17 +221,18 @@ volumes:
 };
 
 /// Disks that an iothread would speed up.
-fn slow_disks(vm: &Vm) -> Vec<&Disk> {
+fn slow_disks(vm: &Vm) -> Vec<&DiskView> {
     let policy = vm.kube("domain.ioThreadsPolicy").is_some();
     // A SCSI controller's iothread serves its disks.
     let controller = vm.disks.iter().any(|disk| !disk.hard && !disk.iothreads.is_empty());
-    let fast = |disk: &&Disk| {
+    let fast = |disk: &&DiskView| {
         let direct =
             disk.io.as_ref().is_some_and(|io| matches!(io.value.as_str(), "native" | "io_uring"));
         disk.hard && disk.block && is_virtio(disk) && direct
     };
-    let unserved =
-        |disk: &&Disk| disk.iothreads.is_empty() && !(controller && is(disk, &["scsi"])) && !policy;
+    let unserved = |disk: &&DiskView| {
+        disk.iothreads.is_empty() && !(controller && is(disk, &["scsi"])) && !policy
+    };
     vm.disks.iter().filter(fast).filter(unserved).collect()
 }
 
@@ -414,7 +415,7 @@ pub(crate) const IOTHREAD_BUS: Rule = Rule {
 };
 
 fn iothread_bus(vm: &Vm, _: &Context, out: &mut Drafts) {
-    for disk in vm.disks.iter().filter(|_| vm.format == Format::Libvirt) {
+    for disk in vm.disks.iter().filter(|_| vm.format == ConfigFormat::Libvirt) {
         if let (Some(iothread), Some(bus)) = (disk.iothreads.first(), &disk.bus)
             && !matches!(bus.value.as_str(), "virtio" | "virtio-scsi")
         {

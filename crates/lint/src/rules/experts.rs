@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Check, Format, Rule, qemu, xml};
+use crate::rule::{Check, ConfigFormat, Rule, qemu, xml};
 use crate::rules::refused_values::bytes_of;
 use crate::rules::words::size;
 use crate::rules::worlds::ANY;
@@ -346,7 +346,7 @@ fn hyperv_without_clock(vm: &Vm, _: &Context, out: &mut Drafts) {
         return;
     }
     match vm.format {
-        Format::Libvirt => {
+        ConfigFormat::Libvirt => {
             let Some(domain) = vm.qemu_domain() else { return };
             let Some(hyperv) = domain.first("features/hyperv") else { return };
             let used = hyperv.children.iter().any(|one| {
@@ -357,7 +357,7 @@ fn hyperv_without_clock(vm: &Vm, _: &Context, out: &mut Drafts) {
                 out.at(hyperv.tag, "No timer hypervclock");
             }
         }
-        Format::Qemu | Format::Proxmox => {
+        ConfigFormat::Qemu | ConfigFormat::Proxmox => {
             let Some(cpu) = &vm.cpu else { return };
             let on = |name: &str| {
                 let mut features = cpu.value.features.iter();

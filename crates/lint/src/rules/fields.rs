@@ -3,7 +3,7 @@
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::object::Object;
+use crate::object::KubeObject;
 use crate::rule::{Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::schema::{self, SchemaFault, SchemaViolation};
@@ -82,7 +82,7 @@ fn problems(vm: &Vm) -> Vec<SchemaViolation> {
     })
 }
 
-fn problems_of(object: &Object) -> Vec<SchemaViolation> {
+fn problems_of(object: &KubeObject) -> Vec<SchemaViolation> {
     schema::problems(&object.kind.value, &object.node, object.kind.span)
 }
 
@@ -90,7 +90,7 @@ fn unknown_field(vm: &Vm, _: &Context, out: &mut Drafts) {
     tell_unknown(problems(vm), out);
 }
 
-fn unknown_field_of_object(object: &Object, _: &Context, out: &mut Drafts) {
+fn unknown_field_of_object(object: &KubeObject, _: &Context, out: &mut Drafts) {
     tell_unknown(problems_of(object), out);
 }
 
@@ -133,7 +133,7 @@ fn schema_refuses(vm: &Vm, _: &Context, out: &mut Drafts) {
     tell_refused(problems(vm), out);
 }
 
-fn schema_refuses_object(object: &Object, _: &Context, out: &mut Drafts) {
+fn schema_refuses_object(object: &KubeObject, _: &Context, out: &mut Drafts) {
     tell_refused(problems_of(object), out);
 }
 

@@ -4,7 +4,7 @@ use placement::predict::{FindingKind, findings};
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::forecast::{Forecast, Pinned};
+use crate::forecast::{HostForecast, PinnedVm};
 use crate::rule::{Check, Rule, yaml};
 use crate::rules::samples::{POLICIES, TUNED};
 use crate::rules::worlds::{FULL_PCPUS_HERE, KUBEVIRT_0_44_HERE, TWO_SOCKETS};
@@ -43,7 +43,7 @@ domain:
 };
 
 fn rejected(vm: &Vm, context: &Context, out: &mut Drafts) {
-    if let Some(Forecast::Refused(why)) = vm.forecast(context) {
+    if let Some(HostForecast::Refused(why)) = vm.forecast(context) {
         out.at(vm.vcpus.span, format!("On this host the VM does not start: {why}"));
     }
 }
@@ -179,7 +179,7 @@ fn iothreads(vm: &Vm, context: &Context, out: &mut Drafts) {
 }
 
 /// Each vCPU with its pCPU and where that is; of big VMs the first ones.
-fn table(pinned: &Pinned, context: &Context) -> String {
+fn table(pinned: &PinnedVm, context: &Context) -> String {
     let place = |pcpu: u32| {
         let found = context.machine.as_ref().and_then(|machine| machine.host.pcpu(pcpu));
         let of = |what: &str, number: Option<u32>| {
@@ -205,7 +205,7 @@ fn table(pinned: &Pinned, context: &Context) -> String {
 
 /// What the predicted pins mean for the guest, as far as it is one of these.
 fn predicted(vm: &Vm, context: &Context, kinds: &[FindingKind], out: &mut Drafts) {
-    let Some(Forecast::Pinned(pinned)) = vm.forecast(context) else { return };
+    let Some(HostForecast::Pinned(pinned)) = vm.forecast(context) else { return };
     let found = findings(&pinned.machine, &pinned.vmi, &pinned.cpuset, &pinned.pins);
     let mut found = found.iter().filter(|finding| kinds.contains(&finding.kind));
     if let Some(first) = found.next() {

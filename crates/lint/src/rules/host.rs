@@ -300,7 +300,7 @@ fn device_hidden(vm: &Vm, context: &Context, out: &mut Drafts) {
     let Some(machine) = context.machine.as_ref().filter(|_| vm.cells.len() > 1) else { return };
     for device in &vm.host_devices {
         let Some(node) = context.device_nodes.get(&device.value) else { continue };
-        let lies_there = |cell: &&crate::vm::Cell| {
+        let lies_there = |cell: &&crate::vm::GuestNodeView| {
             let bound = vm.cell_nodes.iter().find(|(id, _)| id.value == cell.id);
             let bound = bound.map(|(_, nodes)| &nodes.value);
             match bound.or(cell.nodes.as_ref().map(|nodes| &nodes.value)) {

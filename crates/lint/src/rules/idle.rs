@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, running, xml, yaml};
 use crate::rules::worlds::{ANY, HPET_HOST, OLD_KERNEL, TWO_SOCKETS};
-use crate::version::Version;
+use crate::version::ReleaseVersion;
 use crate::vm::Vm;
 
 const OVERCOMMIT: &str = "https://www.qemu.org/docs/master/system/invocation.html";
@@ -208,8 +208,9 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 1 -overcommit cpu-pm=on
 fn cpu_pm_ignored(vm: &Vm, context: &Context, out: &mut Drafts) {
     let Some(span) = cpu_pm(vm) else { return };
     let machine = context.machine.as_ref();
-    let old =
-        machine.and_then(|machine| machine.kernel()).filter(|kernel| *kernel < Version(4, 17, 0));
+    let old = machine
+        .and_then(|machine| machine.kernel())
+        .filter(|kernel| *kernel < ReleaseVersion(4, 17, 0));
     let mitigated = machine
         .and_then(|machine| machine.kvm_parameter("mitigate_smt_rsb"))
         .is_some_and(|value| value == "Y");
@@ -405,9 +406,11 @@ fn hpet_on(vm: &Vm, _: &Context, out: &mut Drafts) {
     for timer in vm.timers.iter().filter(|timer| timer.value.name == "hpet") {
         if let Some(present) = timer.value.present.as_ref().filter(|present| present.value) {
             let off = match vm.format {
-                crate::Format::Libvirt => "no",
-                crate::Format::Qemu | crate::Format::Proxmox | crate::Format::Running => "off",
-                crate::Format::Kubevirt => "false",
+                crate::ConfigFormat::Libvirt => "no",
+                crate::ConfigFormat::Qemu
+                | crate::ConfigFormat::Proxmox
+                | crate::ConfigFormat::Running => "off",
+                crate::ConfigFormat::Kubevirt => "false",
             };
             out.at(present.span, "The guest gets an emulated HPET").suggest(present.span, off);
         }

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::read::yaml::{Amount as _, Node};
+use crate::read::yaml::{Node, QuantityValue as _};
 use crate::rule::{Affected, Check, Rule, yaml};
 use crate::rules::samples::{POLICIES, TUNED};
 use crate::rules::worlds::{

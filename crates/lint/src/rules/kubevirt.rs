@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::forecast::Forecast;
+use crate::forecast::HostForecast;
 use crate::read::yaml::Node;
 use crate::rule::{Affected, Check, Rule, yaml};
 use crate::rules::samples::{POLICIES, TUNED};
@@ -125,7 +125,7 @@ fn cores_are_threads(vm: &Vm, context: &Context, out: &mut Drafts) {
         vm.vcpus.span,
         format!("{} vCPUs look like cores and will be threads of shared cores", vm.vcpus.value),
     );
-    if let Some(Forecast::Pinned(pinned)) = vm.forecast(context) {
+    if let Some(HostForecast::Pinned(pinned)) = vm.forecast(context) {
         draft.note(format!("KubeVirt {} pins them to {pinned}", context.kubevirt));
     }
 }

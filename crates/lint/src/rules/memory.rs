@@ -93,7 +93,7 @@ fn memory_elsewhere(vm: &Vm, context: &Context, out: &mut Drafts) {
     if is_elsewhere(vm, &memory.value, &nodes) {
         let draft =
             out.at(memory.span, format!("Memory on node {}, vCPUs on node {nodes}", memory.value));
-        if vm.format == crate::Format::Libvirt {
+        if vm.format == crate::ConfigFormat::Libvirt {
             draft.suggest(memory.span, nodes.to_string());
         }
     }

@@ -3,9 +3,9 @@
 use crate::Span;
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Check, Format, Rule, qemu, xml, yaml};
+use crate::rule::{Check, ConfigFormat, Rule, qemu, xml, yaml};
 use crate::rules::worlds::{ANY, NO_VHOST, TWO_SOCKETS};
-use crate::vm::{Backend, Nic, Vm};
+use crate::vm::{NicBackendView, NicView, Vm};
 
 const NICS: &str = "https://libvirt.org/formatdomain.html#network-interfaces";
 const MULTIQUEUE: &str = "https://www.linux-kvm.org/page/Multiqueue";
@@ -68,8 +68,8 @@ fn nic_emulated(vm: &Vm, _: &Context, out: &mut Drafts) {
         }
         // Only where the architecture is said: others have other defaults.
         if nic.model.is_none()
-            && vm.format == Format::Libvirt
-            && nic.backend != Backend::Other
+            && vm.format == ConfigFormat::Libvirt
+            && nic.backend != NicBackendView::Other
             && vm.says_x86()
         {
             out.at(nic.span, "No model: libvirt makes it an emulated rtl8139");
@@ -113,7 +113,7 @@ pub(crate) const NIC_USER: Rule = Rule {
 };
 
 fn nic_user(vm: &Vm, _: &Context, out: &mut Drafts) {
-    for nic in vm.nics.iter().filter(|nic| nic.backend == Backend::User) {
+    for nic in vm.nics.iter().filter(|nic| nic.backend == NicBackendView::User) {
         out.at(nic.span, "Packets go through QEMU's user-mode network");
     }
 }
@@ -151,18 +151,18 @@ pub(crate) const VHOST_OFF: Rule = Rule {
 };
 
 /// libvirt uses vhost unless told otherwise, QEMU only when told to.
-fn uses_vhost(vm: &Vm, nic: &Nic) -> bool {
+fn uses_vhost(vm: &Vm, nic: &NicView) -> bool {
     nic.is_virtio()
-        && nic.backend == Backend::Tap
+        && nic.backend == NicBackendView::Tap
         && nic.vhost.as_ref().map_or(!vm.is_command(), |vhost| vhost.value)
 }
 
 fn vhost_off(vm: &Vm, _: &Context, out: &mut Drafts) {
     for nic in &vm.nics {
-        if nic.is_virtio() && nic.backend == Backend::Tap && !uses_vhost(vm, nic) {
+        if nic.is_virtio() && nic.backend == NicBackendView::Tap && !uses_vhost(vm, nic) {
             match &nic.vhost {
                 Some(vhost) => {
-                    let on = if vm.format == Format::Libvirt { "vhost" } else { "on" };
+                    let on = if vm.format == ConfigFormat::Libvirt { "vhost" } else { "on" };
                     out.at(vhost.span, "vhost is off").suggest(vhost.span, on);
                 }
                 None => {
@@ -263,7 +263,7 @@ qemu-system-x86_64 -accel kvm -cpu host -m 1G \\
 };
 
 fn vhost_user_not_shared(vm: &Vm, _: &Context, out: &mut Drafts) {
-    for nic in vm.nics.iter().filter(|nic| nic.backend == Backend::VhostUser) {
+    for nic in vm.nics.iter().filter(|nic| nic.backend == NicBackendView::VhostUser) {
         if !vm.shared_memory {
             out.at(nic.span, "vhost-user needs the guest's memory shared");
         }
@@ -309,8 +309,8 @@ pub(crate) const VHOST_USER_IMPOSSIBLE: Rule = Rule {
 };
 
 fn vhost_user_impossible(vm: &Vm, _: &Context, out: &mut Drafts) {
-    for nic in vm.nics.iter().filter(|nic| nic.backend == Backend::VhostUser) {
-        if let Some(vhost) = nic.vhost.as_ref().filter(|_| vm.format == Format::Qemu) {
+    for nic in vm.nics.iter().filter(|nic| nic.backend == NicBackendView::VhostUser) {
+        if let Some(vhost) = nic.vhost.as_ref().filter(|_| vm.format == ConfigFormat::Qemu) {
             out.at(vhost.span, "vhost-user takes no vhost=: the kernel's vhost is another way");
         }
         if let Some(model) = nic.model.as_ref().filter(|_| !nic.is_virtio()) {
@@ -495,7 +495,11 @@ domain:
 fn queues_one(vm: &Vm, _: &Context, out: &mut Drafts) {
     for nic in &vm.nics {
         let one = nic.queues.as_ref().is_none_or(|queues| queues.value == 1);
-        if nic.is_virtio() && nic.backend == Backend::Tap && one && vm.vcpus.value >= MANY_VCPUS {
+        if nic.is_virtio()
+            && nic.backend == NicBackendView::Tap
+            && one
+            && vm.vcpus.value >= MANY_VCPUS
+        {
             out.at(nic.span, format!("One queue for {} vCPUs", vm.vcpus.value));
         }
     }

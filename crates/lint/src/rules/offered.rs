@@ -3,7 +3,7 @@
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Check, Format, Rule, qemu, xml, yaml};
+use crate::rule::{Check, ConfigFormat, Rule, qemu, xml, yaml};
 use crate::rules::offered_cpu::{CpuOffer, here};
 use crate::rules::worlds::{ANY, OFFERS, OFFERS_OF_QEMU};
 use crate::vm::Vm;
@@ -18,7 +18,7 @@ fn machine(vm: &Vm) -> &str {
     vm.asks.machine.as_ref().map_or_else(
         || match vm.format {
             _ if vm.is_arm() => "virt",
-            Format::Kubevirt => "q35",
+            ConfigFormat::Kubevirt => "q35",
             _ => "pc",
         },
         |machine| machine.value.as_str(),

@@ -8,7 +8,7 @@ use vmconfig::source::Span;
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Check, Format, Rule, qemu, xml, yaml};
+use crate::rule::{Check, ConfigFormat, Rule, qemu, xml, yaml};
 use crate::rules::worlds::{OFFERS, OFFERS_OF_QEMU};
 use crate::vm::Vm;
 
@@ -86,7 +86,7 @@ pub(crate) const CPU_NOT_USABLE: Rule = Rule {
 
 fn cpu_not_usable(vm: &Vm, context: &Context, out: &mut Drafts) {
     let Some(here) = here(vm, context) else { return };
-    if let Some(mode) = vm.asks.model.as_ref().filter(|_| vm.format == Format::Libvirt) {
+    if let Some(mode) = vm.asks.model.as_ref().filter(|_| vm.format == ConfigFormat::Libvirt) {
         let key = format!("cpu.{}", mode.value);
         let mut kinds = here.offers.domains.iter();
         let kind = kinds.find(|kind| kind.arch == here.arch && kind.accel == here.accel);
@@ -155,13 +155,13 @@ struct Lack<'a> {
     span: Span,
     /// Whether the VM does not start then.
     stops: bool,
-    what: What<'a>,
+    what: LackKind<'a>,
 }
 
-enum What<'a> {
+enum LackKind<'a> {
     /// Nobody here knows the model.
     Unknown(&'a str),
-    /// The model's features, where they are told.
+    /// The model's features, where they are known.
     Model(&'a str, BTreeSet<&'a str>),
     Feature(&'a str),
 }
@@ -169,14 +169,14 @@ enum What<'a> {
 impl Lack<'_> {
     fn say(&self, out: &mut Drafts, what_then: &str) {
         match &self.what {
-            What::Unknown(model) => {
+            LackKind::Unknown(model) => {
                 out.at(self.span, format!("The processor model {model} is not there"));
             }
-            What::Feature(name) => {
+            LackKind::Feature(name) => {
                 let message = format!("The VM asks for {name}, which is not there{what_then}");
                 out.at(self.span, message);
             }
-            What::Model(model, blockers) => {
+            LackKind::Model(model, blockers) => {
                 let draft = out.at(
                     self.span,
                     format!(
@@ -219,7 +219,7 @@ fn lacks<'a>(vm: &'a Vm, here: CpuOffer<'a>) -> Vec<Lack<'a>> {
         match found {
             _ if is_mode => {}
             None if lists => {
-                lack(vm.is_command() || asks.no_fallback, What::Unknown(name));
+                lack(vm.is_command() || asks.no_fallback, LackKind::Unknown(name));
             }
             Some(found) if found.usable == Some(false) => {
                 let of_all = known.iter().filter_map(|cpus| cpus.models.get(name));
@@ -229,7 +229,7 @@ fn lacks<'a>(vm: &'a Vm, here: CpuOffer<'a>) -> Vec<Lack<'a>> {
                     told.iter().copied().filter(|name| !asks.disabled.contains(*name)).collect();
                 // Where the blockers are not told, those may be all that were taken away.
                 if !left.is_empty() || told.is_empty() && asks.disabled.is_empty() {
-                    lack(asks.exact, What::Model(name, left));
+                    lack(asks.exact, LackKind::Model(name, left));
                 }
             }
             _ => {}
@@ -237,7 +237,7 @@ fn lacks<'a>(vm: &'a Vm, here: CpuOffer<'a>) -> Vec<Lack<'a>> {
     }
     for feature in &asks.features {
         if known.iter().any(|cpus| cpus.missing.contains(&feature.value)) {
-            let what = What::Feature(&feature.value);
+            let what = LackKind::Feature(&feature.value);
             lacks.push(Lack { span: feature.span, stops: asks.exact, what });
         }
     }

@@ -11,7 +11,7 @@ use crate::rules::worlds::{ANY, ISOLATED, OFFLINE, RESERVED, TWO_CACHES, TWO_SOC
 use crate::vm::{Pin, Vm};
 
 const TUNED: &str = "D. Faggioli et al., \"The cost of containerizing VMs\", KVM Forum 2021";
-/// pCPUs that are told one by one.
+/// Most pCPUs that are named one by one.
 const NAMED_PCPUS: usize = 4;
 const ISOLCPUS: &str = "https://docs.kernel.org/admin-guide/kernel-parameters.html";
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::context::Context;
-use crate::element::Element;
+use crate::element::DomainElement;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, xml};
 use crate::rules::worlds::ANY;
@@ -20,7 +20,7 @@ pub(super) enum Chipset {
     Q35,
 }
 
-pub(super) fn chipset(domain: &Element) -> Option<Chipset> {
+pub(super) fn chipset(domain: &DomainElement) -> Option<Chipset> {
     let machine = domain.first("os/type")?.get("machine")?;
     match machine {
         "pc" => Some(Chipset::Pc),
@@ -111,7 +111,7 @@ fn controller_impossible(vm: &Vm, _: &Context, out: &mut Drafts) {
 }
 
 fn pci(
-    controller: &Element,
+    controller: &DomainElement,
     model: &str,
     index: Option<u32>,
     chipset: Option<Chipset>,

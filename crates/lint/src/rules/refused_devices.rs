@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::context::Context;
-use crate::element::Element;
+use crate::element::DomainElement;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, xml};
 use crate::rules::refused_buses::{Chipset, chipset};
 use crate::rules::worlds::ANY;
-use crate::vm::{Backend, Vm};
+use crate::vm::{NicBackendView, Vm};
 use vmconfig::libvirt::bus_of_target;
 
 const DISKS: &str = "https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms";
@@ -157,7 +157,7 @@ struct Drive<'a> {
 }
 
 impl<'a> Drive<'a> {
-    fn said(bus: &'a str, address: &Element) -> Self {
+    fn said(bus: &'a str, address: &DomainElement) -> Self {
         let of = |name: &str| address.get(name).and_then(|text| text.parse().ok()).unwrap_or(0);
         Self { bus, numbers: [of("controller"), of("bus"), of("target"), of("unit")] }
     }
@@ -505,7 +505,7 @@ pub(crate) const TX_RING_CAPPED: Rule = Rule {
 fn tx_ring_capped(vm: &Vm, _: &Context, out: &mut Drafts) {
     for nic in &vm.nics {
         if let Some(ring) = &nic.tx_ring
-            && matches!(nic.backend, Backend::Tap | Backend::User)
+            && matches!(nic.backend, NicBackendView::Tap | NicBackendView::User)
             && matches!(ring.value, 512 | 1024)
         {
             out.at(ring.span, format!("tx_queue_size={} becomes 256 here", ring.value));

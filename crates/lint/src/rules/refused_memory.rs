@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use topology::PcpuSet;
 
-use crate::Format;
+use crate::ConfigFormat;
 use crate::context::Context;
-use crate::element::Element;
+use crate::element::DomainElement;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, xml};
 use crate::rules::refused_values::bytes_of;
@@ -220,7 +220,7 @@ fn modules_invalid(vm: &Vm, _: &Context, out: &mut Drafts) {
     if let Some(most) = most.filter(|_| is_x86 && vm.cells.is_empty()) {
         out.at(most.tag, "Memory can be plugged into guest nodes only, and there is none");
     }
-    let mut taken: Vec<(u64, u64, &Element)> = Vec::new();
+    let mut taken: Vec<(u64, u64, &DomainElement)> = Vec::new();
     for target in domain.all("devices/memory/target") {
         let base = target.first("address").and_then(|address| address.at("base"));
         let bytes = target.first("size").and_then(bytes_of);
@@ -281,7 +281,7 @@ pub(crate) const NUMATUNE_INVALID: Rule = Rule {
 fn numatune_invalid(vm: &Vm, _: &Context, out: &mut Drafts) {
     let Some(tune) = vm.qemu_domain().and_then(|domain| domain.first("numatune")) else { return };
     let memory = tune.first("memory");
-    let mode = |one: &Element| one.get("mode") == Some("restrictive");
+    let mode = |one: &DomainElement| one.get("mode") == Some("restrictive");
     if let Some(memory) = memory {
         if memory.get("placement") == Some("static") && memory.at("nodeset").is_none() {
             out.at(memory.tag, "Placement static without a nodeset");
@@ -399,11 +399,11 @@ fn huge_pages_twice(vm: &Vm, _: &Context, out: &mut Drafts) {
         out.at(span, "<qemu:commandline> gives the guest memory that <hugepages> already made");
     }
     let pages = domain.all("memoryBacking/hugepages/page");
-    let bytes = |page: &Element| {
+    let bytes = |page: &DomainElement| {
         let unit = unit::bytes(page.get("unit").unwrap_or("KiB"))?;
         page.get("size")?.parse::<u64>().ok()?.checked_mul(unit)
     };
-    let mut general: Option<&Element> = None;
+    let mut general: Option<&DomainElement> = None;
     let mut seen = PcpuSet::new();
     for page in &pages {
         let Some(at) = page.at("nodeset") else {
@@ -457,7 +457,7 @@ pub(crate) const PAGE_SIZE_IMPOSSIBLE: Rule = Rule {
 
 fn page_size_impossible(vm: &Vm, _: &Context, out: &mut Drafts) {
     let is_x86 = vm.arch.as_ref().is_none_or(|arch| arch.value == "x86_64");
-    if vm.format == Format::Kubevirt || vm.live.is_some() {
+    if vm.format == ConfigFormat::Kubevirt || vm.live.is_some() {
         return;
     }
     let Some(huge) = vm.huge_pages.as_ref().filter(|_| is_x86) else { return };

@@ -3,9 +3,9 @@
 
 use topology::PcpuSet;
 
-use crate::Format;
+use crate::ConfigFormat;
 use crate::context::Context;
-use crate::element::Element;
+use crate::element::DomainElement;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, xml};
 use crate::rules::worlds::ANY;
@@ -365,7 +365,7 @@ fn host_cpu_emulated(vm: &Vm, _: &Context, out: &mut Drafts) {
         && matches!(cpu.value.model.as_str(), "host" | "host-passthrough")
     {
         let message = match vm.format {
-            Format::Libvirt => "host-passthrough in a domain of type qemu",
+            ConfigFormat::Libvirt => "host-passthrough in a domain of type qemu",
             _ => "-cpu host without KVM",
         };
         out.at(cpu.span, message);
@@ -395,7 +395,7 @@ pub(crate) const TSC_TIMER_FOREIGN: Rule = Rule {
 fn timer_foreign(vm: &Vm, _: &Context, out: &mut Drafts) {
     let is_x86 =
         vm.arch.as_ref().is_none_or(|arch| matches!(arch.value.as_str(), "x86_64" | "i686"));
-    for timer in vm.timers.iter().filter(|_| vm.format == Format::Libvirt && !is_x86) {
+    for timer in vm.timers.iter().filter(|_| vm.format == ConfigFormat::Libvirt && !is_x86) {
         let name = timer.value.name.as_str();
         let off = timer.value.present.as_ref().is_some_and(|present| !present.value);
         if matches!(name, "tsc" | "kvmclock" | "hypervclock") && !off {
@@ -448,7 +448,7 @@ pub(crate) const BOOT_ORDER_TWICE: Rule = Rule {
 fn boot_order_twice(vm: &Vm, _: &Context, out: &mut Drafts) {
     let Some(domain) = vm.qemu_domain() else { return };
     let devices = domain.named("devices").flat_map(|devices| &devices.children);
-    let orders: Vec<&Element> = devices
+    let orders: Vec<&DomainElement> = devices
         .filter_map(|device| device.first("boot").filter(|boot| boot.at("order").is_some()))
         .collect();
     if let (Some(boot), false) = (domain.first("os/boot"), orders.is_empty()) {
@@ -465,7 +465,7 @@ fn boot_order_twice(vm: &Vm, _: &Context, out: &mut Drafts) {
 }
 
 /// A size of an element's text in its unit, in bytes.
-pub(super) fn bytes_of(element: &Element) -> Option<u64> {
+pub(super) fn bytes_of(element: &DomainElement) -> Option<u64> {
     let unit = element.get("unit").unwrap_or("KiB");
     element.text.as_ref()?.value.parse::<u64>().ok()?.checked_mul(unit::bytes(unit)?)
 }

@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::live::Live;
+use crate::live::LiveVm;
 use crate::read::running::SMALL_PAGE_BYTES;
 use crate::rule::{Check, Rule, running};
 use crate::rules::words::{pcpus, size};
@@ -220,7 +220,7 @@ qemu-system-x86_64 -accel kvm -cpu host -m 1G -mem-path /dev/hugepages
 };
 
 /// Memory facts with whose they are.
-fn memory(live: &Live) -> impl Iterator<Item = (String, &MemoryPlacement, Span)> {
+fn memory(live: &LiveVm) -> impl Iterator<Item = (String, &MemoryPlacement, Span)> {
     live.memory().map(|(backend, memory, span)| {
         (backend.map_or("Guest memory".to_owned(), |id| format!("Memory {id}")), memory, span)
     })

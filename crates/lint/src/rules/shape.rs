@@ -4,10 +4,10 @@ use topology::PcpuSet;
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Check, Format, Rule, conf, qemu, xml, yaml};
+use crate::rule::{Check, ConfigFormat, Rule, conf, qemu, xml, yaml};
 use crate::rules::words::size;
 use crate::rules::worlds::{AMD, ANY, FAR_NODES, NO_SMT, TWO_SOCKETS};
-use crate::vm::{Cpu, Vm};
+use crate::vm::{CpuView, Vm};
 
 const CPU: &str = "https://libvirt.org/formatdomain.html#cpu-model-and-topology";
 const MODELS: &str = "https://www.qemu.org/docs/master/system/qemu-cpu-models.html";
@@ -203,7 +203,7 @@ domain:
     ],
 };
 
-fn is_host(cpu: &Cpu) -> bool {
+fn is_host(cpu: &CpuView) -> bool {
     matches!(cpu.model.as_str(), "host" | "max" | "host-passthrough" | "maximum")
 }
 
@@ -215,7 +215,7 @@ fn amd_threads_hidden(vm: &Vm, context: &Context, out: &mut Drafts) {
             at.unwrap_or(cpu.span),
             format!("The guest will see cores instead of threads with {}", cpu.value.model),
         );
-        if vm.format == crate::Format::Qemu {
+        if vm.format == crate::ConfigFormat::Qemu {
             let end = crate::Span { start: cpu.span.end, end: cpu.span.end };
             draft.suggest(end, ",topoext=on");
         }
@@ -265,7 +265,7 @@ pub(crate) const MODEL_GENERIC: Rule = Rule {
 
 /// Whether the features of a level of x86-64 (v2 and above) are added one by one: a
 /// processor that all hosts of a pool have.
-fn has_level(cpu: &Cpu) -> bool {
+fn has_level(cpu: &CpuView) -> bool {
     let has = |names: &[&str]| names.iter().any(|name| cpu.has(name));
     has(&["popcnt"]) && has(&["sse4.2", "sse4-2", "sse4_2"])
 }
@@ -285,13 +285,13 @@ fn model_generic(vm: &Vm, _: &Context, out: &mut Drafts) {
         {
             out.at(cpu.span, format!("The processor model is {}", cpu.value.model));
         }
-        (None, Format::Qemu | Format::Proxmox) if is_x86 => {
+        (None, ConfigFormat::Qemu | ConfigFormat::Proxmox) if is_x86 => {
             out.at(vm.head, "No -cpu: the guest gets qemu64");
         }
-        (None, Format::Libvirt) if is_x86 && is_whole => {
+        (None, ConfigFormat::Libvirt) if is_x86 && is_whole => {
             out.at(vm.head, "No <cpu>: the guest gets qemu64");
         }
-        (Some(cpu), Format::Libvirt) if is_x86 && is_whole && cpu.value.model.is_empty() => {
+        (Some(cpu), ConfigFormat::Libvirt) if is_x86 && is_whole && cpu.value.model.is_empty() => {
             out.at(cpu.span, "<cpu> names no model and no mode: the guest gets qemu64");
         }
         _ => {}
@@ -574,7 +574,7 @@ fn cells_memory(vm: &Vm, _: &Context, out: &mut Drafts) {
     let Some(parts) = parts.filter(|parts| !parts.is_empty()) else { return };
     let sum = parts.iter().fold(0_u64, |sum, part| sum.saturating_add(*part));
     // libvirt's cells are of whole MiB, and its <memory> counts modules too.
-    let rounding = if vm.format == Format::Libvirt { (parts.len() as u64) << 20 } else { 0 };
+    let rounding = if vm.format == ConfigFormat::Libvirt { (parts.len() as u64) << 20 } else { 0 };
     let whole = [sum, sum.saturating_add(vm.module_bytes)];
     if !whole.iter().any(|whole| whole.abs_diff(memory.value) <= rounding) {
         out.at(

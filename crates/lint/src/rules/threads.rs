@@ -7,7 +7,7 @@ use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, conf, running, xml, yaml};
 use crate::rules::words::pcpus;
 use crate::rules::worlds::{ANY, TWO_SOCKETS};
-use crate::vm::{Backend, Vm};
+use crate::vm::{NicBackendView, Vm};
 
 const CPUTUNE: &str = "https://libvirt.org/formatdomain.html#cpu-tuning";
 const IOTHREADS: &str = "https://libvirt.org/formatdomain.html#iothreads-allocation";
@@ -250,7 +250,7 @@ fn vhost_on_vcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
     let pinned = vm.pinned();
     let vhost = vm.nics.iter().find(|nic| {
         let off = nic.vhost.as_ref().is_some_and(|vhost| !vhost.value);
-        nic.is_virtio() && nic.backend == Backend::Tap && !off
+        nic.is_virtio() && nic.backend == NicBackendView::Tap && !off
     });
     if let Some(nic) = vhost
         && !emulator.value.is_empty()

@@ -6,7 +6,7 @@
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::read::yaml::{Amount as _, Node};
+use crate::read::yaml::{Node, QuantityValue as _};
 use crate::rule::{Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;

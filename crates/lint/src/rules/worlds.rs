@@ -8,7 +8,7 @@ use topology::{
 use crate::cluster::Cluster;
 use crate::context::{Context, ExampleHost};
 use crate::rules::offered_texts::{CAPABILITIES, DOMCAPABILITIES, QMP};
-use crate::version::Version;
+use crate::version::ReleaseVersion;
 use placement::predict::KubevirtVersion;
 use placement::predict::node::NodeOffer;
 use vmconfig::PciAddress;
@@ -270,11 +270,11 @@ worlds! {
         ..Context::default()
     };
     KUBERNETES_1_32 = "for Kubernetes 1.32", Context {
-        kubernetes: Version(1, 32, 0),
+        kubernetes: ReleaseVersion(1, 32, 0),
         ..Context::default()
     };
     KUBERNETES_1_32_NO_QUOTA = "for Kubernetes 1.32 with cpuCFSQuota: false", {
-        let mut context = Context { kubernetes: Version(1, 32, 0), ..Context::default() };
+        let mut context = Context { kubernetes: ReleaseVersion(1, 32, 0), ..Context::default() };
         context.kubelet.cfs_quota = false;
         context
     };

@@ -16,7 +16,7 @@ use cel::common::ast::{Expr, LiteralValue, operators};
 use regex_lite::Regex;
 
 use super::bounds::MAX_DEPTH;
-use super::types::Checker;
+use super::types::TypeChecker;
 
 /// Bytes of an expression.
 pub(crate) const MAX_BYTES: usize = 4096;
@@ -25,7 +25,7 @@ const PARSER_STACK: usize = MAX_BYTES << 14;
 
 /// What is wrong with an expression, and where in it: line and column, from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub(crate) struct ExpressionError {
     pub(crate) line: usize,
     pub(crate) column: usize,
     pub(crate) what: String,
@@ -47,9 +47,9 @@ pub(crate) struct Condition {
 
 impl Condition {
     /// Reads and checks it. `each` is the list whose elements are `item`.
-    pub(crate) fn read(text: &str, each: Option<&str>) -> Result<Self, Wrong> {
+    pub(crate) fn read(text: &str, each: Option<&str>) -> Result<Self, ExpressionError> {
         if text.len() > MAX_BYTES {
-            return Err(Wrong {
+            return Err(ExpressionError {
                 line: 1,
                 column: 1,
                 what: format!("longer than {MAX_BYTES} bytes"),
@@ -57,14 +57,18 @@ impl Condition {
         }
         if let Some(offset) = too_deep(text) {
             let (line, column) = place(text, offset);
-            return Err(Wrong { line, column, what: format!("nested deeper than {MAX_DEPTH}") });
+            return Err(ExpressionError {
+                line,
+                column,
+                what: format!("nested deeper than {MAX_DEPTH}"),
+            });
         }
         // The parser goes as deep as the text is long; what is too deep for others is
         // refused by the checker, and gone when this thread ends.
         let reader = thread::Builder::new().stack_size(PARSER_STACK);
         thread::scope(|scope| {
             let read = reader.spawn_scoped(scope, || Self::parse(text, each));
-            let broken = |what: &str| Wrong { line: 1, column: 1, what: what.to_owned() };
+            let broken = |what: &str| ExpressionError { line: 1, column: 1, what: what.to_owned() };
             match read.map(thread::ScopedJoinHandle::join) {
                 Ok(Ok(condition)) => condition,
                 Ok(Err(_)) => Err(broken("the parser of CEL gave up on it")),
@@ -73,20 +77,20 @@ impl Condition {
         })
     }
 
-    fn parse(text: &str, each: Option<&str>) -> Result<Self, Wrong> {
+    fn parse(text: &str, each: Option<&str>) -> Result<Self, ExpressionError> {
         let program = Program::compile(text).map_err(|errors| {
             let Some(first) = errors.errors.first() else {
-                return Wrong { line: 1, column: 1, what: "no expression".to_owned() };
+                return ExpressionError { line: 1, column: 1, what: "no expression".to_owned() };
             };
             let at = |number: isize| usize::try_from(number).unwrap_or(1).max(1);
             let what = first.msg.lines().next().unwrap_or_default().to_owned();
-            Wrong { line: at(first.pos.0), column: at(first.pos.1), what }
+            ExpressionError { line: at(first.pos.0), column: at(first.pos.1), what }
         })?;
-        let mut checker = Checker::new(each);
+        let mut checker = TypeChecker::new(each);
         if let Err(wrong) = checker.condition(program.expression()) {
             let offset = program.source_info().offset_for(wrong.id).map_or(0, |range| range.0);
             let (line, column) = place(text, offset as usize);
-            return Err(Wrong { line, column, what: wrong.what });
+            return Err(ExpressionError { line, column, what: wrong.what });
         }
         let over = each.and_then(|path| path.split('.').next());
         let names = |name: &str| program.references().has_variable(name) || over == Some(name);

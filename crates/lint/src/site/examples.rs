@@ -2,9 +2,9 @@
 
 use super::file::{SiteRule, SiteRules};
 use crate::context::Context;
-use crate::{Checked, check_text_by};
+use crate::{CheckedText, check_text_by};
 
-/// What became of one example.
+/// The result of one example.
 #[derive(Debug)]
 pub struct ExampleResult {
     /// The rule's id.
@@ -35,7 +35,7 @@ pub fn try_examples(rules: &SiteRules, context: &Context) -> Vec<ExampleResult> 
     .collect()
 }
 
-fn judge(rule: &SiteRule, bad: bool, checked: &Checked, context: &Context) -> Option<String> {
+fn judge(rule: &SiteRule, bad: bool, checked: &CheckedText, context: &Context) -> Option<String> {
     if rule.condition.names_host && context.machine.is_none() {
         return Some("names the host: give --host".to_owned());
     }

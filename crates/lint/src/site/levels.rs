@@ -19,7 +19,7 @@ pub enum Suppressor {
 
 /// A finding that is not to be shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Suppressed {
+pub struct SuppressedFinding {
     /// It.
     #[serde(flatten)]
     pub finding: Finding,
@@ -29,7 +29,7 @@ pub struct Suppressed {
     pub reason: String,
 }
 
-impl Suppressed {
+impl SuppressedFinding {
     /// One that a comment in its own file silences.
     pub(crate) fn by_comment(finding: Finding) -> Self {
         let reason = "a comment in the file allows it".to_owned();
@@ -56,7 +56,7 @@ impl LevelChange {
 pub fn settle(
     mut finding: Finding,
     sets: &[(&SiteRules, &str)],
-) -> Result<Finding, Box<Suppressed>> {
+) -> Result<Finding, Box<SuppressedFinding>> {
     let mut changes = sets.iter().flat_map(|(set, path)| {
         set.levels.iter().map(move |change| (set.file.as_str(), change, *path))
     });
@@ -65,7 +65,7 @@ pub fn settle(
     let (severity, word) = match change.level {
         RuleLevel::Allow => {
             let reason = change.reason.clone();
-            return Err(Box::new(Suppressed { finding, by: Suppressor::Level, reason }));
+            return Err(Box::new(SuppressedFinding { finding, by: Suppressor::Level, reason }));
         }
         RuleLevel::Warn => (Severity::Warning, "warn"),
         RuleLevel::Deny => (Severity::Error, "deny"),

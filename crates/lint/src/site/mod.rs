@@ -21,10 +21,10 @@ pub mod view;
 
 pub use examples::{ExampleResult, try_examples};
 pub use file::{BadRules, RulesDocument, SiteRule, SiteRules};
-pub use levels::{Suppressed, Suppressor, settle};
+pub use levels::{SuppressedFinding, Suppressor, settle};
 pub use say::{explain, list};
 
-pub(crate) use run::Asker;
+pub(crate) use run::PreparedRules;
 
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ use crate::vm::Vm;
 const MAX_LINES: u32 = 12;
 
 /// Where the values of one VM stand.
-pub(super) struct Names<'a> {
+pub(super) struct ValueSpans<'a> {
     pub(super) vm: &'a Vm,
     pub(super) parsed: &'a Parsed,
     pub(super) source: &'a SourceText<'a>,
@@ -26,7 +26,7 @@ pub(super) struct Names<'a> {
 
 /// What a variable stands for.
 #[derive(Clone)]
-enum Bound {
+enum VariableBinding {
     /// An element at a path: the value of a list, the key of a map.
     Element {
         path: String,
@@ -35,15 +35,15 @@ enum Bound {
     Unknown,
 }
 
-impl Bound {
+impl VariableBinding {
     fn element(range: &str, key: &str) -> Self {
         Self::Element { path: format!("{range}.{key}"), key: key.to_owned() }
     }
 }
 
-type Scope = Vec<(String, Bound)>;
+type Scope = Vec<(String, VariableBinding)>;
 
-impl Names<'_> {
+impl ValueSpans<'_> {
     /// The paths that a condition names, in its order. Of a list that it goes through,
     /// the element that decided.
     pub(super) fn named(
@@ -55,7 +55,7 @@ impl Names<'_> {
         let mut scope = Scope::new();
         if let Some(item) = item {
             let (range, key) = item.rsplit_once('.').unwrap_or((item, ""));
-            scope.push(("item".to_owned(), Bound::element(range, key)));
+            scope.push(("item".to_owned(), VariableBinding::element(range, key)));
         }
         let mut paths = Vec::new();
         self.walk(expr, context, &mut scope, &mut paths);
@@ -106,12 +106,12 @@ impl Names<'_> {
                     Some(found) => found,
                     None => {
                         paths.extend(range);
-                        (Bound::Unknown, Box::new(CelNull) as Box<dyn Val + '_>)
+                        (VariableBinding::Unknown, Box::new(CelNull) as Box<dyn Val + '_>)
                     }
                 };
                 let mut inner = context.new_inner_scope();
                 inner.add_variable_as_val(one.iter_var.clone(), value);
-                if let Bound::Element { path, .. } = &bound {
+                if let VariableBinding::Element { path, .. } = &bound {
                     paths.push(path.clone());
                 }
                 scope.push((one.iter_var.clone(), bound));
@@ -245,8 +245,8 @@ fn word(line: &str, text: &str) -> Option<usize> {
 fn spelled(expr: &IdedExpr, scope: &Scope) -> Option<String> {
     match &expr.expr {
         Expr::Ident(name) => match scope.iter().rev().find(|(known, _)| known == name) {
-            Some((_, Bound::Element { path, .. })) => Some(path.clone()),
-            Some((_, Bound::Unknown)) => None,
+            Some((_, VariableBinding::Element { path, .. })) => Some(path.clone()),
+            Some((_, VariableBinding::Unknown)) => None,
             None => (!name.starts_with('@')).then(|| name.clone()),
         },
         Expr::Select(select) => {
@@ -258,8 +258,8 @@ fn spelled(expr: &IdedExpr, scope: &Scope) -> Option<String> {
                 Expr::Literal(LiteralValue::String(text)) => text.inner().to_owned(),
                 Expr::Literal(LiteralValue::Int(number)) => number.inner().to_string(),
                 Expr::Ident(name) => match scope.iter().rev().find(|(known, _)| known == name)? {
-                    (_, Bound::Element { key, .. }) => key.clone(),
-                    (_, Bound::Unknown) => return None,
+                    (_, VariableBinding::Element { key, .. }) => key.clone(),
+                    (_, VariableBinding::Unknown) => return None,
                 },
                 _ => return None,
             };
@@ -277,7 +277,7 @@ fn culprit<'v>(
     wanted: bool,
     path: &str,
     context: &cel::Context<'_, 'v>,
-) -> Option<(Bound, Box<dyn Val + 'v>)> {
+) -> Option<(VariableBinding, Box<dyn Val + 'v>)> {
     let range = cel::Value::resolve_val(range, context).ok()?;
     let is_map = range.get_type().kind() == CelKind::Map;
     let mut values = range.as_iterable()?.iter();
@@ -296,6 +296,7 @@ fn culprit<'v>(
     elements.into_iter().find_map(|(key, value)| {
         let mut inner = context.new_inner_scope();
         inner.add_variable_as_val(variable, value.clone_as_boxed());
-        (decide(predicate, &inner) == Ok(wanted)).then(|| (Bound::element(path, &key), value))
+        (decide(predicate, &inner) == Ok(wanted))
+            .then(|| (VariableBinding::element(path, &key), value))
     })
 }

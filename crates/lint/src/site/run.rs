@@ -15,12 +15,12 @@ use vmconfig::Parsed;
 use vmconfig::source::{LineColumn, SourceText};
 
 use super::file::{SiteRule, SiteRules};
-use super::place::Names;
+use super::place::ValueSpans;
 use super::variables::{Variables, decide};
 use super::{value, view};
 use crate::context::{Context, HostLookup};
 use crate::finding::{Finding, Severity};
-use crate::rule::Format;
+use crate::rule::ConfigFormat;
 use crate::vm::Vm;
 
 /// Steps that one condition may take on one VM.
@@ -33,7 +33,7 @@ const MAX_SHOWN: usize = 200;
 static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 
 /// The rules of some files, ready to be asked of the VMs of one text.
-pub(crate) struct Asker<'a> {
+pub(crate) struct PreparedRules<'a> {
     /// At least one.
     rules: Vec<&'a SiteRule>,
     /// All that is the same for each VM: the functions.
@@ -43,7 +43,7 @@ pub(crate) struct Asker<'a> {
     names_kept: bool,
 }
 
-impl<'a> Asker<'a> {
+impl<'a> PreparedRules<'a> {
     /// `None` where the files hold no rules.
     pub(crate) fn new(sets: &[&'a SiteRules], context: &'a Context) -> Option<Self> {
         let rules: Vec<&SiteRule> = sets.iter().flat_map(|set| &set.rules).collect();
@@ -70,7 +70,7 @@ impl<'a> Asker<'a> {
         }
         let object = vm.kubevirt.as_ref().map(|kubevirt| &kubevirt.object);
         let longest = variables.0.values().map(|value| longest(value)).max().unwrap_or(0);
-        let names = Names { vm, parsed, source, object };
+        let names = ValueSpans { vm, parsed, source, object };
         let asked = RuleInput { context, variables: &variables, names, longest };
         let mut findings = Vec::new();
         for rule in &self.rules {
@@ -99,11 +99,11 @@ impl<'a> Asker<'a> {
 
     fn variables<'v>(&'v self, file: &str, vm: &Vm, parsed: &Parsed) -> Variables<'v> {
         let format = match vm.format {
-            Format::Libvirt => "libvirt",
-            Format::Qemu => "qemu",
-            Format::Kubevirt => "kubevirt",
-            Format::Proxmox => "proxmox",
-            Format::Running => "running",
+            ConfigFormat::Libvirt => "libvirt",
+            ConfigFormat::Qemu => "qemu",
+            ConfigFormat::Kubevirt => "kubevirt",
+            ConfigFormat::Proxmox => "proxmox",
+            ConfigFormat::Running => "running",
         };
         let object = vm.kubevirt.as_ref().filter(|_| self.names_object);
         let kept = if self.names_kept { json!(parsed.kept) } else { json!([]) };
@@ -144,7 +144,7 @@ impl<'a> Asker<'a> {
 struct RuleInput<'v> {
     context: cel::Context<'v, 'v>,
     variables: &'v Variables<'v>,
-    names: Names<'v>,
+    names: ValueSpans<'v>,
     /// Elements of the longest list, or 16 bytes of the longest text.
     longest: u64,
 }

@@ -13,7 +13,7 @@ use topology::PcpuSet;
 
 use super::bounds::{MAX_DEPTH, MAX_PATTERN};
 use super::comprehension::Loop;
-use super::view::{self, FIELDS, Field, Kind, VARIABLES};
+use super::view::{self, FIELDS, FieldType, VARIABLES, ViewField};
 
 /// Comprehensions inside each other.
 const MAX_LOOPS: u32 = 3;
@@ -36,7 +36,7 @@ pub(super) enum Type {
     List(Box<Type>),
     Map(Box<Type>),
     /// A table of the view: the fields that it is of, and where it stands in them.
-    Table(&'static [Field], String),
+    Table(&'static [ViewField], String),
 }
 
 impl Type {
@@ -74,22 +74,26 @@ impl Type {
             || self.is_number() && other.is_number()
     }
 
-    fn of(fields: &'static [Field], field: &Field) -> Self {
-        fn plain(kind: Kind) -> Type {
+    fn of(fields: &'static [ViewField], field: &ViewField) -> Self {
+        fn plain(kind: FieldType) -> Type {
             match kind {
-                Kind::Bool => Type::Bool,
-                Kind::Int => Type::Int,
-                Kind::Text => Type::Text,
-                Kind::Set => Type::Set,
-                Kind::Words(words) => Type::Words(words),
-                Kind::Texts => Type::List(Box::new(Type::Text)),
-                Kind::ByNumber(kind) => Type::Map(Box::new(plain(*kind))),
-                Kind::Any | Kind::Table | Kind::Tables | Kind::Choice => Type::Any,
+                FieldType::Bool => Type::Bool,
+                FieldType::Int => Type::Int,
+                FieldType::Text => Type::Text,
+                FieldType::Set => Type::Set,
+                FieldType::Words(words) => Type::Words(words),
+                FieldType::Texts => Type::List(Box::new(Type::Text)),
+                FieldType::ByNumber(kind) => Type::Map(Box::new(plain(*kind))),
+                FieldType::Any | FieldType::Table | FieldType::Tables | FieldType::Choice => {
+                    Type::Any
+                }
             }
         }
         match field.kind {
-            Kind::Table | Kind::Choice => Self::Table(fields, field.path.to_owned()),
-            Kind::Tables => Self::List(Box::new(Self::Table(fields, format!("{}[]", field.path)))),
+            FieldType::Table | FieldType::Choice => Self::Table(fields, field.path.to_owned()),
+            FieldType::Tables => {
+                Self::List(Box::new(Self::Table(fields, format!("{}[]", field.path))))
+            }
             kind => plain(kind),
         }
     }
@@ -108,8 +112,8 @@ fn fault<T>(expr: &IdedExpr, what: impl Into<String>) -> Result<T, ExpressionFau
     Err(ExpressionFault { id: expr.id, what: what.into() })
 }
 
-/// Goes through one expression.
-pub(super) struct Checker {
+/// Checks the types of one expression.
+pub(super) struct TypeChecker {
     pub(super) patterns: HashMap<String, Regex>,
     pub(super) loops: bool,
     item: Option<Type>,
@@ -121,7 +125,7 @@ pub(super) struct Checker {
     asked: BTreeSet<String>,
 }
 
-impl Checker {
+impl TypeChecker {
     pub(super) fn new(each: Option<&str>) -> Self {
         let item = each.map(|path| match of_path(path) {
             Some(Type::List(element)) => *element,
@@ -143,7 +147,7 @@ impl Checker {
     pub(super) fn condition(&mut self, expr: &IdedExpr) -> Result<(), ExpressionFault> {
         // Which fields are asked for must be known before they are judged, and asking
         // may stand behind: `!(...) || !has(...)`.
-        let mut first = Checker { item: self.item.clone(), ..Checker::new(None) };
+        let mut first = TypeChecker { item: self.item.clone(), ..TypeChecker::new(None) };
         first.asked.insert("*".to_owned());
         first.check(expr)?;
         self.asked = first.asked;

@@ -27,19 +27,19 @@ pub(super) fn of(value: &Value) -> Box<dyn Val + '_> {
         Value::Array(items) => {
             Box::new(CelList::from(items.iter().map(of).collect::<Vec<Box<dyn Val + '_>>>()))
         }
-        Value::Object(members) => Box::new(Table { members, names: OnceLock::new() }),
+        Value::Object(members) => Box::new(ValueMap { members, names: OnceLock::new() }),
     }
 }
 
 /// A map with texts as keys.
 #[derive(Debug)]
-struct Table<'v> {
+struct ValueMap<'v> {
     members: &'v Map<String, Value>,
     /// The keys, once somebody has gone through them.
     names: OnceLock<Vec<CelString<'v>>>,
 }
 
-impl<'v> Table<'v> {
+impl<'v> ValueMap<'v> {
     fn member(&self, key: &dyn Val) -> Result<Box<dyn Val + 'v>, ExecutionError> {
         let Some(name) = key.downcast_ref::<CelString<'_>>() else {
             let got = key.get_type();
@@ -60,7 +60,7 @@ impl<'v> Table<'v> {
     }
 }
 
-impl Val for Table<'_> {
+impl Val for ValueMap<'_> {
     fn get_type(&self) -> &Type {
         &MAP_TYPE
     }
@@ -122,7 +122,7 @@ impl Val for Table<'_> {
     }
 }
 
-impl Container for Table<'_> {
+impl Container for ValueMap<'_> {
     fn contains(&self, key: &dyn Val) -> Result<bool, ExecutionError> {
         match self.member(key) {
             Ok(_) => Ok(true),
@@ -132,7 +132,7 @@ impl Container for Table<'_> {
     }
 }
 
-impl Indexer for Table<'_> {
+impl Indexer for ValueMap<'_> {
     fn get<'b, 'w>(&'b self, key: &dyn Val) -> Result<CowVal<'b, 'w>, ExecutionError>
     where
         Self: 'w,
@@ -148,32 +148,32 @@ impl Indexer for Table<'_> {
     }
 }
 
-impl Iterable for Table<'_> {
+impl Iterable for ValueMap<'_> {
     fn iter<'b, 'w>(&'b self) -> Box<dyn Values<'b, 'w> + 'b>
     where
         Self: 'w,
     {
         let named = || self.members.keys().map(|name| CelString::from(name.as_str())).collect();
-        Box::new(Names(self.names.get_or_init(named).iter()))
+        Box::new(TableKeys(self.names.get_or_init(named).iter()))
     }
 }
 
-impl Sizer for Table<'_> {
+impl Sizer for ValueMap<'_> {
     fn size(&self) -> CelInt {
         CelInt::from(i64::try_from(self.members.len()).unwrap_or(i64::MAX))
     }
 }
 
-impl Zeroer for Table<'_> {
+impl Zeroer for ValueMap<'_> {
     fn is_zero_value(&self) -> bool {
         self.members.is_empty()
     }
 }
 
 /// The keys of a table.
-struct Names<'b, 'v>(std::slice::Iter<'b, CelString<'v>>);
+struct TableKeys<'b, 'v>(std::slice::Iter<'b, CelString<'v>>);
 
-impl<'b, 'v: 'w, 'w> Values<'b, 'w> for Names<'b, 'v> {
+impl<'b, 'v: 'w, 'w> Values<'b, 'w> for TableKeys<'b, 'v> {
     fn next(&mut self) -> Option<&'b (dyn Val + 'w)> {
         self.0.next().map(|name| name as &(dyn Val + 'w))
     }

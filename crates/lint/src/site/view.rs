@@ -15,9 +15,9 @@ use vmconfig::VmSettings;
 /// The version of rules files and of the view; grows when a field goes or changes.
 pub const VERSION: u32 = 1;
 
-/// What a field holds.
+/// A field's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FieldType {
     Any,
     Bool,
     Int,
@@ -35,10 +35,10 @@ pub(crate) enum Kind {
     /// Texts.
     Texts,
     /// By number, as a text: `"0"`.
-    ByNumber(&'static Kind),
+    ByNumber(&'static FieldType),
 }
 
-impl Kind {
+impl FieldType {
     /// In words, for the documentation and for errors.
     pub(crate) fn name(self) -> String {
         match self {
@@ -61,31 +61,31 @@ impl Kind {
 
 /// One field of the view.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Field {
+pub(crate) struct ViewField {
     /// From `vm` on: `disks[].cache`.
     pub(crate) path: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: FieldType,
     /// Whether each VM has it; of others `has()` is asked.
     pub(crate) always: bool,
     pub(crate) help: &'static str,
 }
 
-const fn is(path: &'static str, kind: Kind, help: &'static str) -> Field {
-    Field { path, kind, always: true, help }
+const fn is(path: &'static str, kind: FieldType, help: &'static str) -> ViewField {
+    ViewField { path, kind, always: true, help }
 }
 
-const fn may(path: &'static str, kind: Kind, help: &'static str) -> Field {
-    Field { path, kind, always: false, help }
+const fn may(path: &'static str, kind: FieldType, help: &'static str) -> ViewField {
+    ViewField { path, kind, always: false, help }
 }
 
-use Kind::{Any, Bool, ByNumber, Choice, Int, Set, Table, Tables, Text, Texts, Words};
+use FieldType::{Any, Bool, ByNumber, Choice, Int, Set, Table, Tables, Text, Texts, Words};
 
-const POLICY: Kind = Words(&["bind", "preferred", "interleave"]);
-const SOURCES: Kind = Words(&["memfd", "file", "anonymous"]);
-const TICKS: Kind = Words(&["delay", "catchup", "discard"]);
+const POLICY: FieldType = Words(&["bind", "preferred", "interleave"]);
+const SOURCES: FieldType = Words(&["memfd", "file", "anonymous"]);
+const TICKS: FieldType = Words(&["delay", "catchup", "discard"]);
 
 /// The fields of `vm`.
-pub(crate) const FIELDS: &[Field] = &[
+pub(crate) const FIELDS: &[ViewField] = &[
     is("name", Text, "The VM's name"),
     is("arch", Words(&["x86_64", "aarch64"]), "Architecture of the guest"),
     is("machine", Text, "QEMU's machine type with its properties"),
@@ -248,7 +248,7 @@ pub(crate) const FIELDS: &[Field] = &[
 ];
 
 /// The variables beside `vm`.
-pub(crate) const VARIABLES: &[Field] = &[
+pub(crate) const VARIABLES: &[ViewField] = &[
     is("vcpus", Int, "vCPUs that are there when the guest starts"),
     is("name", Text, "The VM's name as lint shows it"),
     is("file", Text, "The file as it was named"),
@@ -271,7 +271,11 @@ pub(crate) const VARIABLES: &[Field] = &[
 ];
 
 /// The field of a table: `prefix` is empty for `vm` itself, `disks[]` for a disk.
-pub(crate) fn field(fields: &'static [Field], prefix: &str, name: &str) -> Option<&'static Field> {
+pub(crate) fn field(
+    fields: &'static [ViewField],
+    prefix: &str,
+    name: &str,
+) -> Option<&'static ViewField> {
     fields.iter().find(|field| match field.path.rsplit_once('.') {
         Some((above, last)) => above == prefix && last == name,
         None => prefix.is_empty() && field.path == name,
@@ -279,8 +283,8 @@ pub(crate) fn field(fields: &'static [Field], prefix: &str, name: &str) -> Optio
 }
 
 /// The names of a table's fields.
-pub(crate) fn names(fields: &'static [Field], prefix: &str) -> Vec<&'static str> {
-    let of = |field: &'static Field| match field.path.rsplit_once('.') {
+pub(crate) fn names(fields: &'static [ViewField], prefix: &str) -> Vec<&'static str> {
+    let of = |field: &'static ViewField| match field.path.rsplit_once('.') {
         Some((above, last)) => (above == prefix).then_some(last),
         None => prefix.is_empty().then_some(field.path),
     };
@@ -297,7 +301,7 @@ pub(crate) fn of(settings: &VmSettings) -> Value {
 }
 
 /// The fields of each table of `vm` by the table's path, with their names in it.
-static BY_TABLE: LazyLock<HashMap<String, Vec<(&str, &Field)>>> = LazyLock::new(|| {
+static BY_TABLE: LazyLock<HashMap<String, Vec<(&str, &ViewField)>>> = LazyLock::new(|| {
     let mut by_table: HashMap<String, Vec<_>> = HashMap::new();
     for field in FIELDS {
         let (table, name) = field.path.rsplit_once('.').unwrap_or(("", field.path));
@@ -336,7 +340,7 @@ fn fill(table: &mut Value, prefix: &str) {
 }
 
 /// What a field holds that nobody set. The first word of several is the default.
-fn default(kind: Kind) -> Value {
+fn default(kind: FieldType) -> Value {
     match kind {
         Bool => json!(false),
         Int => json!(0),
@@ -352,8 +356,8 @@ fn default(kind: Kind) -> Value {
 #[must_use]
 pub fn markdown() -> String {
     let mut text = String::from("| name | type | always | what |\n|---|---|---|---|\n");
-    let rows = |fields: &'static [Field], prefix: &str| -> String {
-        let row = |field: &Field| {
+    let rows = |fields: &'static [ViewField], prefix: &str| -> String {
+        let row = |field: &ViewField| {
             let always = if field.always { "yes" } else { "`has()`" };
             let (path, kind) = (field.path, field.kind.name());
             format!("| `{prefix}{path}` | {kind} | {always} | {} |\n", field.help)

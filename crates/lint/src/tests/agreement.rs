@@ -11,8 +11,8 @@ use vmconfig::kubevirt::Catalogue;
 use vmconfig::source::SourceText;
 use vmconfig::{DiskSource, Parsed, VmSettings};
 
-use crate::read::{self, Item, ReadOptions};
-use crate::rule::Format;
+use crate::read::{self, ConfigItem, ReadOptions};
+use crate::rule::ConfigFormat;
 use crate::rules::RULES;
 use crate::vm::Vm;
 
@@ -90,7 +90,7 @@ fn of_rules(vm: &Vm) -> Belief {
     belief
 }
 
-fn of_spec(parsed: &Parsed, format: Format) -> Belief {
+fn of_spec(parsed: &Parsed, format: ConfigFormat) -> Belief {
     let VmSettings { topology, pins, .. } = &parsed.settings;
     let mut belief = Belief::default();
     // What has no place in a VM is kept, and no disagreement.
@@ -102,7 +102,7 @@ fn of_spec(parsed: &Parsed, format: Format) -> Belief {
         belief.say("max_vcpus", parsed.settings.max_vcpus());
     }
     let mut counts = topology.levels().map(|(_, count)| count);
-    if let (Format::Kubevirt, Some(present)) = (format, parsed.settings.present_vcpus) {
+    if let (ConfigFormat::Kubevirt, Some(present)) = (format, parsed.settings.present_vcpus) {
         // Others speak of the sockets that are there at the start.
         counts[0] = present / topology.cores.saturating_mul(topology.threads).max(1);
     }
@@ -233,15 +233,15 @@ fn all_who_read_a_vm_believe_the_same() {
     for (from, text) in texts() {
         let Some(format) = read::format_of(&text) else { continue };
         // Rules see what is of a VM that runs, not what was asked for.
-        if format == Format::Running {
+        if format == ConfigFormat::Running {
             continue;
         }
         let wanted = ReadOptions { types: &Catalogue::default(), settings: true };
         let mut vms = Vec::new();
         let source = SourceText::new(&text);
         let mut keep = |item| match item {
-            Item::Vm(vm) => vms.push(vm),
-            Item::Object(_) => {}
+            ConfigItem::Vm(vm) => vms.push(vm),
+            ConfigItem::Object(_) => {}
         };
         if read::read(format, &source, wanted, &mut keep).is_err() {
             continue;

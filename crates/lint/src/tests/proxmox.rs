@@ -4,8 +4,8 @@
 use vmconfig::kubevirt::Catalogue;
 use vmconfig::source::SourceText;
 
-use crate::read::{self, Item, ReadOptions};
-use crate::rule::Format;
+use crate::read::{self, ConfigItem, ReadOptions};
+use crate::rule::ConfigFormat;
 use crate::vm::Vm;
 
 /// What every one begins with.
@@ -161,10 +161,10 @@ fn vm(arguments: &str) -> Vm {
     let mut found = Vec::new();
     let wanted = ReadOptions { types: &Catalogue::default(), settings: false };
     let mut keep = |item| match item {
-        Item::Vm(vm) => found.push(*vm),
-        Item::Object(object) => panic!("{object:?}"),
+        ConfigItem::Vm(vm) => found.push(*vm),
+        ConfigItem::Object(object) => panic!("{object:?}"),
     };
-    read::read(Format::Qemu, &SourceText::new(&text), wanted, &mut keep).unwrap();
+    read::read(ConfigFormat::Qemu, &SourceText::new(&text), wanted, &mut keep).unwrap();
     assert_eq!(found.len(), 1, "{text}");
     found.remove(0)
 }

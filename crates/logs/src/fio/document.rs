@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use record::{Histogram, MetricKind};
 
 use super::super::Log;
-use super::super::json::Node;
+use super::super::json::JsonNode;
 use super::super::number;
 use super::{latency, percentile};
 
-pub(super) fn read(document: &Node<'_>, log: &mut Log) {
-    let version = document.get("fio version").and_then(Node::text);
+pub(super) fn read(document: &JsonNode<'_>, log: &mut Log) {
+    let version = document.get("fio version").and_then(JsonNode::text);
     log.version = version.map(|version| version.trim_start_matches("fio-").to_owned());
     if !document.whole {
         log.unread_at(document.line, "{", "the document ends early: its whole jobs are read");
@@ -22,7 +22,7 @@ pub(super) fn read(document: &Node<'_>, log: &mut Log) {
     };
     let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
     for job in jobs.items().iter().filter(|job| job.whole) {
-        let name = job.get("jobname").and_then(Node::text).unwrap_or_default();
+        let name = job.get("jobname").and_then(JsonNode::text).unwrap_or_default();
         // Without group reporting, the jobs of one name stand one by one.
         let instance = seen.entry(name).and_modify(|count| *count += 1).or_insert(0);
         log.clear_labels();
@@ -63,7 +63,7 @@ pub(super) fn read(document: &Node<'_>, log: &mut Log) {
 }
 
 /// One direction, if it did anything.
-fn io(node: &Node<'_>, log: &mut Log) {
+fn io(node: &JsonNode<'_>, log: &mut Log) {
     let field = |key: &str| node.get(key).and_then(|found| Some((found.number()?, found.line)));
     let done = field("total_ios").or_else(|| field("io_bytes"));
     if done.is_some_and(|(done, _)| done == 0.0) {
@@ -90,7 +90,7 @@ fn io(node: &Node<'_>, log: &mut Log) {
 }
 
 /// The statistics of one latency, in whichever unit the version has.
-fn latencies(node: &Node<'_>, key: &str, metric: &'static str, log: &mut Log) {
+fn latencies(node: &JsonNode<'_>, key: &str, metric: &'static str, log: &mut Log) {
     let found = [(format!("{key}_ns"), 1e-9), (format!("{key}_us"), 1e-6), (key.to_owned(), 1e-6)]
         .into_iter()
         .find_map(|(key, unit)| Some((node.get(&key)?, unit)));
@@ -98,7 +98,7 @@ fn latencies(node: &Node<'_>, key: &str, metric: &'static str, log: &mut Log) {
     // Nothing was measured: fio writes zeros.
     let all_zero = ["max", "mean"]
         .iter()
-        .all(|key| node.get(key).and_then(Node::number).is_none_or(|value| value == 0.0));
+        .all(|key| node.get(key).and_then(JsonNode::number).is_none_or(|value| value == 0.0));
     if all_zero {
         return;
     }
@@ -125,8 +125,8 @@ const LAST_BIN_NS: u64 = 17_112_760_320;
 const LAST_BIN_END_NS: f64 = (1_u64 << 34) as f64;
 
 /// The buckets of JSON+, by the middle of each in ns, if there are any.
-fn histogram(latency: &Node<'_>, metric: &str) -> Option<Histogram> {
-    let most = latency.get("max").and_then(Node::number)?;
+fn histogram(latency: &JsonNode<'_>, metric: &str) -> Option<Histogram> {
+    let most = latency.get("max").and_then(JsonNode::number)?;
     let (mut buckets, mut overflows) = (Vec::new(), 0_u64);
     for (middle, count) in latency.get("bins")?.members() {
         let (middle, count) = (middle.parse().ok()?, count.text()?.parse().ok()?);

@@ -9,13 +9,13 @@ use super::{latency, operation, percentile};
 
 /// Where in the output a line stands.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct OutputPosition {
     inside_job: bool,
     /// Latency and seconds of the unit of the percentiles that follow.
     percentiles: Option<(String, f64)>,
 }
 
-impl State {
+impl OutputPosition {
     pub(super) fn line(&mut self, line: TextLine<'_>, log: &mut Log) {
         let text = line.text;
         if let Some(version) = text.strip_prefix("fio-").filter(|rest| !rest.contains(' ')) {

@@ -9,16 +9,16 @@ use super::super::number;
 use super::super::{Few, Log, TextLine};
 
 /// A table, by the words with which its title begins.
-struct Known {
+struct KnownTable {
     title: &'static str,
-    unit: Unit,
+    unit: SummaryUnit,
     /// The columns' names; `mhz`, `guesses` and another table's `context-switch` are no
     /// results.
     columns: &'static [&'static str],
 }
 
 #[derive(Clone, Copy)]
-enum Unit {
+enum SummaryUnit {
     Micros,
     Nanos,
     MegabytesPerS,
@@ -26,10 +26,10 @@ enum Unit {
 
 const ARITHMETIC: &[&str] = &["add", "mul", "div", "bogo"];
 
-const TABLES: [Known; 11] = [
-    Known {
+const TABLES: [KnownTable; 11] = [
+    KnownTable {
         title: "Processor, Processes - times in microseconds",
-        unit: Unit::Micros,
+        unit: SummaryUnit::Micros,
         columns: &[
             "mhz",
             "null-call",
@@ -44,29 +44,29 @@ const TABLES: [Known; 11] = [
             "sh",
         ],
     },
-    Known {
+    KnownTable {
         title: "Basic integer operations - times in nanoseconds",
-        unit: Unit::Nanos,
+        unit: SummaryUnit::Nanos,
         columns: &["integer-bit", "integer-add", "integer-mul", "integer-div", "integer-mod"],
     },
-    Known {
+    KnownTable {
         title: "Basic float operations - times in nanoseconds",
-        unit: Unit::Nanos,
+        unit: SummaryUnit::Nanos,
         columns: ARITHMETIC,
     },
-    Known {
+    KnownTable {
         title: "Basic double operations - times in nanoseconds",
-        unit: Unit::Nanos,
+        unit: SummaryUnit::Nanos,
         columns: ARITHMETIC,
     },
-    Known {
+    KnownTable {
         title: "Context switching - times in microseconds",
-        unit: Unit::Micros,
+        unit: SummaryUnit::Micros,
         columns: &["2p/0k", "2p/16k", "2p/64k", "8p/16k", "8p/64k", "16p/16k", "16p/64k"],
     },
-    Known {
+    KnownTable {
         title: "*Local* Communication latencies in microseconds",
-        unit: Unit::Micros,
+        unit: SummaryUnit::Micros,
         columns: &[
             "context-switch",
             "pipe",
@@ -78,9 +78,9 @@ const TABLES: [Known; 11] = [
             "tcp-connect",
         ],
     },
-    Known {
+    KnownTable {
         title: "File & VM system latencies in microseconds",
-        unit: Unit::Micros,
+        unit: SummaryUnit::Micros,
         columns: &[
             "0k-file-create",
             "0k-file-delete",
@@ -92,9 +92,9 @@ const TABLES: [Known; 11] = [
             "select-100-fds",
         ],
     },
-    Known {
+    KnownTable {
         title: "File & VM system latencies in microseconds",
-        unit: Unit::Micros,
+        unit: SummaryUnit::Micros,
         columns: &[
             "0k-file-create",
             "0k-file-delete",
@@ -105,9 +105,9 @@ const TABLES: [Known; 11] = [
             "page-fault",
         ],
     },
-    Known {
+    KnownTable {
         title: "*Local* Communication bandwidths in MB/s",
-        unit: Unit::MegabytesPerS,
+        unit: SummaryUnit::MegabytesPerS,
         columns: &[
             "pipe",
             "af-unix",
@@ -120,20 +120,20 @@ const TABLES: [Known; 11] = [
             "memory-write",
         ],
     },
-    Known {
+    KnownTable {
         title: "Memory latencies in nanoseconds",
-        unit: Unit::Nanos,
+        unit: SummaryUnit::Nanos,
         columns: &["mhz", "l1", "l2", "main-memory", "random-memory", "guesses"],
     },
-    Known {
+    KnownTable {
         title: "Memory latencies in nanoseconds",
-        unit: Unit::Nanos,
+        unit: SummaryUnit::Nanos,
         columns: &["mhz", "l1", "l2", "main-memory", "guesses"],
     },
 ];
 
 /// Where in a table the reader is.
-pub(super) struct Table {
+pub(super) struct SummaryTable {
     title: &'static str,
     ranges: Vec<Range>,
 }
@@ -142,12 +142,12 @@ pub(super) struct Table {
 type Range = (usize, usize);
 
 /// The table that a line is the title of.
-pub(super) fn of_title(text: &str) -> Option<Table> {
+pub(super) fn of_title(text: &str) -> Option<SummaryTable> {
     let known = TABLES.iter().find(|known| text.starts_with(known.title))?;
-    Some(Table { title: known.title, ranges: Vec::new() })
+    Some(SummaryTable { title: known.title, ranges: Vec::new() })
 }
 
-impl Table {
+impl SummaryTable {
     /// Reads a line below the title; false where the table is over.
     pub(super) fn line(&mut self, line: TextLine<'_>, log: &mut Log) -> bool {
         if line.text.is_empty() {
@@ -235,7 +235,7 @@ fn value(word: &str) -> Option<f64> {
     Some(number::parse(digits.strip_suffix('.').unwrap_or(digits))? * factor)
 }
 
-fn note(known: &Known, name: &str, value: f64, line: TextLine<'_>, log: &mut Log) {
+fn note(known: &KnownTable, name: &str, value: f64, line: TextLine<'_>, log: &mut Log) {
     let family = if known.title.starts_with("Basic float") {
         "float-"
     } else if known.title.starts_with("Basic double") {
@@ -252,9 +252,9 @@ fn note(known: &Known, name: &str, value: f64, line: TextLine<'_>, log: &mut Log
         return;
     }
     let noted = match known.unit {
-        Unit::Micros => log.time("latency", value / 1e6, line),
-        Unit::Nanos => log.time("latency", value / 1e9, line),
-        Unit::MegabytesPerS => log.rate("rate", number::scaled(value, 1e6), "B/s", line),
+        SummaryUnit::Micros => log.time("latency", value / 1e6, line),
+        SummaryUnit::Nanos => log.time("latency", value / 1e9, line),
+        SummaryUnit::MegabytesPerS => log.rate("rate", number::scaled(value, 1e6), "B/s", line),
     };
     noted.label("test", format!("{family}{name}"));
 }

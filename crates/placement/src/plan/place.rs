@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 use topology::PcpuSet;
-use vmconfig::{GuestNode, GuestTopology, Memory, PageSize, TopologyPatch, VcpuPins, VmPatch};
+use vmconfig::{
+    GuestNode, GuestTopology, MemoryBacking, PageSize, TopologyPatch, VcpuPins, VmPatch,
+};
 
 use super::choose::Choice;
 use super::free::Free;
@@ -113,7 +115,7 @@ impl Placement {
                 .reduce(|all, pcpus| all.union(&pcpus))
                 .filter(|pcpus| !pcpus.is_empty()),
             memory_mib: Some(self.memory.in_mib()),
-            memory: Memory {
+            memory: MemoryBacking {
                 huge_pages: self
                     .huge_pages
                     .first()
@@ -122,7 +124,7 @@ impl Placement {
                     [cell] if self.host_has_nodes => Some(PcpuSet::from_iter([cell.memory_node])),
                     _ => None,
                 },
-                ..Memory::default()
+                ..MemoryBacking::default()
             },
             numa: (self.cells.len() > 1).then(|| self.cells.iter().map(GuestCell::node).collect()),
             ..VmPatch::default()

@@ -10,11 +10,12 @@ use std::time::SystemTime;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::args::Args;
-use crate::document::Outcome;
+use crate::document::ProbeResult;
 use crate::machine::read_trimmed;
 use crate::pace;
 use crate::spec::{
-    Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, SECONDS, Tried as _, WARMUP,
+    Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS,
+    WARMUP,
 };
 
 /// The row of the table.
@@ -31,7 +32,7 @@ pub static PROBE: Probe = Probe {
     options: &[
         Opt {
             name: "source",
-            kind: Kind::Text,
+            kind: OptionType::Text,
             default: Default::Text("current"),
             unit: "",
             help: "current, all, or the name of a clock source",
@@ -45,12 +46,12 @@ pub static PROBE: Probe = Probe {
         WARMUP,
     ],
     metrics: &[
-        MetricDef::time("monotonic", "Mean time of clock_gettime(CLOCK_MONOTONIC)"),
-        MetricDef::time("realtime", "Mean time of clock_gettime(CLOCK_REALTIME)"),
-        MetricDef::time("gettimeofday", "Mean time of the C library's time of day"),
-        MetricDef::time("coarse", "Mean time of clock_gettime(CLOCK_MONOTONIC_COARSE)"),
-        MetricDef::time("kernel", "Mean time of a clock that always enters the kernel"),
-        MetricDef::time("step", "Least difference above 0 between two readings"),
+        ProbeMetric::time("monotonic", "Mean time of clock_gettime(CLOCK_MONOTONIC)"),
+        ProbeMetric::time("realtime", "Mean time of clock_gettime(CLOCK_REALTIME)"),
+        ProbeMetric::time("gettimeofday", "Mean time of the C library's time of day"),
+        ProbeMetric::time("coarse", "Mean time of clock_gettime(CLOCK_MONOTONIC_COARSE)"),
+        ProbeMetric::time("kernel", "Mean time of a clock that always enters the kernel"),
+        ProbeMetric::time("step", "Least difference above 0 between two readings"),
     ],
     histograms: &[],
     example: "--source all",
@@ -59,7 +60,7 @@ pub static PROBE: Probe = Probe {
 
 const FOLDER: &str = "/sys/devices/system/clocksource/clocksource0";
 
-fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
     let read = |name: &str| read_trimmed(&Path::new(FOLDER).join(name));
     let current = read("current_clocksource").unwrap_or_else(|| String::from("unknown"));
     let available = read("available_clocksource").unwrap_or_default();
@@ -77,7 +78,7 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
     };
     let mut paths = Vec::new();
     for source in &sources {
-        let switched = Switched::to(source, &current);
+        let switched = ClocksourceGuard::to(source, &current);
         if let Err(error) = &switched {
             if wanted != "all" {
                 switched?;
@@ -95,7 +96,7 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
 }
 
 /// Measures the source in use; how the clock is read.
-fn measure(args: &Args, source: &str, outcome: &mut Outcome) -> &'static str {
+fn measure(args: &Args, source: &str, outcome: &mut ProbeResult) -> &'static str {
     let (mut backwards, mut by_kernel) = (0, false);
     each_s(args.float("warmup"), ClockId::Monotonic, &mut backwards);
     for repeat in 0..args.size("repeat") {
@@ -157,11 +158,11 @@ fn step_s() -> f64 {
 }
 
 /// A clock source that is in use until this is dropped.
-struct Switched<'a> {
+struct ClocksourceGuard<'a> {
     back: Option<&'a str>,
 }
 
-impl<'a> Switched<'a> {
+impl<'a> ClocksourceGuard<'a> {
     fn to(source: &str, current: &'a str) -> Result<Self, ProbeError> {
         if source == current {
             return Ok(Self { back: None });
@@ -177,7 +178,7 @@ impl<'a> Switched<'a> {
     }
 }
 
-impl Drop for Switched<'_> {
+impl Drop for ClocksourceGuard<'_> {
     fn drop(&mut self) {
         if let Some(source) = self.back {
             // The check at the end says whether it worked.

@@ -10,11 +10,12 @@ use std::time::Instant;
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
-use crate::args::{Args, Value};
-use crate::costs::Snapshot;
-use crate::document::{Outcome, nanoseconds};
+use crate::args::{Args, OptionValue};
+use crate::costs::CounterSnapshot;
+use crate::document::{ProbeResult, nanoseconds};
 use crate::spec::{
-    CPUS, Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, SECONDS, Tried as _, WARMUP,
+    CPUS, Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
+    SECONDS, WARMUP,
 };
 use crate::vcpus;
 
@@ -33,7 +34,7 @@ pub static PROBE: Probe = Probe {
         Opt { help: "vCPUs of the caller and of the targets; empty for the first ones", ..CPUS },
         Opt {
             name: "targets",
-            kind: Kind::Int(0, 1023),
+            kind: OptionType::Int(0, 1023),
             default: Default::Int(0),
             unit: "",
             help: "vCPUs that are interrupted; 0 for all but the caller's",
@@ -43,19 +44,19 @@ pub static PROBE: Probe = Probe {
         WARMUP,
     ],
     metrics: &[
-        MetricDef::time("ipi-mean", "Mean time of a call that interrupts all targets"),
-        MetricDef::quantile("ipi-p50", "Median time of such a call"),
-        MetricDef::quantile("ipi-p99", "Time that 99 % of such calls stayed below"),
-        MetricDef::quantile("ipi-max", "Longest such call"),
-        MetricDef::time("syscall-mean", "Mean time of a call without targets"),
-        MetricDef::per("ipis-per-call", "Function call interrupts of the guest, by call"),
+        ProbeMetric::time("ipi-mean", "Mean time of a call that interrupts all targets"),
+        ProbeMetric::quantile("ipi-p50", "Median time of such a call"),
+        ProbeMetric::quantile("ipi-p99", "Time that 99 % of such calls stayed below"),
+        ProbeMetric::quantile("ipi-max", "Longest such call"),
+        ProbeMetric::time("syscall-mean", "Mean time of a call without targets"),
+        ProbeMetric::per("ipis-per-call", "Function call interrupts of the guest, by call"),
     ],
     histograms: &[("ipi", "time of every call of all repeats")],
     example: "--targets 1",
     run,
 };
 
-fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
     let mut pins = args.vcpus("cpus");
     if pins.is_empty() {
         pins = vcpus::allowed();
@@ -64,7 +65,7 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
         0 => pins.len().saturating_sub(1),
         targets => targets,
     };
-    outcome.param("targets", Value::Int(targets as i64));
+    outcome.param("targets", OptionValue::Int(targets as i64));
     if targets + 1 > pins.len() {
         let vcpus = pins.len();
         let text = format!("{targets} targets and the caller do not fit on {vcpus} vCPUs");
@@ -82,7 +83,7 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
         let alone = call(seconds / 4.0, |_| {})?;
         outcome.push("syscall-mean", alone.1 / alone.0 as f64).repeat(repeat);
         let mut hdr = nanoseconds();
-        let before = Snapshot::now();
+        let before = CounterSnapshot::now();
         let (calls, took_s, spun) =
             with_spinners(targets, &pins, || call(seconds, |ns| hdr.saturating_record(ns.max(1))))?;
         let costs = before.costs();

@@ -9,10 +9,11 @@ use std::time::Instant;
 use hdrhistogram::Histogram;
 
 use crate::args::Args;
-use crate::document::{Outcome, nanoseconds};
+use crate::document::{ProbeResult, nanoseconds};
 use crate::pace::work;
 use crate::spec::{
-    CPUS, Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, SECONDS, THREADS, WARMUP,
+    CPUS, Default, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, THREADS,
+    WARMUP,
 };
 use crate::vcpus;
 
@@ -32,28 +33,28 @@ pub static PROBE: Probe = Probe {
         CPUS,
         Opt {
             name: "kind",
-            kind: Kind::Choice(&["spin", "ticket", "mutex"]),
+            kind: OptionType::Choice(&["spin", "ticket", "mutex"]),
             default: Default::Text("ticket"),
             unit: "",
             help: "Which lock",
         },
         Opt {
             name: "hold",
-            kind: Kind::Int(0, 1 << 40),
+            kind: OptionType::Int(0, 1 << 40),
             default: Default::Int(100),
             unit: "",
             help: "Steps of work with the lock held",
         },
         Opt {
             name: "outside",
-            kind: Kind::Int(0, 1 << 40),
+            kind: OptionType::Int(0, 1 << 40),
             default: Default::Int(100),
             unit: "",
             help: "Steps of work without it",
         },
         Opt {
             name: "long-us",
-            kind: Kind::Int(1, 1_000_000_000),
+            kind: OptionType::Int(1, 1_000_000_000),
             default: Default::Int(200),
             unit: "us",
             help: "From how long on a hold counts as preempted",
@@ -63,14 +64,18 @@ pub static PROBE: Probe = Probe {
         WARMUP,
     ],
     metrics: &[
-        MetricDef::rate("acquisitions-per-s", "1/s", "Acquisitions a second of all threads"),
-        MetricDef::rate("thread-acquisitions-per-s", "1/s", "Acquisitions a second of one thread")
-            .per_thread(),
-        MetricDef::quantile("wait-p50", "Median wait for the lock"),
-        MetricDef::quantile("wait-p99", "Wait that 99 % of the acquisitions stayed below"),
-        MetricDef::quantile("wait-max", "Longest wait for the lock"),
-        MetricDef::quantile("hold-max", "Longest time that the lock was held"),
-        MetricDef::count("long-holds", "Holds of `long-us` or more: the holder was preempted"),
+        ProbeMetric::rate("acquisitions-per-s", "1/s", "Acquisitions a second of all threads"),
+        ProbeMetric::rate(
+            "thread-acquisitions-per-s",
+            "1/s",
+            "Acquisitions a second of one thread",
+        )
+        .per_thread(),
+        ProbeMetric::quantile("wait-p50", "Median wait for the lock"),
+        ProbeMetric::quantile("wait-p99", "Wait that 99 % of the acquisitions stayed below"),
+        ProbeMetric::quantile("wait-max", "Longest wait for the lock"),
+        ProbeMetric::quantile("hold-max", "Longest time that the lock was held"),
+        ProbeMetric::count("long-holds", "Holds of `long-us` or more: the holder was preempted"),
     ],
     histograms: &[
         ("wait", "waits for the lock, of all repeats"),
@@ -80,7 +85,7 @@ pub static PROBE: Probe = Probe {
     run,
 };
 
-fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
     let long_ns = args.count("long-us") * 1000;
     if args.size("threads") > vcpus::allowed().len() {
         outcome.warn("More threads than vCPUs: the guest itself preempts holders");
@@ -119,7 +124,7 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
 }
 
 /// The locks; each protects a counter that is no atomic addition.
-struct Lock<'a> {
+struct CountedLock<'a> {
     kind: &'a str,
     next: AtomicU32,
     serving: AtomicU32,
@@ -128,7 +133,7 @@ struct Lock<'a> {
     counter: AtomicU64,
 }
 
-impl Lock<'_> {
+impl CountedLock<'_> {
     /// Takes the lock, calls `work` and releases the lock.
     fn with(&self, work: impl FnOnce()) {
         match self.kind {
@@ -157,21 +162,21 @@ impl Lock<'_> {
     }
 }
 
-struct Thread {
+struct LockThread {
     waits: Histogram<u64>,
     holds: Histogram<u64>,
 }
 
-struct Once {
-    threads: Vec<Thread>,
+struct LockRepeat {
+    threads: Vec<LockThread>,
     elapsed_s: f64,
     counted: u64,
 }
 
-fn once(args: &Args, seconds: f64) -> Result<Once, ProbeError> {
+fn once(args: &Args, seconds: f64) -> Result<LockRepeat, ProbeError> {
     let (threads, pins) = (args.size("threads"), args.vcpus("cpus"));
     let (hold, outside) = (args.count("hold"), args.count("outside"));
-    let lock = Lock {
+    let lock = CountedLock {
         kind: args.text("kind"),
         next: AtomicU32::new(0),
         serving: AtomicU32::new(0),
@@ -182,7 +187,7 @@ fn once(args: &Args, seconds: f64) -> Result<Once, ProbeError> {
     let start = Barrier::new(threads + 1);
     let thread = |number: usize| {
         let pinned = vcpus::pin(&pins, number);
-        let mut own = Thread { waits: nanoseconds(), holds: nanoseconds() };
+        let mut own = LockThread { waits: nanoseconds(), holds: nanoseconds() };
         start.wait();
         let begin = Instant::now();
         loop {
@@ -211,9 +216,9 @@ fn once(args: &Args, seconds: f64) -> Result<Once, ProbeError> {
             .collect();
         start.wait();
         let begin = Instant::now();
-        let done: Result<Vec<Thread>, ProbeError> =
+        let done: Result<Vec<LockThread>, ProbeError> =
             running.into_iter().map(|one| one.join().expect("no thread panics")).collect();
         let elapsed_s = begin.elapsed().as_secs_f64();
-        Ok(Once { threads: done?, elapsed_s, counted: lock.counter.load(Ordering::Relaxed) })
+        Ok(LockRepeat { threads: done?, elapsed_s, counted: lock.counter.load(Ordering::Relaxed) })
     })
 }

@@ -7,13 +7,14 @@ use std::time::Instant;
 
 use rustix::param::page_size;
 
-use crate::args::{Args, Value};
-use crate::document::Outcome;
+use crate::args::{Args, OptionValue};
+use crate::document::ProbeResult;
 use crate::machine;
 use crate::memory;
 use crate::pace;
 use crate::spec::{
-    CPUS, Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, THREADS, Tried as _,
+    CPUS, Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
+    THREADS,
 };
 use crate::team::Team;
 
@@ -33,7 +34,7 @@ pub static PROBE: Probe = Probe {
         CPUS,
         Opt {
             name: "mib",
-            kind: Kind::Int(0, 1 << 24),
+            kind: OptionType::Int(0, 1 << 24),
             default: Default::Int(0),
             unit: "MiB",
             help: "Memory to touch; 0 for 256 MiB, at most a quarter of the free memory",
@@ -41,30 +42,30 @@ pub static PROBE: Probe = Probe {
         REPEAT,
         Opt {
             name: "warmup",
-            kind: Kind::Int(0, 1),
+            kind: OptionType::Int(0, 1),
             default: Default::Int(1),
             unit: "",
             help: "1 to go through everything once before it measures",
         },
     ],
     metrics: &[
-        MetricDef::time("read-fault", "Mean time of the first read of a page (zero page)"),
-        MetricDef::time("copy-fault", "Mean time of the first write to a page that was read"),
-        MetricDef::time("write-fault", "Mean time of the first write to a page"),
-        MetricDef::time("unmap", "Mean time to give a small page back"),
-        MetricDef::time("huge-fault", "Mean time of the first write to a huge page"),
-        MetricDef::time("huge-unmap", "Mean time to give a huge page back"),
-        MetricDef::rate("write-fault-rate", "B/s", "Fresh memory a second in small pages"),
-        MetricDef::rate("huge-fault-rate", "B/s", "Fresh memory a second in huge pages"),
-        MetricDef::time("alloc-small", "Mean time to allocate, touch and free 64 B"),
-        MetricDef::time("alloc-large", "Mean time to allocate, touch and free 1 MiB"),
+        ProbeMetric::time("read-fault", "Mean time of the first read of a page (zero page)"),
+        ProbeMetric::time("copy-fault", "Mean time of the first write to a page that was read"),
+        ProbeMetric::time("write-fault", "Mean time of the first write to a page"),
+        ProbeMetric::time("unmap", "Mean time to give a small page back"),
+        ProbeMetric::time("huge-fault", "Mean time of the first write to a huge page"),
+        ProbeMetric::time("huge-unmap", "Mean time to give a huge page back"),
+        ProbeMetric::rate("write-fault-rate", "B/s", "Fresh memory a second in small pages"),
+        ProbeMetric::rate("huge-fault-rate", "B/s", "Fresh memory a second in huge pages"),
+        ProbeMetric::time("alloc-small", "Mean time to allocate, touch and free 64 B"),
+        ProbeMetric::time("alloc-large", "Mean time to allocate, touch and free 1 MiB"),
     ],
     histograms: &[],
     example: "--mib 512 --threads 2",
     run,
 };
 
-fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
     let team = Team::new(args.size("threads"), &args.vcpus("cpus"))?;
     let free = machine::meminfo("MemAvailable").unwrap_or(1 << 30);
     let bytes = match args.size("mib") {
@@ -75,7 +76,7 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
         let mib = bytes >> 20;
         return Err(ProbeError::Refused(format!("{mib} MiB do not fit into the free memory")));
     }
-    outcome.param("mib", Value::Int((bytes >> 20) as i64));
+    outcome.param("mib", OptionValue::Int((bytes >> 20) as i64));
     let huge = huge_page_bytes();
     outcome
         .fact("huge-page-bytes", huge.map_or_else(|| "none".to_owned(), |huge| huge.to_string()));
@@ -105,17 +106,18 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
     Ok(())
 }
 
-struct Once {
+struct MallocRepeat {
     values: Vec<(&'static str, f64)>,
     missed_faults: u64,
     zeros: bool,
     huge_bytes: Option<u64>,
 }
 
-fn once(team: &Team, bytes: usize, huge: Option<usize>) -> Result<Once, ProbeError> {
+fn once(team: &Team, bytes: usize, huge: Option<usize>) -> Result<MallocRepeat, ProbeError> {
     let page = page_size();
     let pages = (bytes.next_multiple_of(2 << 20) / page) as f64;
-    let mut once = Once { values: Vec::new(), missed_faults: 0, zeros: true, huge_bytes: None };
+    let mut once =
+        MallocRepeat { values: Vec::new(), missed_faults: 0, zeros: true, huge_bytes: None };
 
     let mut small = memory::map(bytes, "4k")?;
     let (begin, before) = (Instant::now(), minor_faults()?);

@@ -4,12 +4,14 @@ use std::fs;
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::args::{Args, Value};
+use crate::args::{Args, OptionValue};
 use crate::chase::{self, LINE};
-use crate::document::Outcome;
+use crate::document::ProbeResult;
 use crate::machine;
 use crate::memory;
-use crate::spec::{Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, SECONDS, WARMUP};
+use crate::spec::{
+    Default, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, WARMUP,
+};
 use crate::vcpus;
 
 /// The row of the table.
@@ -27,7 +29,7 @@ pub static PROBE: Probe = Probe {
     options: &[
         Opt {
             name: "mib",
-            kind: Kind::Int(0, 1 << 24),
+            kind: OptionType::Int(0, 1 << 24),
             default: Default::Int(0),
             unit: "MiB",
             help: "Memory to read; 0 for twice the last-level caches, at most 256 MiB and an \
@@ -38,17 +40,17 @@ pub static PROBE: Probe = Probe {
         Opt { default: Default::Float(0.0), ..WARMUP },
     ],
     metrics: &[
-        MetricDef::time("local-latency", "Mean time of a dependent load from the own node"),
-        MetricDef::time("remote-latency", "Mean time of a dependent load from another node"),
-        MetricDef::rate("local-bandwidth", "B/s", "Bytes read a second from the own node"),
-        MetricDef::rate("remote-bandwidth", "B/s", "Bytes read a second from another node"),
+        ProbeMetric::time("local-latency", "Mean time of a dependent load from the own node"),
+        ProbeMetric::time("remote-latency", "Mean time of a dependent load from another node"),
+        ProbeMetric::rate("local-bandwidth", "B/s", "Bytes read a second from the own node"),
+        ProbeMetric::rate("remote-bandwidth", "B/s", "Bytes read a second from another node"),
     ],
     histograms: &[],
     example: "--mib 512",
     run,
 };
 
-fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
     let free = machine::meminfo("MemAvailable").unwrap_or(1 << 30) as usize;
     let caches = machine::last_level_cache_bytes().unwrap_or(32 << 20) as usize;
     let bytes = match args.size("mib") {
@@ -62,7 +64,7 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
     if bytes < 2 * caches {
         outcome.warn("The memory is smaller than twice the last-level caches: they answer too");
     }
-    outcome.param("mib", Value::Int((bytes >> 20) as i64));
+    outcome.param("mib", OptionValue::Int((bytes >> 20) as i64));
     let allowed = vcpus::allowed();
     let mut nodes = machine::nodes();
     if nodes.is_empty() {

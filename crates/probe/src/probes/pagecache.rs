@@ -1,18 +1,20 @@
 //! pagecache: large scans that are read and written once, beside a file that
 //! is read again and again.
 
-use std::fs::{self, File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use rustix::fs::{Advice, fadvise};
 
-use crate::args::{Args, Value};
+use crate::args::{Args, OptionValue};
 use crate::disk::{self, device_read_bytes};
-use crate::document::Outcome;
+use crate::document::ProbeResult;
 use crate::machine;
-use crate::spec::{Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, Tried as _};
+use crate::spec::{
+    Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
+};
+use crate::temporary_file::TemporaryFile;
 
 /// The row of the table.
 pub static PROBE: Probe = Probe {
@@ -32,42 +34,42 @@ pub static PROBE: Probe = Probe {
     options: &[
         Opt {
             name: "dir",
-            kind: Kind::Text,
+            kind: OptionType::Text,
             default: Default::Text("/var/tmp"),
             unit: "",
             help: "Folder for the two files, on a real disk",
         },
         Opt {
             name: "size-percent",
-            kind: Kind::Int(1, 1000),
+            kind: OptionType::Int(1, 1000),
             default: Default::Int(25),
             unit: "%",
             help: "Size of the large file, of the guest's memory",
         },
         Opt {
             name: "size-mib",
-            kind: Kind::Int(0, 1 << 24),
+            kind: OptionType::Int(0, 1 << 24),
             default: Default::Int(0),
             unit: "MiB",
             help: "Size of the large file; 0 to go by --size-percent",
         },
         Opt {
             name: "hot-percent",
-            kind: Kind::Int(1, 100),
+            kind: OptionType::Int(1, 100),
             default: Default::Int(10),
             unit: "%",
             help: "Size of the hot file, of the large one",
         },
         Opt {
             name: "block-kib",
-            kind: Kind::Int(4, 1 << 16),
+            kind: OptionType::Int(4, 1 << 16),
             default: Default::Int(1024),
             unit: "KiB",
             help: "Bytes of one read or write",
         },
         Opt {
             name: "drop",
-            kind: Kind::Choice(&["auto", "files"]),
+            kind: OptionType::Choice(&["auto", "files"]),
             default: Default::Text("auto"),
             unit: "",
             help: "What is dropped before the cold scan: the whole page cache where that is \
@@ -76,21 +78,24 @@ pub static PROBE: Probe = Probe {
         Opt { default: Default::Int(1), ..REPEAT },
     ],
     metrics: &[
-        MetricDef::rate("write", "B/s", "Writing the large file"),
-        MetricDef::rate("scan-cold", "B/s", "First scan, the page cache dropped"),
-        MetricDef::rate("scan-warm", "B/s", "Second scan"),
-        MetricDef::rate("rewrite", "B/s", "Writing over the large file"),
-        MetricDef::rate("hot", "B/s", "Reading the hot file after another scan"),
-        MetricDef::ratio("hits-cold", "Part of the first scan that no device read"),
-        MetricDef::ratio("hits-warm", "Part of the second scan that no device read"),
-        MetricDef::ratio("hits-hot", "Part of the hot file that no device read after another scan"),
+        ProbeMetric::rate("write", "B/s", "Writing the large file"),
+        ProbeMetric::rate("scan-cold", "B/s", "First scan, the page cache dropped"),
+        ProbeMetric::rate("scan-warm", "B/s", "Second scan"),
+        ProbeMetric::rate("rewrite", "B/s", "Writing over the large file"),
+        ProbeMetric::rate("hot", "B/s", "Reading the hot file after another scan"),
+        ProbeMetric::ratio("hits-cold", "Part of the first scan that no device read"),
+        ProbeMetric::ratio("hits-warm", "Part of the second scan that no device read"),
+        ProbeMetric::ratio(
+            "hits-hot",
+            "Part of the hot file that no device read after another scan",
+        ),
     ],
     histograms: &[],
     example: "--size-percent 150 --dir /var/tmp",
     run,
 };
 
-fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
     let total = machine::meminfo("MemTotal").unwrap_or(1 << 30);
     let block = args.size("block-kib") << 10;
     let bytes = match args.count("size-mib") {
@@ -99,16 +104,16 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
     };
     let blocks = (bytes / block as u64).max(1);
     let hot_blocks = (blocks * args.count("hot-percent") / 100).max(1);
-    outcome.param("size-mib", Value::Int(((blocks * block as u64) >> 20) as i64));
+    outcome.param("size-mib", OptionValue::Int(((blocks * block as u64) >> 20) as i64));
     outcome.fact("memory-bytes", total.to_string());
     let dir = Path::new(args.text("dir"));
     disk::look_at(dir, (blocks + hot_blocks) * block as u64, outcome)?;
 
     for repeat in 0..args.size("repeat") {
         let begin = Instant::now();
-        let mut large = Scanned::write(dir, "large", blocks, block)?;
+        let mut large = BlockFile::write(dir, "large", blocks, block)?;
         let write_s = begin.elapsed().as_secs_f64();
-        let mut hot = Scanned::write(dir, "hot", hot_blocks, block)?;
+        let mut hot = BlockFile::write(dir, "hot", hot_blocks, block)?;
         let dropped = large.forget()? && hot.forget()?;
         let all = args.text("drop") == "auto" && disk::drop_page_cache();
         outcome.fact("dropped", if all { "page cache" } else { "files" });
@@ -152,9 +157,8 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
 }
 
 /// A file of numbered blocks that is removed when this is dropped.
-struct Scanned {
-    path: PathBuf,
-    file: File,
+struct BlockFile {
+    file: TemporaryFile,
     blocks: u64,
     buffer: Vec<u8>,
     /// Told apart: what the first writing and the rewriting leave in a block.
@@ -167,23 +171,10 @@ struct Scan {
     wrong: u64,
 }
 
-impl Drop for Scanned {
-    fn drop(&mut self) {
-        // Nothing to be done about a file that cannot be removed.
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-impl Scanned {
+impl BlockFile {
     fn write(dir: &Path, name: &str, blocks: u64, block: usize) -> Result<Self, ProbeError> {
-        let path = dir.join(format!("vmlab-probe-{}-{name}", std::process::id()));
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path)
-            .tried(format!("create {}", path.display()))?;
-        let mut scanned = Self { path, file, blocks, buffer: vec![0; block], generation: 0 };
+        let file = TemporaryFile::create(dir, name)?;
+        let mut scanned = Self { file, blocks, buffer: vec![0; block], generation: 0 };
         scanned.rewrite()?;
         Ok(scanned)
     }
@@ -198,29 +189,29 @@ impl Scanned {
 
     /// Writes every block; how long it took, with all bytes on the device.
     fn rewrite(&mut self) -> Result<f64, ProbeError> {
-        let what = format!("write {}", self.path.display());
+        let what = self.file.what("write");
         let begin = Instant::now();
         self.generation += 1;
-        self.file.seek(SeekFrom::Start(0)).tried(&*what)?;
+        self.file.file.seek(SeekFrom::Start(0)).tried(&*what)?;
         let end = self.buffer.len() - 8;
         for block in 0..self.blocks {
             let stamp = self.stamp(block);
             self.buffer[..8].copy_from_slice(&stamp);
             self.buffer[end..].copy_from_slice(&stamp);
-            self.file.write_all(&self.buffer).tried(&*what)?;
+            self.file.file.write_all(&self.buffer).tried(&*what)?;
         }
-        self.file.sync_data().tried(&*what)?;
+        self.file.file.sync_data().tried(&*what)?;
         Ok(begin.elapsed().as_secs_f64())
     }
 
     /// Reads every block.
     fn scan(&mut self) -> Result<Scan, ProbeError> {
-        let what = format!("read {}", self.path.display());
+        let what = self.file.what("read");
         let (begin, before) = (Instant::now(), device_read_bytes());
-        self.file.seek(SeekFrom::Start(0)).tried(&*what)?;
+        self.file.file.seek(SeekFrom::Start(0)).tried(&*what)?;
         let (mut wrong, end) = (0, self.buffer.len() - 8);
         for block in 0..self.blocks {
-            self.file.read_exact(&mut self.buffer).tried(&*what)?;
+            self.file.file.read_exact(&mut self.buffer).tried(&*what)?;
             let stamp = self.stamp(block);
             wrong += u64::from(self.buffer[..8] != stamp || self.buffer[end..] != stamp);
         }
@@ -232,7 +223,7 @@ impl Scanned {
 
     /// Drops the file's pages; false if the file system can't.
     fn forget(&self) -> Result<bool, ProbeError> {
-        self.file.sync_all().tried("write the files back")?;
-        Ok(fadvise(&self.file, 0, None, Advice::DontNeed).is_ok())
+        self.file.file.sync_all().tried("write the files back")?;
+        Ok(fadvise(&self.file.file, 0, None, Advice::DontNeed).is_ok())
     }
 }

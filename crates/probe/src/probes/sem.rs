@@ -11,12 +11,13 @@ use thread_priority::{
 };
 
 use crate::args::Args;
-use crate::costs::{Costs, Snapshot, own_switches};
-use crate::document::Outcome;
+use crate::costs::{CounterSnapshot, GuestCosts, own_switches};
+use crate::document::ProbeResult;
 use crate::pace::work;
 use crate::semaphore::Semaphore;
 use crate::spec::{
-    CPUS, Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, SECONDS, Tried as _, WARMUP,
+    CPUS, Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
+    SECONDS, WARMUP,
 };
 use crate::vcpus;
 
@@ -40,21 +41,21 @@ pub static PROBE: Probe = Probe {
     options: &[
         Opt {
             name: "items",
-            kind: Kind::Int(0, 1 << 40),
+            kind: OptionType::Int(0, 1 << 40),
             default: Default::Int(0),
             unit: "",
             help: "Items a repeat; 0 to run for --seconds",
         },
         Opt {
             name: "loops",
-            kind: Kind::Int(0, 1 << 40),
+            kind: OptionType::Int(0, 1 << 40),
             default: Default::Int(2000),
             unit: "",
             help: "Steps of work: the consumer's for an item, and half of the producer's",
         },
         Opt {
             name: "hog",
-            kind: Kind::Choice(&["none", "idle", "nice"]),
+            kind: OptionType::Choice(&["none", "idle", "nice"]),
             default: Default::Text("none"),
             unit: "",
             help: "A thread a vCPU that computes all the time at low priority: none, of the class \
@@ -69,19 +70,19 @@ pub static PROBE: Probe = Probe {
         WARMUP,
     ],
     metrics: &[
-        MetricDef::rate("items-per-s", "1/s", "Items a second"),
-        MetricDef::time("elapsed", "How long the items of a repeat took"),
-        MetricDef::per("sleeps-per-item", "Times that a thread slept, by item"),
-        MetricDef::per("wakes-per-item", "Posts that woke a thread, by item"),
-        MetricDef::per(
+        ProbeMetric::rate("items-per-s", "1/s", "Items a second"),
+        ProbeMetric::time("elapsed", "How long the items of a repeat took"),
+        ProbeMetric::per("sleeps-per-item", "Times that a thread slept, by item"),
+        ProbeMetric::per("wakes-per-item", "Posts that woke a thread, by item"),
+        ProbeMetric::per(
             "ipis-per-item",
             "Rescheduling and function call interrupts of the guest, by item: which of the two \
              wakes an idle vCPU is the kernel's choice",
         ),
-        MetricDef::per("resched-ipis-per-item", "Rescheduling interrupts of the guest, by item"),
-        MetricDef::per("call-ipis-per-item", "Function call interrupts of the guest, by item"),
-        MetricDef::per("switches-per-item", "Context switches of the guest, by item"),
-        MetricDef::per(
+        ProbeMetric::per("resched-ipis-per-item", "Rescheduling interrupts of the guest, by item"),
+        ProbeMetric::per("call-ipis-per-item", "Function call interrupts of the guest, by item"),
+        ProbeMetric::per("switches-per-item", "Context switches of the guest, by item"),
+        ProbeMetric::per(
             "own-switches-per-item",
             "Context switches, voluntary or not, of the two threads, by item",
         ),
@@ -92,26 +93,26 @@ pub static PROBE: Probe = Probe {
 };
 
 /// What one repeat did.
-struct Once {
+struct SemRepeat {
     items: u64,
     elapsed_s: f64,
     sleeps: u64,
     wakes: u64,
     own_switches: Option<u64>,
     in_order: bool,
-    costs: Costs,
+    costs: GuestCosts,
 }
 
 /// What the two threads share. Two items can be under way, since `empty` begins
 /// at one, so each has the slot of its parity. A slot holds twice the item's
 /// number, and one more for the last item.
-struct Shared {
+struct SemBuffer {
     full: Semaphore,
     empty: Semaphore,
     slots: [AtomicU64; 2],
 }
 
-fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let hogs = start_hogs(scope, args.text("hog"), &stop);
@@ -121,7 +122,7 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
     })
 }
 
-fn measure(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+fn measure(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
     let vcpus = vcpus::allowed().len();
     if vcpus < 2 {
         outcome.warn("One vCPU: producer and consumer take turns on it and send no interrupts");
@@ -168,8 +169,8 @@ fn measure(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
 }
 
 /// Hands over `items` items, or as many as fit into `seconds` if it is 0.
-fn once(items: u64, seconds: f64, loops: u64, pins: &[usize]) -> Result<Once, ProbeError> {
-    let shared = Shared {
+fn once(items: u64, seconds: f64, loops: u64, pins: &[usize]) -> Result<SemRepeat, ProbeError> {
+    let shared = SemBuffer {
         full: Semaphore::new(0),
         empty: Semaphore::new(1),
         slots: [AtomicU64::new(0), AtomicU64::new(0)],
@@ -224,12 +225,12 @@ fn once(items: u64, seconds: f64, loops: u64, pins: &[usize]) -> Result<Once, Pr
             }
             pinned.map(|()| (taken, sleeps, wakes, in_order, since(before)))
         });
-        let before = Snapshot::now();
+        let before = CounterSnapshot::now();
         start.wait();
         let produced = producer.join().expect("the producer does not panic")?;
         let consumed = consumer.join().expect("the consumer does not panic")?;
         let costs = before.costs();
-        Ok(Once {
+        Ok(SemRepeat {
             items: produced.0,
             elapsed_s: produced.3,
             sleeps: produced.1 + consumed.1,

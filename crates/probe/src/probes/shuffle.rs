@@ -2,24 +2,25 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::fs::{self, File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut, Read as _, Seek as _, SeekFrom, Write as _};
 use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use rustix::fs::{Advice, fadvise};
 use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
 
-use crate::args::{Args, Value};
-use crate::disk::{self, Device, device_read_bytes};
-use crate::document::Outcome;
+use crate::args::{Args, OptionValue};
+use crate::disk::{self, DiskStatistics, device_read_bytes};
+use crate::document::ProbeResult;
 use crate::machine;
 use crate::spec::{
-    CPUS, Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, THREADS, Tried as _,
+    CPUS, Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
+    THREADS,
 };
 use crate::team::Team;
+use crate::temporary_file::TemporaryFile;
 
 /// The row of the table.
 pub static PROBE: Probe = Probe {
@@ -43,35 +44,35 @@ pub static PROBE: Probe = Probe {
         CPUS,
         Opt {
             name: "dir",
-            kind: Kind::Text,
+            kind: OptionType::Text,
             default: Default::Text("/var/tmp"),
             unit: "",
             help: "Folder for all files, on a real disk",
         },
         Opt {
             name: "size-percent",
-            kind: Kind::Int(1, 1000),
+            kind: OptionType::Int(1, 1000),
             default: Default::Int(50),
             unit: "%",
             help: "Size of the input, of the guest's memory",
         },
         Opt {
             name: "size-mib",
-            kind: Kind::Int(0, 1 << 24),
+            kind: OptionType::Int(0, 1 << 24),
             default: Default::Int(0),
             unit: "MiB",
             help: "Size of the input; 0 to go by --size-percent",
         },
         Opt {
             name: "buffer-mib",
-            kind: Kind::Int(1, 1 << 14),
+            kind: OptionType::Int(1, 1 << 14),
             default: Default::Int(16),
             unit: "MiB",
             help: "What a thread sorts at a time",
         },
         Opt {
             name: "hint",
-            kind: Kind::Choice(&["none", "dontneed", "noreuse", "dontcache"]),
+            kind: OptionType::Choice(&["none", "dontneed", "noreuse", "dontcache"]),
             default: Default::Text("none"),
             unit: "",
             help: "What the kernel is told of the temporary files",
@@ -79,12 +80,12 @@ pub static PROBE: Probe = Probe {
         Opt { default: Default::Int(1), ..REPEAT },
     ],
     metrics: &[
-        MetricDef::time("job", "Time of the whole job, the output on the disk"),
-        MetricDef::time("map", "Time of reading, sorting and spilling"),
-        MetricDef::time("reduce", "Time of merging and writing the output"),
+        ProbeMetric::time("job", "Time of the whole job, the output on the disk"),
+        ProbeMetric::time("map", "Time of reading, sorting and spilling"),
+        ProbeMetric::time("reduce", "Time of merging and writing the output"),
         bytes("read-bytes", "Bytes that the job read from the disk"),
         bytes("written-bytes", "Bytes that reached the disk during the job"),
-        MetricDef::ratio("input-kept", "Part of the input that the next reader finds in memory"),
+        ProbeMetric::ratio("input-kept", "Part of the input that the next reader finds in memory"),
     ],
     histograms: &[],
     example: "--size-mib 256 --hint dontneed",
@@ -100,11 +101,11 @@ const SEGMENT_BYTES: usize = 64 << 10;
 /// `RWF_DONTCACHE` (linux/fs.h, since 6.14).
 const DONTCACHE: u32 = 0x80;
 
-const fn bytes(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef { unit: "B", ..MetricDef::count(name, help) }
+const fn bytes(name: &'static str, help: &'static str) -> ProbeMetric {
+    ProbeMetric { unit: "B", ..ProbeMetric::count(name, help) }
 }
 
-fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
     let team = Team::new(args.size("threads"), &args.vcpus("cpus"))?;
     let memory = machine::meminfo("MemTotal").unwrap_or(1 << 30);
     let bytes = match args.count("size-mib") {
@@ -112,17 +113,17 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
         mib => mib << 20,
     };
     let records = (bytes / RECORD_BYTES as u64).max(team.threads() as u64);
-    outcome.param("size-mib", Value::Int((bytes >> 20) as i64));
+    outcome.param("size-mib", OptionValue::Int((bytes >> 20) as i64));
     outcome.fact("memory-bytes", memory.to_string());
     let dir = Path::new(args.text("dir"));
     // The input, the temporary files and the output.
     disk::look_at(dir, bytes * 3, outcome)?;
-    let job = Job {
+    let job = SortJob {
         team: &team,
         dir,
         records: usize::try_from(records).map_err(|_| too_large(bytes))?,
         buffer: (args.size("buffer-mib") << 20) / RECORD_BYTES,
-        hint: Hint::named(args.text("hint")),
+        hint: FileAdvice::named(args.text("hint")),
     };
     for repeat in 0..args.size("repeat") {
         let input = job.write_input()?;
@@ -133,8 +134,9 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
         if !dropped && !all {
             outcome.warn("The input's pages could not be dropped");
         }
-        let device = input.first().and_then(|part| Device::of(&part.file));
-        let counted = || (device_read_bytes(), device.as_ref().and_then(Device::written_bytes));
+        let device = input.first().and_then(|part| DiskStatistics::of(&part.file));
+        let counted =
+            || (device_read_bytes(), device.as_ref().and_then(DiskStatistics::written_bytes));
 
         let (begin, before) = (Instant::now(), counted());
         let spills = job.map(&input)?;
@@ -178,14 +180,14 @@ fn too_large(bytes: u64) -> ProbeError {
 
 /// What the kernel is told of temporary files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hint {
+enum FileAdvice {
     None,
     DontNeed,
     NoReuse,
     DontCache,
 }
 
-impl Hint {
+impl FileAdvice {
     /// One of the words of the option.
     fn named(word: &str) -> Self {
         match word {
@@ -205,21 +207,21 @@ impl Hint {
 }
 
 /// A record; its first bytes are the key, big end first.
-type Record = [u8; RECORD_BYTES];
+type SortRecord = [u8; RECORD_BYTES];
 
 /// Record `number` of the input.
-fn numbered(number: u64) -> Record {
+fn numbered(number: u64) -> SortRecord {
     let mut record = [b'.'; RECORD_BYTES];
     record[..8].copy_from_slice(&scattered(number).to_be_bytes());
     record[8..16].copy_from_slice(&number.to_le_bytes());
     record
 }
 
-fn key_of(record: &Record) -> u64 {
+fn key_of(record: &SortRecord) -> u64 {
     u64::from_be_bytes(record[..8].try_into().expect("eight bytes"))
 }
 
-fn number_of(record: &Record) -> u64 {
+fn number_of(record: &SortRecord) -> u64 {
     u64::from_le_bytes(record[8..16].try_into().expect("eight bytes"))
 }
 
@@ -231,37 +233,10 @@ fn scattered(number: u64) -> u64 {
     key ^ (key >> 31)
 }
 
-/// A file that is removed when this is dropped.
-struct Temporary {
-    path: PathBuf,
-    file: File,
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // Nothing to be done about a file that cannot be removed.
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-impl Temporary {
-    fn create(dir: &Path, name: &str) -> Result<Self, ProbeError> {
-        let path = dir.join(format!("vmlab-probe-{}-{name}", std::process::id()));
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).open(&path);
-        let file = file.tried(format!("create {}", path.display()))?;
-        Ok(Self { path, file })
-    }
-
-    fn what(&self, verb: &str) -> String {
-        format!("{verb} {}", self.path.display())
-    }
-}
-
 /// Sorted records of one buffer, and where each thread's range of keys begins.
 struct Spill {
-    file: Temporary,
-    hint: Hint,
+    file: TemporaryFile,
+    hint: FileAdvice,
     /// Numbers of records before each range, and before the end.
     ranges: Vec<usize>,
 }
@@ -269,15 +244,15 @@ struct Spill {
 impl Spill {
     /// Writes `sorted`, cut into `parts` ranges of keys.
     fn write(
-        file: Temporary,
-        hint: Hint,
-        sorted: &[Record],
+        file: TemporaryFile,
+        hint: FileAdvice,
+        sorted: &[SortRecord],
         parts: usize,
     ) -> Result<Self, ProbeError> {
         let ranges = (0..=parts)
             .map(|part| sorted.partition_point(|record| part_of(key_of(record), parts) < part));
         let spill = Self { ranges: ranges.collect(), file, hint };
-        if hint == Hint::NoReuse {
+        if hint == FileAdvice::NoReuse {
             spill.advise(Advice::NoReuse, 0, None)?;
         }
         let text: &[u8] = bytemuck::cast_slice(sorted);
@@ -291,7 +266,7 @@ impl Spill {
                 written => at += written,
             }
         }
-        if hint == Hint::DontNeed {
+        if hint == FileAdvice::DontNeed {
             // Only clean pages can be dropped.
             spill.file.file.sync_data().tried(spill.file.what("write"))?;
         }
@@ -304,7 +279,7 @@ impl Spill {
     }
 
     fn failed(&self, verb: &str, error: rustix::io::Errno) -> ProbeError {
-        if error == rustix::io::Errno::OPNOTSUPP && self.hint == Hint::DontCache {
+        if error == rustix::io::Errno::OPNOTSUPP && self.hint == FileAdvice::DontCache {
             return ProbeError::Refused(String::from(
                 "The kernel or its file system has no RWF_DONTCACHE (ext4 and xfs have since \
                  Linux 6.14); see --hint",
@@ -314,7 +289,7 @@ impl Spill {
     }
 
     /// Records `from..` of the file, as many as `records` takes.
-    fn read(&self, from: usize, records: &mut [Record]) -> Result<(), ProbeError> {
+    fn read(&self, from: usize, records: &mut [SortRecord]) -> Result<(), ProbeError> {
         let start = (from * RECORD_BYTES) as u64;
         let text: &mut [u8] = bytemuck::cast_slice_mut(records);
         let mut done = 0;
@@ -327,7 +302,7 @@ impl Spill {
                 read => done += read,
             }
         }
-        if self.hint == Hint::DontNeed {
+        if self.hint == FileAdvice::DontNeed {
             self.advise(Advice::DontNeed, start, NonZeroU64::new(done as u64))?;
         }
         Ok(())
@@ -340,17 +315,17 @@ fn part_of(key: u64, parts: usize) -> usize {
 }
 
 /// Where a merge stands in one temporary file.
-struct Segment<'s> {
+struct MergeSegment<'s> {
     spill: &'s Spill,
     next: usize,
     end: usize,
-    held: Vec<Record>,
+    held: Vec<SortRecord>,
     at: usize,
 }
 
-impl Segment<'_> {
+impl MergeSegment<'_> {
     /// The next record, or none at its end.
-    fn take(&mut self) -> Result<Option<Record>, ProbeError> {
+    fn take(&mut self) -> Result<Option<SortRecord>, ProbeError> {
         if self.at == self.held.len() {
             let many = (self.end - self.next).min(SEGMENT_BYTES / RECORD_BYTES);
             self.held.resize(many, numbered(0));
@@ -366,7 +341,7 @@ impl Segment<'_> {
 
 /// What came out of a merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, std::default::Default)]
-struct Merged {
+struct MergeResult {
     records: u64,
     /// Sum of the records' numbers, each scattered once more.
     sum: u64,
@@ -374,27 +349,27 @@ struct Merged {
     unordered: u64,
 }
 
-impl Merged {
+impl MergeResult {
     fn add(&mut self, number: u64) {
         self.records += 1;
         self.sum = self.sum.wrapping_add(scattered(!number));
     }
 }
 
-struct Job<'j> {
+struct SortJob<'j> {
     team: &'j Team,
     dir: &'j Path,
     records: usize,
     /// Records of a buffer.
     buffer: usize,
-    hint: Hint,
+    hint: FileAdvice,
 }
 
-impl Job<'_> {
+impl SortJob<'_> {
     /// One file a thread, on the disk.
-    fn write_input(&self) -> Result<Vec<Temporary>, ProbeError> {
+    fn write_input(&self) -> Result<Vec<TemporaryFile>, ProbeError> {
         let parts = self.team.all(|thread| {
-            let part = Temporary::create(self.dir, &format!("input-{thread}"))?;
+            let part = TemporaryFile::create(self.dir, &format!("input-{thread}"))?;
             let mut records = Vec::with_capacity(REQUEST_BYTES / RECORD_BYTES);
             let range = self.team.range(self.records, thread);
             for number in range.clone() {
@@ -412,7 +387,7 @@ impl Job<'_> {
     }
 
     /// Sorts the input into temporary files.
-    fn map(&self, input: &[Temporary]) -> Result<Vec<Spill>, ProbeError> {
+    fn map(&self, input: &[TemporaryFile]) -> Result<Vec<Spill>, ProbeError> {
         let parts = self.team.threads();
         let spills = self.team.each(input, |thread, part| {
             let all = self.team.range(self.records, thread).len();
@@ -428,7 +403,7 @@ impl Job<'_> {
                 }
                 records.sort_unstable_by_key(key_of);
                 let name = format!("spill-{thread}-{}", spills.len());
-                let file = Temporary::create(self.dir, &name)?;
+                let file = TemporaryFile::create(self.dir, &name)?;
                 spills.push(Spill::write(file, self.hint, records, parts)?);
                 done += many;
             }
@@ -439,9 +414,12 @@ impl Job<'_> {
     }
 
     /// Merges the temporary files into one output a thread.
-    fn reduce(&self, spills: &[Spill]) -> Result<(Vec<Temporary>, Vec<Merged>), ProbeError> {
+    fn reduce(
+        &self,
+        spills: &[Spill],
+    ) -> Result<(Vec<TemporaryFile>, Vec<MergeResult>), ProbeError> {
         let outputs = self.team.all(|thread| {
-            let output = Temporary::create(self.dir, &format!("output-{thread}"))?;
+            let output = TemporaryFile::create(self.dir, &format!("output-{thread}"))?;
             let merged = merge(spills, thread, |text| {
                 (&output.file).write_all(text).tried(output.what("write"))
             })?;
@@ -452,10 +430,10 @@ impl Job<'_> {
         Ok(outputs?.into_iter().unzip())
     }
 
-    fn check(&self, merged: &[Merged], repeat: usize, outcome: &mut Outcome) {
-        let mut expected = Merged::default();
+    fn check(&self, merged: &[MergeResult], repeat: usize, outcome: &mut ProbeResult) {
+        let mut expected = MergeResult::default();
         (0..self.records as u64).for_each(|number| expected.add(number));
-        let total = merged.iter().fold(Merged::default(), |total, part| Merged {
+        let total = merged.iter().fold(MergeResult::default(), |total, part| MergeResult {
             records: total.records + part.records,
             sum: total.sum.wrapping_add(part.sum),
             unordered: total.unordered + part.unordered,
@@ -479,10 +457,10 @@ fn merge(
     spills: &[Spill],
     part: usize,
     mut write: impl FnMut(&[u8]) -> Result<(), ProbeError>,
-) -> Result<Merged, ProbeError> {
-    let mut segments: Vec<Segment<'_>> = spills
+) -> Result<MergeResult, ProbeError> {
+    let mut segments: Vec<MergeSegment<'_>> = spills
         .iter()
-        .map(|spill| Segment {
+        .map(|spill| MergeSegment {
             spill,
             next: spill.ranges[part],
             end: spill.ranges[part + 1],
@@ -490,15 +468,15 @@ fn merge(
             at: 0,
         })
         .collect();
-    let mut heads: Vec<Option<Record>> = Vec::with_capacity(segments.len());
+    let mut heads: Vec<Option<SortRecord>> = Vec::with_capacity(segments.len());
     let mut order = BinaryHeap::with_capacity(segments.len());
     for (index, segment) in segments.iter_mut().enumerate() {
         let head = segment.take()?;
         order.extend(head.map(|record| Reverse((key_of(&record), index))));
         heads.push(head);
     }
-    let (mut merged, mut last) = (Merged::default(), None);
-    let mut buffer: Vec<Record> = Vec::with_capacity(REQUEST_BYTES / RECORD_BYTES);
+    let (mut merged, mut last) = (MergeResult::default(), None);
+    let mut buffer: Vec<SortRecord> = Vec::with_capacity(REQUEST_BYTES / RECORD_BYTES);
     while let Some(Reverse((key, index))) = order.pop() {
         merged.unordered += u64::from(last.is_some_and(|last| last >= key));
         last = Some(key);
@@ -518,7 +496,7 @@ fn merge(
 }
 
 /// Reads the input once more; the part of it that no device read.
-fn kept(input: &[Temporary]) -> Result<Option<f64>, ProbeError> {
+fn kept(input: &[TemporaryFile]) -> Result<Option<f64>, ProbeError> {
     let (before, mut all) = (device_read_bytes(), 0);
     let mut buffer = vec![0; REQUEST_BYTES];
     for part in input {

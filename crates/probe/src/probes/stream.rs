@@ -6,10 +6,10 @@
 
 use std::time::Instant;
 
-use crate::args::{Args, Value};
-use crate::document::Outcome;
+use crate::args::{Args, OptionValue};
+use crate::document::ProbeResult;
 use crate::memory::{self, PAGES};
-use crate::spec::{CPUS, Default, Kind, MetricDef, Opt, Probe, ProbeError, THREADS};
+use crate::spec::{CPUS, Default, Opt, OptionType, Probe, ProbeError, ProbeMetric, THREADS};
 use crate::stat::mean;
 use crate::team::Team;
 use crate::{machine, vcpus};
@@ -32,7 +32,7 @@ pub static PROBE: Probe = Probe {
         CPUS,
         Opt {
             name: "array-mib",
-            kind: Kind::Int(0, 1 << 24),
+            kind: OptionType::Int(0, 1 << 24),
             default: Default::Int(0),
             unit: "MiB",
             help: "Size of one array; 0 for four times the last-level caches, at most a sixth of \
@@ -40,7 +40,7 @@ pub static PROBE: Probe = Probe {
         },
         Opt {
             name: "touch",
-            kind: Kind::Choice(&["thread", "first"]),
+            kind: OptionType::Choice(&["thread", "first"]),
             default: Default::Text("thread"),
             unit: "",
             help: "Who touches the memory first: each thread its part, or the first thread all",
@@ -49,33 +49,33 @@ pub static PROBE: Probe = Probe {
         Opt {
             name: "repeat",
             // 15 to the power of 200 is still a number.
-            kind: Kind::Int(1, 199),
+            kind: OptionType::Int(1, 199),
             default: Default::Int(10),
             unit: "",
             help: "How often each kernel is measured, after a first time that is not counted",
         },
     ],
     metrics: &[
-        MetricDef::rate("copy", "B/s", "Bandwidth of c = a, by repeat"),
-        MetricDef::rate("scale", "B/s", "Bandwidth of b = 3 c, by repeat"),
-        MetricDef::rate("add", "B/s", "Bandwidth of c = a + b, by repeat"),
-        MetricDef::rate("triad", "B/s", "Bandwidth of a = b + 3 c, by repeat"),
-        MetricDef::rate("copy-best", "B/s", "The best of copy"),
-        MetricDef::rate("scale-best", "B/s", "The best of scale"),
-        MetricDef::rate("add-best", "B/s", "The best of add"),
-        MetricDef::rate("triad-best", "B/s", "The best of triad"),
-        MetricDef::time("copy-time-avg", "Mean time of copy"),
-        MetricDef::time("copy-time-min", "Shortest time of copy"),
-        MetricDef::time("copy-time-max", "Longest time of copy"),
-        MetricDef::time("scale-time-avg", "Mean time of scale"),
-        MetricDef::time("scale-time-min", "Shortest time of scale"),
-        MetricDef::time("scale-time-max", "Longest time of scale"),
-        MetricDef::time("add-time-avg", "Mean time of add"),
-        MetricDef::time("add-time-min", "Shortest time of add"),
-        MetricDef::time("add-time-max", "Longest time of add"),
-        MetricDef::time("triad-time-avg", "Mean time of triad"),
-        MetricDef::time("triad-time-min", "Shortest time of triad"),
-        MetricDef::time("triad-time-max", "Longest time of triad"),
+        ProbeMetric::rate("copy", "B/s", "Bandwidth of c = a, by repeat"),
+        ProbeMetric::rate("scale", "B/s", "Bandwidth of b = 3 c, by repeat"),
+        ProbeMetric::rate("add", "B/s", "Bandwidth of c = a + b, by repeat"),
+        ProbeMetric::rate("triad", "B/s", "Bandwidth of a = b + 3 c, by repeat"),
+        ProbeMetric::rate("copy-best", "B/s", "The best of copy"),
+        ProbeMetric::rate("scale-best", "B/s", "The best of scale"),
+        ProbeMetric::rate("add-best", "B/s", "The best of add"),
+        ProbeMetric::rate("triad-best", "B/s", "The best of triad"),
+        ProbeMetric::time("copy-time-avg", "Mean time of copy"),
+        ProbeMetric::time("copy-time-min", "Shortest time of copy"),
+        ProbeMetric::time("copy-time-max", "Longest time of copy"),
+        ProbeMetric::time("scale-time-avg", "Mean time of scale"),
+        ProbeMetric::time("scale-time-min", "Shortest time of scale"),
+        ProbeMetric::time("scale-time-max", "Longest time of scale"),
+        ProbeMetric::time("add-time-avg", "Mean time of add"),
+        ProbeMetric::time("add-time-min", "Shortest time of add"),
+        ProbeMetric::time("add-time-max", "Longest time of add"),
+        ProbeMetric::time("triad-time-avg", "Mean time of triad"),
+        ProbeMetric::time("triad-time-min", "Shortest time of triad"),
+        ProbeMetric::time("triad-time-max", "Longest time of triad"),
     ],
     histograms: &[],
     example: "--threads 2 --array-mib 256",
@@ -88,7 +88,7 @@ const KERNELS: [(&str, f64); 4] = [("copy", 2.0), ("scale", 2.0), ("add", 3.0), 
 const SCALAR: f64 = 3.0;
 const BEGIN: [f64; 3] = [1.0, 2.0, 0.0];
 
-fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
     let team = Team::new(args.size("threads"), &args.vcpus("cpus"))?;
     let n = array_bytes(args, outcome)? / 8;
     let mut maps = Vec::new();
@@ -132,7 +132,7 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
 }
 
 /// The size of one array, and what to know about it.
-fn array_bytes(args: &Args, outcome: &mut Outcome) -> Result<usize, ProbeError> {
+fn array_bytes(args: &Args, outcome: &mut ProbeResult) -> Result<usize, ProbeError> {
     let caches = machine::last_level_cache_bytes();
     let free = machine::meminfo("MemAvailable");
     if let Some(caches) = caches {
@@ -151,7 +151,7 @@ fn array_bytes(args: &Args, outcome: &mut Outcome) -> Result<usize, ProbeError> 
     if bytes < wanted {
         outcome.warn("The arrays are smaller than four times the last-level caches");
     }
-    outcome.param("array-mib", Value::Int((bytes >> 20) as i64));
+    outcome.param("array-mib", OptionValue::Int((bytes >> 20) as i64));
     Ok(bytes as usize)
 }
 

@@ -6,11 +6,11 @@ use std::sync::Barrier;
 use rustix::process::getppid;
 
 use crate::args::Args;
-use crate::document::Outcome;
-use crate::pace::{self, Done};
+use crate::document::ProbeResult;
+use crate::pace::{self, TimedLoop};
 use crate::spec::{
-    CPUS, Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, SECONDS, THREADS, Tried as _,
-    WARMUP,
+    CPUS, Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
+    SECONDS, THREADS, WARMUP,
 };
 use crate::vcpus;
 
@@ -28,21 +28,21 @@ pub static PROBE: Probe = Probe {
     options: &[
         Opt {
             name: "call",
-            kind: Kind::Choice(&["devnull", "getppid"]),
+            kind: OptionType::Choice(&["devnull", "getppid"]),
             default: Default::Text("devnull"),
             unit: "",
             help: "Which calls the loop makes",
         },
         Opt {
             name: "size",
-            kind: Kind::Int(1, 65_536),
+            kind: OptionType::Int(1, 65_536),
             default: Default::Int(40),
             unit: "B",
             help: "Bytes that a write gives and a read asks for",
         },
         Opt {
             name: "loops",
-            kind: Kind::Int(0, 1 << 40),
+            kind: OptionType::Int(0, 1 << 40),
             default: Default::Int(0),
             unit: "",
             help: "Loops a repeat and thread; 0 to run for --seconds",
@@ -54,18 +54,18 @@ pub static PROBE: Probe = Probe {
         WARMUP,
     ],
     metrics: &[
-        MetricDef::rate("calls-per-s", "1/s", "System calls a second of all threads together"),
-        MetricDef::time("call-time", "Mean time of one call"),
-        MetricDef::rate("thread-calls-per-s", "1/s", "System calls a second of one thread")
+        ProbeMetric::rate("calls-per-s", "1/s", "System calls a second of all threads together"),
+        ProbeMetric::time("call-time", "Mean time of one call"),
+        ProbeMetric::rate("thread-calls-per-s", "1/s", "System calls a second of one thread")
             .per_thread(),
-        MetricDef::time("elapsed", "How long the slowest thread's loops took"),
+        ProbeMetric::time("elapsed", "How long the slowest thread's loops took"),
     ],
     histograms: &[],
     example: "--call devnull --size 40 --seconds 1",
     run,
 };
 
-fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
     let threads = args.size("threads");
     let (mut calls, mut right) = (0, 0);
     once(args, 0, args.float("warmup"))?;
@@ -88,18 +88,18 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
 }
 
 /// What each thread did, and how many of its calls did what they should.
-fn once(args: &Args, loops: u64, seconds: f64) -> Result<Vec<(Done, u64)>, ProbeError> {
+fn once(args: &Args, loops: u64, seconds: f64) -> Result<Vec<(TimedLoop, u64)>, ProbeError> {
     let threads = args.size("threads");
     let (pins, start) = (args.vcpus("cpus"), Barrier::new(threads));
-    let thread = |number: usize| -> Result<(Done, u64), ProbeError> {
-        let ready = vcpus::pin(&pins, number).and_then(|()| Calls::open(args));
+    let thread = |number: usize| -> Result<(TimedLoop, u64), ProbeError> {
+        let ready = vcpus::pin(&pins, number).and_then(|()| SyscallMix::open(args));
         start.wait();
         let mut calls = ready?;
         let mut right = 0;
         let batch = |n| right += calls.batch(n);
         let done =
             if loops > 0 { pace::for_ops(loops, batch) } else { pace::for_seconds(seconds, batch) };
-        Ok((Done { ops: done.ops * calls.per_loop(), ..done }, right))
+        Ok((TimedLoop { ops: done.ops * calls.per_loop(), ..done }, right))
     };
     std::thread::scope(|scope| {
         let running: Vec<_> =
@@ -109,12 +109,12 @@ fn once(args: &Args, loops: u64, seconds: f64) -> Result<Vec<(Done, u64)>, Probe
 }
 
 /// What one thread calls.
-enum Calls {
+enum SyscallMix {
     DevNull { file: File, buffer: Vec<u8> },
     Getppid,
 }
 
-impl Calls {
+impl SyscallMix {
     fn open(args: &Args) -> Result<Self, ProbeError> {
         if args.text("call") == "getppid" {
             return Ok(Self::Getppid);

@@ -4,10 +4,12 @@ use rustix::param::page_size;
 
 use crate::args::Args;
 use crate::chase;
-use crate::document::Outcome;
+use crate::document::ProbeResult;
 use crate::machine;
 use crate::memory;
-use crate::spec::{CPUS, Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, SECONDS};
+use crate::spec::{
+    CPUS, Default, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS,
+};
 use crate::vcpus;
 
 /// The row of the table.
@@ -24,7 +26,7 @@ pub static PROBE: Probe = Probe {
     options: &[
         Opt {
             name: "pages",
-            kind: Kind::Int(0, 1 << 26),
+            kind: OptionType::Int(0, 1 << 26),
             default: Default::Int(0),
             unit: "",
             help: "Small pages to touch; 0 for 16, 64, ... 65536, as far as a quarter of the \
@@ -35,15 +37,15 @@ pub static PROBE: Probe = Probe {
         REPEAT,
     ],
     metrics: &[
-        MetricDef::time("touch-4k", "Mean time of a touch with small pages"),
-        MetricDef::time("touch-thp", "Mean time of a touch of the same lines with huge pages"),
+        ProbeMetric::time("touch-4k", "Mean time of a touch with small pages"),
+        ProbeMetric::time("touch-thp", "Mean time of a touch of the same lines with huge pages"),
     ],
     histograms: &[],
     example: "--pages 16384",
     run,
 };
 
-fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
     let _pinned = vcpus::pin_scoped(&args.vcpus("cpus"), 0)?;
     let page = page_size();
     outcome.fact("small-page-bytes", page.to_string());

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use rustix::thread::futex;
 
-use crate::args::{Args, Value};
-use crate::document::{Outcome, nanoseconds};
+use crate::args::{Args, OptionValue};
+use crate::document::{ProbeResult, nanoseconds};
 use crate::semaphore::Semaphore;
 use crate::spec::{
-    CPUS, Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, SECONDS, WARMUP,
+    CPUS, Default, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, WARMUP,
 };
 use crate::vcpus;
 
@@ -31,7 +31,7 @@ pub static PROBE: Probe = Probe {
         Opt { help: "vCPUs of the waker and of the sleeper; empty for the first two", ..CPUS },
         Opt {
             name: "pause-us",
-            kind: Kind::Int(0, 10_000_000),
+            kind: OptionType::Int(0, 10_000_000),
             default: Default::Int(50),
             unit: "us",
             help: "How long the sleeper sleeps before it is woken",
@@ -41,23 +41,23 @@ pub static PROBE: Probe = Probe {
         WARMUP,
     ],
     metrics: &[
-        MetricDef::quantile("wakeup-p50", "Median latency of a repeat"),
-        MetricDef::quantile("wakeup-p99", "Latency that 99 % of the wake-ups stayed below"),
-        MetricDef::quantile("wakeup-max", "Longest latency of a repeat"),
-        MetricDef::time("wakeup-mean", "Mean latency of a repeat"),
-        MetricDef::rate("round-trips-per-s", "1/s", "Ping-pongs a second, each of two wake-ups"),
+        ProbeMetric::quantile("wakeup-p50", "Median latency of a repeat"),
+        ProbeMetric::quantile("wakeup-p99", "Latency that 99 % of the wake-ups stayed below"),
+        ProbeMetric::quantile("wakeup-max", "Longest latency of a repeat"),
+        ProbeMetric::time("wakeup-mean", "Mean latency of a repeat"),
+        ProbeMetric::rate("round-trips-per-s", "1/s", "Ping-pongs a second, each of two wake-ups"),
     ],
     histograms: &[("wakeup", "latency of every wake-up of all repeats")],
     example: "--cpus 0,1 --pause-us 100",
     run,
 };
 
-fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
     let mut pins = args.vcpus("cpus");
     if pins.is_empty() {
         pins = vcpus::allowed().into_iter().take(2).collect();
         let list: Vec<String> = pins.iter().map(usize::to_string).collect();
-        outcome.param("cpus", Value::Text(list.join(",")));
+        outcome.param("cpus", OptionValue::Text(list.join(",")));
     }
     if pins.len() < 2 || pins[0] == pins[1] {
         outcome.warn("Both threads share one vCPU: no interrupt is measured");
@@ -86,13 +86,13 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
     Ok(())
 }
 
-struct Once {
+struct WakeupRepeat {
     sent: u64,
     backwards: u64,
     latencies: Histogram<u64>,
 }
 
-fn once(seconds: f64, pause: Duration, pins: &[usize]) -> Result<Once, ProbeError> {
+fn once(seconds: f64, pause: Duration, pins: &[usize]) -> Result<WakeupRepeat, ProbeError> {
     // The number of the wake-up that was sent, and of the one that is waited for.
     let (sent, awaited) = (AtomicU32::new(0), AtomicU32::new(0));
     let (sent_at_ns, ended) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -143,7 +143,7 @@ fn once(seconds: f64, pause: Duration, pins: &[usize]) -> Result<Once, ProbeErro
         }
         let (latencies, backwards) = sleeper.join().expect("the sleeper does not panic")?;
         pinned?;
-        Ok(Once { sent: u64::from(number), backwards, latencies })
+        Ok(WakeupRepeat { sent: u64::from(number), backwards, latencies })
     })
 }
 

@@ -7,7 +7,7 @@
 //! The number counts from 1; the checksum is the CRC-32, in hexadecimal, of all
 //! that stands before its tab. So each line can be trusted by itself, and a line
 //! that is gone, repeated, moved or replaced shows in the lines around it. What
-//! is gone from the end shows in the [`End`] that is kept beside the journal.
+//! is gone from the end shows in the [`JournalTail`] that is kept beside the journal.
 //!
 //! Journals of vmlab 0.1 carry neither number nor chain: `JSON <tab> checksum`.
 //! They are read, and a study that goes on numbers the lines that it adds.
@@ -19,24 +19,24 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Event, TrialKey};
+use super::{JournalEvent, TrialKey};
 
 /// Where a journal ends: what its next line follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct End {
+pub struct JournalTail {
     /// Number of the last line, from 1; 0 in an empty journal.
     pub number: u64,
     /// Checksum of the last line; 0 in an empty journal.
     pub crc: u32,
 }
 
-impl End {
+impl JournalTail {
     /// `event` as the line behind this end, newline included, and where the
     /// journal ends then.
     ///
     /// # Errors
     /// Only if the event cannot be said in JSON (a value that is not finite).
-    pub fn line(self, event: &Event) -> Result<(String, Self), serde_json::Error> {
+    pub fn line(self, event: &JournalEvent) -> Result<(String, Self), serde_json::Error> {
         let json = serde_json::to_string(event)?;
         let number = self.number.saturating_add(1);
         let text = format!("{json}\t{number}\t{:08x}", self.crc);
@@ -45,14 +45,14 @@ impl End {
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for JournalTail {
     /// Always as long: it is written over the one before.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:020} {:08x}", self.number, self.crc)
     }
 }
 
-impl FromStr for End {
+impl FromStr for JournalTail {
     type Err = NotAnEnd;
 
     fn from_str(text: &str) -> Result<Self, NotAnEnd> {
@@ -64,7 +64,7 @@ impl FromStr for End {
     }
 }
 
-/// The text is not that of an [`End`].
+/// The text is not that of an [`JournalTail`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a line's number and checksum")]
 pub struct NotAnEnd;
@@ -90,9 +90,9 @@ pub enum DecodeError {
 
 /// A line that can be trusted by itself.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct JournalLine {
     /// What it says.
-    pub event: Event,
+    pub event: JournalEvent,
     /// Its number and the checksum of the line before; none in old journals.
     pub place: Option<(u64, u32)>,
     /// Its checksum.
@@ -103,7 +103,7 @@ pub struct Line {
 ///
 /// # Errors
 /// [`DecodeError`] says why the line is not to be trusted.
-pub fn decode(line: &[u8]) -> Result<Line, DecodeError> {
+pub fn decode(line: &[u8]) -> Result<JournalLine, DecodeError> {
     let (text, found) = before_tab(line).ok_or(DecodeError::NoChecksum)?;
     let crc = crc32fast::hash(text);
     let expected = format!("{crc:08x}");
@@ -115,7 +115,7 @@ pub fn decode(line: &[u8]) -> Result<Line, DecodeError> {
     let (json, place) = numbered(text).map_or((text, None), |(json, place)| (json, Some(place)));
     let event =
         serde_json::from_slice(json).map_err(|error| DecodeError::NotAnEvent(error.to_string()))?;
-    Ok(Line { event, place, crc })
+    Ok(JournalLine { event, place, crc })
 }
 
 fn before_tab(text: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -165,7 +165,7 @@ pub enum DamageKind {
     },
     /// Lines that stood before this one are gone, or behind the last one.
     Missing {
-        /// So many.
+        /// Their number.
         lines: u64,
     },
     /// The same line stands there before: it counts once.
@@ -216,13 +216,13 @@ impl fmt::Display for DamageKind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Journal {
     /// The events of all lines that can be trusted, in order, each once.
-    pub events: Vec<Event>,
+    pub events: Vec<JournalEvent>,
     /// What is wrong, by line.
     pub damage: Vec<Damage>,
     /// Length in bytes of the beginning in which nothing is wrong.
     pub sound_bytes: usize,
     /// The last line of that beginning.
-    pub end: End,
+    pub end: JournalTail,
 }
 
 /// Reads a journal whose last line was once `acknowledged`, if that is known.
@@ -230,9 +230,9 @@ pub struct Journal {
 /// A last line without a newline is cut off, even if its checksum holds: the
 /// write that made it was not finished.
 #[must_use]
-pub fn read(text: &[u8], acknowledged: Option<End>) -> Journal {
+pub fn read(text: &[u8], acknowledged: Option<JournalTail>) -> Journal {
     let mut reader = LineReader { acknowledged, ..LineReader::default() };
-    let mut sound = (0, End::default());
+    let mut sound = (0, JournalTail::default());
     let mut at = 0;
     for line in text.split_inclusive(|byte| *byte == b'\n') {
         reader.take(line);
@@ -248,17 +248,17 @@ pub fn read(text: &[u8], acknowledged: Option<End>) -> Journal {
 
 #[derive(Debug, Default)]
 struct LineReader {
-    acknowledged: Option<End>,
+    acknowledged: Option<JournalTail>,
     /// Lines of the file so far.
     lines: u64,
     /// The last line that was taken, in the order of numbers.
-    last: End,
+    last: JournalTail,
     /// Lines behind that which can't be trusted: they explain a gap.
     unreadable: u64,
     numbers: HashSet<u64>,
     /// Trials that ended on lines without a number: identity and attempt.
     ended: HashSet<(String, u32)>,
-    events: Vec<(u64, Event)>,
+    events: Vec<(u64, JournalEvent)>,
     damage: Vec<Damage>,
     /// Gaps: place in `damage`, and the numbers that lack.
     gaps: Vec<(usize, std::ops::Range<u64>)>,
@@ -278,10 +278,10 @@ impl LineReader {
             return self.tell(DamageKind::CutOff { bytes: line.len() as u64, acknowledged });
         };
         match decode(whole) {
-            Ok(Line { event, place: Some((number, before)), crc }) => {
-                self.numbered(event, End { number, crc }, before);
+            Ok(JournalLine { event, place: Some((number, before)), crc }) => {
+                self.numbered(event, JournalTail { number, crc }, before);
             }
-            Ok(Line { event, place: None, crc }) => self.unnumbered(event, crc),
+            Ok(JournalLine { event, place: None, crc }) => self.unnumbered(event, crc),
             Err(error) => {
                 self.unreadable += 1;
                 self.tell(DamageKind::Unreadable { reason: error.to_string() });
@@ -289,7 +289,7 @@ impl LineReader {
         }
     }
 
-    fn numbered(&mut self, event: Event, this: End, before: u32) {
+    fn numbered(&mut self, event: JournalEvent, this: JournalTail, before: u32) {
         let number = this.number;
         if !self.numbers.insert(number) {
             return self.tell(DamageKind::Repeated);
@@ -310,7 +310,7 @@ impl LineReader {
     }
 
     /// A line of an old journal: nothing tells its number but its place.
-    fn unnumbered(&mut self, event: Event, crc: u32) {
+    fn unnumbered(&mut self, event: JournalEvent, crc: u32) {
         if let Some(TrialKey { id, attempt, .. }) = event.ended_trial()
             && !self.ended.insert((id.clone(), *attempt))
         {
@@ -318,10 +318,10 @@ impl LineReader {
         }
         let number = self.last.number.saturating_add(self.unreadable + 1);
         self.numbers.insert(number);
-        self.follow(event, End { number, crc });
+        self.follow(event, JournalTail { number, crc });
     }
 
-    fn follow(&mut self, event: Event, this: End) {
+    fn follow(&mut self, event: JournalEvent, this: JournalTail) {
         if self.acknowledged.is_some_and(|end| end.number == this.number && end != this) {
             self.tell(DamageKind::Replaced);
         }
@@ -330,7 +330,7 @@ impl LineReader {
         self.unreadable = 0;
     }
 
-    fn finish(mut self) -> (Vec<Event>, Vec<Damage>) {
+    fn finish(mut self) -> (Vec<JournalEvent>, Vec<Damage>) {
         let there = self.last.number.saturating_add(self.unreadable);
         let behind = self.acknowledged.map_or(0, |end| end.number.saturating_sub(there));
         if behind > 0 {

@@ -4,10 +4,11 @@
 use record::journal::TrialKey;
 use record::{Better, Environment, Failure, FailureKind, Metric, MetricKind, Unit};
 use report::{
-    AccountPart, Accounting, BootPoint, Cell, CountOf, CounterMove, Curve, Distribution,
-    LabelledText, Method, NoPrice, PricedEvent, PublishedClaim, PublishedKind, PublishedValue,
-    Quantile, REPORT_VERSION, Report, ReportFact, ReportVariant, ResultGroup, Role, ShownEstimate,
-    Span, TABLE_SHARES, TrialFailure, Unpriced, VariantAccount, VariantJudgement, Verdict,
+    AccountPart, Accounting, BootPoint, CellResults, CountOf, CounterMove, Curve, LabelledText,
+    Method, NoPrice, PricedEvent, PublishedClaim, PublishedKind, PublishedValue, Quantile,
+    REPORT_VERSION, Report, ReportFact, ReportVariant, ResultGroup, ShownEstimate, ShownInterval,
+    ShownVerdict, TABLE_SHARES, TrialFailure, UnpricedEvents, VariantAccount, VariantJudgement,
+    VariantRole, WorkloadLatencies,
 };
 use stats::{Comparison, Engine, PairedBlocks, Relation, Sequential};
 
@@ -113,8 +114,10 @@ pub(crate) fn counted() -> Report {
                 let share = 1.0 - 10f64.powf(-f64::from(step) / 8.0);
                 let tail = f64::from(step) / 8.0;
                 let centre = 4e-5 * (1.0 + 0.3 * i as f64) * (1.0 + tail * tail);
-                let band =
-                    Span { lo: centre / (1.0 + 0.1 * tail), hi: centre * (1.0 + 0.2 * tail) };
+                let band = ShownInterval {
+                    lo: centre / (1.0 + 0.1 * tail),
+                    hi: centre * (1.0 + 0.2 * tail),
+                };
                 Quantile { share, estimate: ShownEstimate { centre, interval: Some(band) } }
             };
             let mut quantiles: Vec<Quantile> = (1..=last).map(point).collect();
@@ -133,7 +136,7 @@ pub(crate) fn counted() -> Report {
                 missing: if load == "idle" { Vec::new() } else { vec![missing] },
             }
         };
-        report.distributions.push(Distribution {
+        report.distributions.push(WorkloadLatencies {
             load: load.to_owned(),
             workload: "cyclictest".to_owned(),
             name: "latency".to_owned(),
@@ -151,7 +154,7 @@ pub(crate) fn accounted() -> Report {
     report.environment_why = None;
     let about = |centre: f64, width: f64| ShownEstimate {
         centre,
-        interval: Some(Span { lo: centre - width, hi: centre + width }),
+        interval: Some(ShownInterval { lo: centre - width, hi: centre + width }),
     };
     let part = |event, count: f64, price: f64, amount: (f64, f64)| AccountPart {
         event,
@@ -173,7 +176,7 @@ pub(crate) fn accounted() -> Report {
             part(PricedEvent::PageFault, 8_000.0, 2.5e-6, (0.02, 0.002)),
         ],
         unexplained: about(0.05, 0.08),
-        unpriced: vec![Unpriced {
+        unpriced: vec![UnpricedEvents {
             event: PricedEvent::Port,
             count: 120.0,
             operation: "pio-qemu".to_owned(),
@@ -233,7 +236,7 @@ pub(crate) fn poor() -> Report {
         p: None,
         q: None,
         looks: Vec::new(),
-        verdict: Verdict::Invalid,
+        verdict: ShownVerdict::Invalid,
         more_blocks: None,
         why: Some(stats::Invalidity::TooFewBlocks { blocks: 0 }),
         host: Vec::new(),
@@ -314,9 +317,9 @@ fn host() -> topology::Host {
 
 fn variant(name: &str, vcpus: &str, index: usize) -> ReportVariant {
     let role = match index {
-        0 => Role::Baseline,
-        _ if name.ends_with("-again") => Role::AaArm,
-        _ => Role::Candidate,
+        0 => VariantRole::Baseline,
+        _ if name.ends_with("-again") => VariantRole::AaArm,
+        _ => VariantRole::Candidate,
     };
     let mut qemu_lines = vec![
         "-machine q35".to_owned(),
@@ -371,7 +374,7 @@ fn group(
 ) -> ResultGroup {
     let arms = report.variants.len() as u32;
     let first = report.groups.len() as u32 * arms * blocks;
-    let mut cells: Vec<Cell> = Vec::new();
+    let mut cells: Vec<CellResults> = Vec::new();
     for (i, variant) in report.variants.iter().enumerate() {
         let boots: Vec<BootPoint> = (0..blocks)
             .map(|block| {
@@ -398,20 +401,20 @@ fn group(
             ShownEstimate { centre: boots[0].value, interval: None },
             |test| ShownEstimate {
                 centre: test.mean.exp(),
-                interval: Some(Span { lo: test.interval.lo.exp(), hi: test.interval.hi.exp() }),
+                interval: Some(ShownInterval {
+                    lo: test.interval.lo.exp(),
+                    hi: test.interval.hi.exp(),
+                }),
             },
         );
-        cells.push(Cell {
+        cells.push(CellResults {
             variant: variant.name.clone(),
             boots,
             estimate: Some(estimate),
             judgement: None,
         });
     }
-    let better = match metric.better {
-        Better::Lower => stats::Better::Lower,
-        Better::Higher => stats::Better::Higher,
-    };
+    let better = metric.better;
     let (baseline, others) = cells.split_first_mut().expect("every made-up report has variants");
     for (cell, variant) in others.iter_mut().zip(&report.variants[1..]) {
         let pairs = cell.boots.iter().zip(&baseline.boots);
@@ -420,7 +423,7 @@ fn group(
             blocks: PairedBlocks { log_ratios },
             better,
             margin: 0.03,
-            aa: variant.role == Role::AaArm,
+            aa: variant.role == VariantRole::AaArm,
             host: Vec::new(),
         };
         let engine = Sequential::within(blocks, 1.0 - LEVEL).expect("there are blocks");
@@ -515,7 +518,7 @@ fn claim(group: &ResultGroup, variant: &str, than: &str, says: PublishedKind) ->
     let blocks = u32::try_from(log_ratios.len()).expect("few blocks");
     let comparison = Comparison {
         blocks: PairedBlocks { log_ratios },
-        better: stats::Better::Lower,
+        better: Better::Lower,
         margin: 0.03,
         aa: false,
         host: Vec::new(),
@@ -527,7 +530,7 @@ fn claim(group: &ResultGroup, variant: &str, than: &str, says: PublishedKind) ->
 }
 
 fn counter_ratio(counter: &str, lo: f64, hi: f64) -> PublishedKind {
-    let published = Span { lo, hi };
+    let published = ShownInterval { lo, hi };
     PublishedKind::CounterRatio { counter: counter.to_owned(), of: CountOf::Run, published }
 }
 

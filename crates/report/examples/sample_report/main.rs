@@ -8,7 +8,7 @@ use std::path::Path;
 use std::{env, fs, io};
 
 use report::trend::{self, Trend, TrendSubject};
-use report::{Report, Style};
+use report::{Report, TerminalStyle};
 use stats::ChangeRule;
 
 fn main() -> io::Result<()> {
@@ -24,7 +24,7 @@ fn main() -> io::Result<()> {
     ];
     for (name, report) in reports {
         fs::write(folder.join(format!("{name}.html")), report::html(&report))?;
-        let text = report::terminal(&report, 80, Style { colour: false });
+        let text = report::terminal(&report, 80, TerminalStyle { colour: false });
         fs::write(folder.join(format!("{name}.txt")), text)?;
         fs::write(folder.join(format!("{name}.json")), report.to_json())?;
     }

@@ -13,7 +13,7 @@ use crate::figure::marker;
 use crate::figure::svg::{Svg, WIDTH, n, text_width};
 use crate::figure::values::index_of;
 use crate::quantity::{counted, percentile};
-use crate::{Curve, Distribution, Report, ResultGroup, Span, TABLE_SHARES};
+use crate::{Curve, Report, ResultGroup, ShownInterval, TABLE_SHARES, WorkloadLatencies};
 
 const HEIGHT: f64 = 190.0;
 const HEADER: f64 = 22.0;
@@ -30,8 +30,10 @@ const LEAST_QUANTILES: usize = 2;
 /// Empty where nothing was counted.
 pub(crate) fn of_samples(report: &Report, workload: &str, id: &str) -> String {
     let counted = report.distributions.iter().filter(|found| found.workload == workload);
-    let panels: Vec<Panel<'_>> =
-        counted.map(|found| Panel::of_samples(report, found)).filter(Panel::is_worth_it).collect();
+    let panels: Vec<DistributionPanel<'_>> = counted
+        .map(|found| DistributionPanel::of_samples(report, found))
+        .filter(DistributionPanel::is_worth_it)
+        .collect();
     let description = "A line for each variant is the distribution of the samples of all its \
                        boots; the band around it is a bootstrap over boots.";
     draw(&panels, workload, description, id)
@@ -52,15 +54,15 @@ pub(crate) fn of_printed(report: &Report, groups: &[&ResultGroup], id: &str) -> 
             families.push((name, &group.load));
         }
     }
-    let panel = |(name, load)| Panel::of_printed(report, groups, name, load);
-    let panels: Vec<Panel<'_>> =
-        families.into_iter().map(panel).filter(Panel::is_worth_it).collect();
+    let panel = |(name, load)| DistributionPanel::of_printed(report, groups, name, load);
+    let panels: Vec<DistributionPanel<'_>> =
+        families.into_iter().map(panel).filter(DistributionPanel::is_worth_it).collect();
     let description = "A line for each variant joins the middles of its boots at each quantile; \
                        the band around it reaches from the lowest boot to the highest.";
     draw(&panels, &first.workload, description, id)
 }
 
-fn draw(panels: &[Panel<'_>], workload: &str, description: &str, id: &str) -> String {
+fn draw(panels: &[DistributionPanel<'_>], workload: &str, description: &str, id: &str) -> String {
     if panels.is_empty() {
         return String::new();
     }
@@ -78,37 +80,37 @@ fn draw(panels: &[Panel<'_>], workload: &str, description: &str, id: &str) -> St
 }
 
 /// One distribution under one load.
-struct Panel<'a> {
+struct DistributionPanel<'a> {
     name: &'a str,
     load: &'a str,
     unit: &'a Unit,
     /// Quantiles that the axis names.
     ticks: Vec<f64>,
-    series: Vec<Series>,
+    series: Vec<VariantCurve>,
 }
 
-/// One variant's.
-struct Series {
+/// One variant's curve.
+struct VariantCurve {
     /// Its place among the study's variants.
     index: usize,
     /// In rising order of their shares.
-    points: Vec<Point>,
+    points: Vec<CurvePoint>,
 }
 
-struct Point {
+struct CurvePoint {
     /// Share of all values that do not exceed it; 1 for the greatest.
     share: f64,
     value: f64,
-    band: Option<Span>,
+    band: Option<ShownInterval>,
     /// What the point's mark says; points without are there for the line.
     told: Option<String>,
 }
 
-impl<'a> Panel<'a> {
-    fn of_samples(report: &Report, found: &'a Distribution) -> Self {
+impl<'a> DistributionPanel<'a> {
+    fn of_samples(report: &Report, found: &'a WorkloadLatencies) -> Self {
         let series = |curve: &Curve| {
             let points = curve.quantiles.iter().filter(|point| point.estimate.centre > 0.0);
-            let points = points.map(|point| Point {
+            let points = points.map(|point| CurvePoint {
                 share: point.share,
                 value: point.estimate.centre,
                 band: point.estimate.interval.filter(|span| span.lo > 0.0),
@@ -122,9 +124,9 @@ impl<'a> Panel<'a> {
                     )
                 }),
             });
-            Series { index: index_of(report, &curve.variant), points: points.collect() }
+            VariantCurve { index: index_of(report, &curve.variant), points: points.collect() }
         };
-        let series: Vec<Series> = found.curves.iter().map(series).collect();
+        let series: Vec<VariantCurve> = found.curves.iter().map(series).collect();
         let last = series.iter().flat_map(|series| &series.points);
         let last = last.map(|point| point.share).fold(0.0, f64::max);
         let mut ticks = vec![0.5];
@@ -156,12 +158,17 @@ impl<'a> Panel<'a> {
             let value = values[values.len() / 2];
             let shown = group.metric.unit.show(value);
             let told = format!("{variant}: {shown} ({})", counted(values.len(), "boot"));
-            Some(Point { share, value, band: Some(Span { lo, hi }), told: Some(told) })
+            Some(CurvePoint {
+                share,
+                value,
+                band: Some(ShownInterval { lo, hi }),
+                told: Some(told),
+            })
         };
         let series = report.variants.iter().enumerate().map(|(index, variant)| {
             let points = quantiles.iter();
             let points = points.filter_map(|(share, group)| point(&variant.name, *share, group));
-            Series { index, points: points.collect() }
+            VariantCurve { index, points: points.collect() }
         });
         Self {
             name,
@@ -206,7 +213,7 @@ impl<'a> Panel<'a> {
         for series in &self.series {
             let colour = marker::colour(series.index);
             let at = |share: f64, value: f64| format!("{} {}", n(x(share)), n(y(value)));
-            let banded: Vec<(f64, Span)> =
+            let banded: Vec<(f64, ShownInterval)> =
                 series.points.iter().filter_map(|point| Some((point.share, point.band?))).collect();
             let upper = banded.iter().map(|(share, span)| at(*share, span.hi));
             let lower = banded.iter().rev().map(|(share, span)| at(*share, span.lo));

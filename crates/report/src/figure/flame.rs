@@ -65,15 +65,15 @@ pub(crate) fn draw(side: &ProfiledSide, id: &str, title: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Frame, ShownEstimate, Span};
+    use crate::{ShownEstimate, ShownInterval, StackFrame};
     use record::ProfileSide;
 
     #[test]
     fn frames_lie_below_their_callers_and_side_by_side() {
         let frame = |depth, name: &str, a: f64, b: f64, half: f64| {
-            let span = Span { lo: b - a - half, hi: b - a + half };
+            let span = ShownInterval { lo: b - a - half, hi: b - a + half };
             let change = ShownEstimate { centre: b - a, interval: Some(span) };
-            Frame { depth, name: name.to_owned(), shares: [a, b], change }
+            StackFrame { depth, name: name.to_owned(), shares: [a, b], change }
         };
         let side = ProfiledSide {
             side: ProfileSide::Guest,

@@ -7,7 +7,7 @@ use crate::figure::values::index_of;
 use crate::published::{published_ratio, shown_ratio};
 use crate::quantity::{counted, percent, ratio_estimate};
 use crate::sentence::{directions, findings};
-use crate::{Report, ResultGroup, Role, ShownEstimate};
+use crate::{Report, ResultGroup, ShownEstimate, VariantRole};
 
 const LEFT: f64 = 16.0;
 const RIGHT: f64 = WIDTH - 16.0;
@@ -40,7 +40,7 @@ pub(crate) fn draw(report: &Report, groups: &[&ResultGroup], id: &str) -> String
         svg.rect("margin", (lo, TOP - 6.0), hi - lo, bottom - TOP + 6.0);
     }
     // The interval of the baseline against itself: the noise floor.
-    let aa = report.variants.iter().filter(|variant| variant.role == Role::AaArm);
+    let aa = report.variants.iter().filter(|variant| variant.role == VariantRole::AaArm);
     for variant in aa {
         let cells = groups.iter().filter_map(|group| group.cell(&variant.name)?.judgement.as_ref());
         for span in cells.filter_map(|judgement| judgement.ratio?.interval) {

@@ -9,7 +9,7 @@ use crate::{InterimLook, Report, ResultGroup};
 /// Height of a panel, and where there are many.
 const HEIGHT: f64 = 130.0;
 const LOW: f64 = 80.0;
-/// So many panels are drawn at full height.
+/// At most this many panels are drawn at full height.
 const FEW_PANELS: usize = 4;
 const HEADER: f64 = 34.0;
 const GAP: f64 = 30.0;

@@ -60,7 +60,7 @@ pub(crate) fn draw(report: &Report, groups: &[&ResultGroup], id: &str) -> String
             svg.line("grid", (left, y), (RIGHT, y));
             svg.text("tick end", (left - 6.0, y + 4.0), &label);
         }
-        let panel = Panel { report, group, axis, scale: &scale, top, height };
+        let panel = OrderPanel { report, group, axis, scale: &scale, top, height };
         panel.draw(&mut svg, &x);
         top += height + 14.0;
     }
@@ -90,10 +90,10 @@ fn boots(group: &ResultGroup) -> impl Iterator<Item = (&str, &BootPoint)> {
 /// under their load. Empty where no variant has two boots.
 pub(crate) fn draw_drift(report: &Report, groups: &[&ResultGroup], id: &str) -> String {
     let Some(first) = groups.first() else { return String::new() };
-    let mut points: Vec<Deviation<'_>> = Vec::new();
+    let mut points: Vec<OrderDeviation<'_>> = Vec::new();
     for cell in groups.iter().flat_map(|group| &group.cells).filter(|cell| cell.boots.len() > 1) {
         let Some(estimate) = cell.estimate.filter(|e| e.centre != 0.0) else { continue };
-        points.extend(cell.boots.iter().map(|boot| Deviation {
+        points.extend(cell.boots.iter().map(|boot| OrderDeviation {
             variant: &cell.variant,
             order: boot.order,
             percent: (boot.value / estimate.centre - 1.0) * 100.0,
@@ -139,13 +139,13 @@ pub(crate) fn draw_drift(report: &Report, groups: &[&ResultGroup], id: &str) -> 
     svg.finish(id, bottom + 46.0, &title, description)
 }
 
-struct Deviation<'a> {
+struct OrderDeviation<'a> {
     variant: &'a str,
     order: u32,
     percent: f64,
 }
 
-struct Panel<'a> {
+struct OrderPanel<'a> {
     report: &'a Report,
     group: &'a ResultGroup,
     axis: &'a Axis,
@@ -154,7 +154,7 @@ struct Panel<'a> {
     height: f64,
 }
 
-impl Panel<'_> {
+impl OrderPanel<'_> {
     fn draw(&self, svg: &mut Svg, x: &dyn Fn(f64) -> f64) {
         let y = |value: f64| self.top + (1.0 - self.axis.position(value)) * self.height;
         let mut all: Vec<(&str, &BootPoint)> = boots(self.group).collect();

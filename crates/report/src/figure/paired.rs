@@ -7,12 +7,12 @@ use crate::figure::marker;
 use crate::figure::svg::{Svg, WIDTH, text_width};
 use crate::figure::values::index_of;
 use crate::quantity::{UnitScale, counted};
-use crate::{BootPoint, Report, ReportVariant, ResultGroup, Role};
+use crate::{BootPoint, Report, ReportVariant, ResultGroup, VariantRole};
 
 /// Height of a panel, and where there are many.
 const HEIGHT: f64 = 150.0;
 const LOW: f64 = 80.0;
-/// So many panels are drawn at full height.
+/// At most this many panels are drawn at full height.
 const FEW_PANELS: usize = 4;
 const HEADER: f64 = 34.0;
 const GAP: f64 = 18.0;
@@ -23,7 +23,7 @@ pub(crate) fn draw(report: &Report, groups: &[&ResultGroup], id: &str) -> String
     let (Some(first), Some(baseline)) = (groups.first(), report.baseline()) else {
         return String::new();
     };
-    let panels: Vec<Panel<'_>> =
+    let panels: Vec<PairedPanel<'_>> =
         groups.iter().flat_map(|group| panels(report, group, baseline)).collect();
     if panels.is_empty() {
         return String::new();
@@ -59,44 +59,44 @@ pub(crate) fn draw(report: &Report, groups: &[&ResultGroup], id: &str) -> String
 }
 
 /// One block's two numbers.
-struct Pair {
+struct BlockPair {
     block: u32,
     from: f64,
     to: f64,
 }
 
-struct Panel<'a> {
+struct PairedPanel<'a> {
     group: &'a ResultGroup,
     variant: &'a ReportVariant,
     baseline: usize,
-    blocks: Vec<Pair>,
+    blocks: Vec<BlockPair>,
 }
 
 fn panels<'a>(
     report: &'a Report,
     group: &'a ResultGroup,
     baseline: &'a ReportVariant,
-) -> Vec<Panel<'a>> {
+) -> Vec<PairedPanel<'a>> {
     let counted = |name: &str| -> Vec<&BootPoint> {
         let boots = group.cell(name).map(|cell| cell.boots.as_slice()).unwrap_or_default();
         boots.iter().filter(|boot| boot.counted).collect()
     };
     let from = counted(&baseline.name);
-    let others = report.variants.iter().filter(|variant| variant.role != Role::Baseline);
+    let others = report.variants.iter().filter(|variant| variant.role != VariantRole::Baseline);
     others
         .map(|variant| {
             let pair = |to: &BootPoint| {
                 let from = from.iter().find(|from| from.block == to.block)?;
-                Some(Pair { block: to.block, from: from.value, to: to.value })
+                Some(BlockPair { block: to.block, from: from.value, to: to.value })
             };
             let blocks = counted(&variant.name).into_iter().filter_map(pair).collect();
-            Panel { group, variant, baseline: index_of(report, &baseline.name), blocks }
+            PairedPanel { group, variant, baseline: index_of(report, &baseline.name), blocks }
         })
         .filter(|panel| !panel.blocks.is_empty())
         .collect()
 }
 
-impl Panel<'_> {
+impl PairedPanel<'_> {
     fn draw(&self, report: &Report, scale: &UnitScale, place: (f64, f64), svg: &mut Svg) {
         let (top, height) = place;
         let axis = Axis::for_points(self.blocks.iter().flat_map(|block| [block.from, block.to]));

@@ -6,7 +6,7 @@ use crate::figure::axis::Axis;
 use crate::figure::marker;
 use crate::figure::svg::{Svg, WIDTH, text_width};
 use crate::quantity::{UnitScale, counted};
-use crate::{BootPoint, Cell, PublishedValue, Report, ResultGroup};
+use crate::{BootPoint, CellResults, PublishedValue, Report, ResultGroup};
 
 const LEFT: f64 = 16.0;
 const RIGHT: f64 = WIDTH - 16.0;
@@ -79,7 +79,7 @@ fn draw_axis(svg: &mut Svg, axis: &Axis, scale: &UnitScale, metric: &Metric, bot
 struct ValueRow<'a> {
     report: &'a Report,
     group: &'a ResultGroup,
-    cell: &'a Cell,
+    cell: &'a CellResults,
     axis: &'a Axis,
     scale: &'a UnitScale,
     y: f64,

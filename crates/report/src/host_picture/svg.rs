@@ -3,7 +3,7 @@
 //! Colours are style-sheet classes, all named `hp-...` so that the figure can
 //! stand inside a page. Dark colours hold on screens alone: paper stays white.
 //! No CSS variables, because viewers outside browsers do not know them. Nothing
-//! is told by colour alone: small cores are round, isolated pCPUs are dashed.
+//! is shown by colour alone: small cores are round, isolated pCPUs are dashed.
 
 use std::fmt::Write as _;
 
@@ -69,7 +69,7 @@ const STYLE: &str = "\
 
 /// Draws a host as one SVG document, which may also stand inside an HTML page.
 pub fn svg(host: &Host) -> String {
-    let mut drawing = Block::default();
+    let mut drawing = PictureBlock::default();
     for line in broken(&headline(host), MAX_WIDTH, 8.4) {
         drawing.line("hp-text hp-head", &line, LINE_CHAR * 1.2);
     }
@@ -82,7 +82,7 @@ pub fn svg(host: &Host) -> String {
     for node in nodes_without_pcpus(host) {
         drawing.line("hp-text", &node, LINE_CHAR);
     }
-    let offline: Vec<Block> = host.offline().iter().map(offline_pcpu).collect();
+    let offline: Vec<PictureBlock> = host.offline().iter().map(offline_pcpu).collect();
     if !offline.is_empty() {
         drawing.line("hp-note", "Offline:", LINE_CHAR);
         drawing.below(flow(offline, MAX_WIDTH));
@@ -147,13 +147,13 @@ impl Mark {
 
 /// Marks and the room that they take.
 #[derive(Default)]
-struct Block {
+struct PictureBlock {
     width: f64,
     height: f64,
     marks: Vec<Mark>,
 }
 
-impl Block {
+impl PictureBlock {
     fn rect(&mut self, class: &'static str, at: (f64, f64), size: (f64, f64), radius: f64) {
         let kind = MarkKind::Rect { class, width: size.0, height: size.1, radius, tip: None };
         self.marks.push(Mark { x: at.0, y: at.1, kind });
@@ -172,7 +172,7 @@ impl Block {
     }
 
     /// Places a block at a point.
-    fn place(&mut self, block: Block, x: f64, y: f64) {
+    fn place(&mut self, block: PictureBlock, x: f64, y: f64) {
         self.width = self.width.max(x + block.width);
         self.height = self.height.max(y + block.height);
         self.marks.extend(block.marks.into_iter().map(|mark| Mark {
@@ -183,7 +183,7 @@ impl Block {
     }
 
     /// Places a block below what is there.
-    fn below(&mut self, block: Block) {
+    fn below(&mut self, block: PictureBlock) {
         let (y, height) = (self.height, block.height);
         self.place(block, 0.0, y);
         self.height = y + height + if height > 0.0 { GAP } else { 0.0 };
@@ -191,8 +191,8 @@ impl Block {
 }
 
 /// Groups beside and below each other, cores as cells.
-fn body(host: &Host, groups: &[PcpuGroup], width: f64) -> Block {
-    let mut block = Block::default();
+fn body(host: &Host, groups: &[PcpuGroup], width: f64) -> PictureBlock {
+    let mut block = PictureBlock::default();
     for run in
         groups.chunk_by(|a, b| (a.level == TopologyLevel::Core) == (b.level == TopologyLevel::Core))
     {
@@ -209,7 +209,7 @@ fn body(host: &Host, groups: &[PcpuGroup], width: f64) -> Block {
 }
 
 /// Boxes, as many beside each other as makes them lowest.
-fn boxes(host: &Host, groups: &[PcpuGroup], width: f64) -> Block {
+fn boxes(host: &Host, groups: &[PcpuGroup], width: f64) -> PictureBlock {
     let mut best = grid(host, groups, width, 1);
     for columns in 2..=groups.len().min(MAX_COLUMNS) {
         let drawn = grid(host, groups, width, columns);
@@ -223,9 +223,9 @@ fn boxes(host: &Host, groups: &[PcpuGroup], width: f64) -> Block {
     best
 }
 
-fn grid(host: &Host, groups: &[PcpuGroup], width: f64, columns: usize) -> Block {
+fn grid(host: &Host, groups: &[PcpuGroup], width: f64, columns: usize) -> PictureBlock {
     let each = (width + GAP) / columns as f64 - GAP;
-    let bodies: Vec<(String, Block)> = groups
+    let bodies: Vec<(String, PictureBlock)> = groups
         .iter()
         .map(|group| (title(host, group), body(host, &group.children, each - 2.0 * BOX_PAD)))
         .collect();
@@ -234,11 +234,11 @@ fn grid(host: &Host, groups: &[PcpuGroup], width: f64, columns: usize) -> Block 
         .map(|(title, body)| body.width.max(text_width(title, TITLE_CHAR)))
         .fold(0.0, f64::max);
     let box_width = inner + 2.0 * BOX_PAD;
-    let mut block = Block::default();
+    let mut block = PictureBlock::default();
     let (mut at, mut y) = (0, 0.0);
     let mut bodies = bodies.into_iter().peekable();
     while bodies.peek().is_some() {
-        let row: Vec<(String, Block)> = bodies.by_ref().take(columns).collect();
+        let row: Vec<(String, PictureBlock)> = bodies.by_ref().take(columns).collect();
         let inner_height = row.iter().map(|(_, body)| body.height).fold(0.0, f64::max);
         let box_height = TITLE_HEIGHT + inner_height + BOX_PAD;
         for (column, (title, body)) in row.into_iter().enumerate() {
@@ -264,10 +264,10 @@ fn grid(host: &Host, groups: &[PcpuGroup], width: f64, columns: usize) -> Block 
 }
 
 /// A core with its threads beside each other.
-fn core(host: &Host, core: &PcpuGroup) -> Block {
+fn core(host: &Host, core: &PcpuGroup) -> PictureBlock {
     let small = is_small(host, core);
     let isolated = isolated(host, &core.pcpus);
-    let mut block = Block::default();
+    let mut block = PictureBlock::default();
     let count = core.pcpus.len() as f64;
     let width = count * THREAD_WIDTH + (count - 1.0) * 2.0 + 2.0 * CORE_PAD;
     let height = THREAD_HEIGHT + 2.0 * CORE_PAD;
@@ -308,15 +308,15 @@ fn core(host: &Host, core: &PcpuGroup) -> Block {
     block
 }
 
-fn offline_pcpu(pcpu: u32) -> Block {
-    let mut block = Block { width: THREAD_WIDTH, height: THREAD_HEIGHT, marks: Vec::new() };
+fn offline_pcpu(pcpu: u32) -> PictureBlock {
+    let mut block = PictureBlock { width: THREAD_WIDTH, height: THREAD_HEIGHT, marks: Vec::new() };
     block.rect("hp-offline", (0.0, 0.0), (THREAD_WIDTH, THREAD_HEIGHT), 2.0);
     block.text("hp-pcpu hp-off", (THREAD_WIDTH / 2.0, 14.0), &pcpu.to_string());
     block
 }
 
 /// Samples of the marks that need words.
-fn legend(host: &Host, sockets: &[PcpuGroup]) -> Vec<Block> {
+fn legend(host: &Host, sockets: &[PcpuGroup]) -> Vec<PictureBlock> {
     let cores: Vec<&PcpuGroup> = sockets.iter().flat_map(PcpuGroup::cores).collect();
     let mut entries: Vec<(&'static str, f64, &str)> = Vec::new();
     if cores.iter().any(|core| is_small(host, core)) {
@@ -329,7 +329,7 @@ fn legend(host: &Host, sockets: &[PcpuGroup]) -> Vec<Block> {
     entries
         .into_iter()
         .map(|(class, radius, words)| {
-            let mut block = Block::default();
+            let mut block = PictureBlock::default();
             block.rect(class, (1.0, 2.0), (22.0, 14.0), radius);
             block.text("hp-note", (29.0, 13.0), words);
             (block.width, block.height) = (29.0 + text_width(words, LINE_CHAR) + GAP, LINE_HEIGHT);
@@ -339,14 +339,14 @@ fn legend(host: &Host, sockets: &[PcpuGroup]) -> Vec<Block> {
 }
 
 /// Blocks in columns of one width.
-fn flow(blocks: Vec<Block>, width: f64) -> Block {
+fn flow(blocks: Vec<PictureBlock>, width: f64) -> PictureBlock {
     let widest = blocks.iter().map(|block| block.width).fold(0.0, f64::max);
     let step = widest + GAP;
     let columns = (((width + GAP) / step).floor() as usize).max(1);
     // Equal rows: seventeen cells become nine and eight, not sixteen and one.
     let rows = blocks.len().div_ceil(columns).max(1);
     let columns = blocks.len().div_ceil(rows).max(1);
-    let mut flowed = Block::default();
+    let mut flowed = PictureBlock::default();
     for (at, block) in blocks.into_iter().enumerate() {
         let y = (at / columns) as f64 * (block.height + GAP);
         flowed.place(block, (at % columns) as f64 * step, y);

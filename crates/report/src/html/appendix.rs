@@ -4,10 +4,10 @@
 use record::Environment;
 
 use crate::escape::escape;
-use crate::html::table::{Table, Td};
+use crate::html::table::{HtmlTable, Td};
 use crate::quantity::{UnitScale, counted, duration, percent};
 use crate::sentence::{as_sentence, under_load};
-use crate::{BootPoint, FurtherVm, Report, ReportFact, ReportVariant, Role, TrialFailure};
+use crate::{BootPoint, FurtherVm, Report, ReportFact, ReportVariant, TrialFailure, VariantRole};
 use crate::{host_beside, host_picture};
 
 /// Samples of one boot that the page lists; `samples.csv` has all of them.
@@ -73,8 +73,8 @@ pub(crate) fn beside(report: &Report) -> String {
     let tables = report.host_beside.iter().map(|beside| {
         let caption = format!("{} {}", beside.workload, under_load(&beside.load));
         let [variant, numbers @ ..] = host_beside::HEADS;
-        let table = Table::new("host-beside", caption).text(variant);
-        let mut table = numbers.into_iter().fold(table, Table::number);
+        let table = HtmlTable::new("host-beside", caption).text(variant);
+        let mut table = numbers.into_iter().fold(table, HtmlTable::number);
         for [variant, numbers @ ..] in host_beside::rows(beside) {
             let numbers = numbers.into_iter().map(Td::from);
             table.row(std::iter::once(Td::from(variant)).chain(numbers).collect());
@@ -93,7 +93,7 @@ pub(crate) fn method(report: &Report) -> String {
         Some(planned) => format!("{} of {planned} planned", method.blocks_done),
         None => method.blocks_done.to_string(),
     };
-    let aa = report.variants.iter().find(|variant| variant.role == Role::AaArm);
+    let aa = report.variants.iter().find(|variant| variant.role == VariantRole::AaArm);
     let aa = match aa {
         Some(aa) => format!(
             "An A/A arm ran along: {} is the baseline under a second name, and a difference found there is a false alarm.",
@@ -214,9 +214,11 @@ fn command_line(variant: &ReportVariant, baseline: Option<&ReportVariant>) -> St
         lines.push_str(&format!("<span class=\"gone\">- {}</span>\n", escape(line)));
     }
     let about = match (baseline, differences) {
-        (None, _) if variant.role == Role::Baseline => "baseline".to_owned(),
+        (None, _) if variant.role == VariantRole::Baseline => "baseline".to_owned(),
         (None, _) => "the first".to_owned(),
-        (Some(first), 0) if first.role == Role::Baseline => "the same as the baseline".to_owned(),
+        (Some(first), 0) if first.role == VariantRole::Baseline => {
+            "the same as the baseline".to_owned()
+        }
         (Some(first), 0) => format!("the same as {}", first.name),
         (Some(baseline), n) => format!("{} differ from {}", counted(n, "line"), baseline.name),
     };
@@ -251,7 +253,7 @@ pub(crate) fn samples(report: &Report) -> String {
             group.load,
             scale.unit_name()
         );
-        let mut table = Table::new("raw", caption)
+        let mut table = HtmlTable::new("raw", caption)
             .text("variant")
             .number("trial")
             .number("block")

@@ -5,7 +5,7 @@ use crate::escape::escape;
 use crate::figure::forest;
 use crate::figure::values::{index_of, no_value};
 use crate::figure::{distribution, flame, looks, marker, order, paired, values};
-use crate::html::table::{Table, Td};
+use crate::html::table::{HtmlTable, Td};
 use crate::profile_text;
 use crate::published::{
     agreement_word, circumstances, claim_heads, published_value, rows, shown_ratio, sources,
@@ -17,7 +17,7 @@ use crate::sentence::{
     what_is_missing,
 };
 use crate::verdict::Label;
-use crate::{CounterMove, Distribution, Report, ResultGroup, Role, TABLE_SHARES};
+use crate::{CounterMove, Report, ResultGroup, TABLE_SHARES, VariantRole, WorkloadLatencies};
 
 /// All workloads with all their metrics; loads lie side by side in each.
 pub(crate) fn sections(report: &Report) -> String {
@@ -90,13 +90,13 @@ fn distributions(report: &Report, workload: &str, groups: &[&ResultGroup], i: us
     format!("<div class=\"figures\">\n{figures}</div>\n{tables}")
 }
 
-fn quantiles(report: &Report, found: &Distribution) -> String {
+fn quantiles(report: &Report, found: &WorkloadLatencies) -> String {
     let caption = format!(
         "{}, host load {}: quantiles of all boots together, each with its band.",
         found.name, found.load
     );
     let mut table =
-        Table::new("numbers", caption).text("variant").number("boots").number("samples");
+        HtmlTable::new("numbers", caption).text("variant").number("boots").number("samples");
     for share in TABLE_SHARES {
         table = table.number(&percentile(share));
     }
@@ -152,7 +152,7 @@ fn metric_body(report: &Report, groups: &[&ResultGroup], id: &str) -> String {
     } else {
         ""
     };
-    let has_aa = report.variants.iter().any(|variant| variant.role == Role::AaArm);
+    let has_aa = report.variants.iter().any(|variant| variant.role == VariantRole::AaArm);
     let floor = if has_aa { " Dotted: what the baseline differs from itself." } else { "" };
     figures.push((
         "Ratio to the baseline",
@@ -211,7 +211,7 @@ fn metric_body(report: &Report, groups: &[&ResultGroup], id: &str) -> String {
 }
 
 /// What was counted of each variant; folded away where time is real and what
-/// moved is told.
+/// moved is shown.
 fn counts(report: &Report, group: &ResultGroup) -> String {
     if group.counts.is_empty() {
         return String::new();
@@ -221,7 +221,7 @@ fn counts(report: &Report, group: &ResultGroup) -> String {
         counts_title(report),
         group.load
     );
-    let mut table = Table::new("movers", caption).text("counter").text("of each");
+    let mut table = HtmlTable::new("movers", caption).text("counter").text("of each");
     for variant in &report.variants {
         table = table.number(&variant.name);
     }
@@ -254,7 +254,7 @@ fn numbers(report: &Report, groups: &[&ResultGroup]) -> String {
     let baseline = report.baseline().map_or("the baseline", |variant| variant.name.as_str());
     let caption =
         format!("Centre of the boots and ratio to {baseline}, each with its {level} interval.");
-    let mut table = Table::new("numbers", caption).text("variant");
+    let mut table = HtmlTable::new("numbers", caption).text("variant");
     if several_loads {
         table = table.text("host load");
     }
@@ -282,7 +282,7 @@ fn numbers(report: &Report, groups: &[&ResultGroup]) -> String {
                 }
                 None => row.extend([no_value(report, group, &cell.variant).into(), "".into()]),
             }
-            let role = report.variants.get(index).map_or(Role::Candidate, |v| v.role);
+            let role = report.variants.get(index).map_or(VariantRole::Candidate, |v| v.role);
             match &cell.judgement {
                 Some(judgement) => {
                     let ratio = judgement.ratio.as_ref();
@@ -292,7 +292,7 @@ fn numbers(report: &Report, groups: &[&ResultGroup]) -> String {
                     let sign = format!("<span aria-hidden=\"true\">{sign}</span>");
                     row.push(Td::Of(class, format!("{sign} {word}")));
                 }
-                None if role == Role::Baseline => {
+                None if role == VariantRole::Baseline => {
                     row.extend(["".into(), "".into(), "baseline".into()]);
                 }
                 None => row.extend(["".into(), "".into(), "not compared".into()]),
@@ -338,7 +338,8 @@ fn claims(report: &Report, group: &ResultGroup) -> String {
     let caption =
         format!("Orders and ratios of counters; host load {}{circumstances}.", group.load);
     let [published, ratio, judged] = claim_heads(report);
-    let mut table = Table::new("published", caption).text(&published).number(&ratio).text(&judged);
+    let mut table =
+        HtmlTable::new("published", caption).text(&published).number(&ratio).text(&judged);
     for claim in &group.claims {
         table.row(claim.cells().map(Td::from).into());
     }
@@ -353,7 +354,7 @@ fn published_values(report: &Report, group: &ResultGroup) -> String {
         circumstances(report)
     );
     let found = report.environment.participle();
-    let mut table = Table::new("published", caption)
+    let mut table = HtmlTable::new("published", caption)
         .text("variant")
         .number("published")
         .number(found)
@@ -406,7 +407,7 @@ fn accounts(report: &Report, group: &ResultGroup) -> String {
     for account in report.accounts(group) {
         let title = account.title(report, &baseline.name);
         let sentence = account.sentence(report, &baseline.name);
-        let mut table = Table::new("numbers", title).text("what");
+        let mut table = HtmlTable::new("numbers", title).text("what");
         for head in account_text::HEADS {
             table = table.number(head);
         }
@@ -445,7 +446,7 @@ fn profiles(report: &Report, workload: &str, i: usize) -> String {
                 escape(&title),
                 flame::draw(side, &id, &title)
             ));
-            let mut table = Table::new(
+            let mut table = HtmlTable::new(
                 "numbers",
                 "Functions whose part of the samples differs most, with what they call",
             )
@@ -481,7 +482,7 @@ fn movers(report: &Report, group: &ResultGroup) -> String {
         let caption = format!("{variant} against {}, host load {}", baseline.name, group.load);
         let of_variant = || group.movers.iter().filter(|moved| moved.variant == variant);
         let by_operation = of_variant().any(|moved| moved.per_operation.is_some());
-        let mut table = Table::new("movers", caption)
+        let mut table = HtmlTable::new("movers", caption)
             .text("counter")
             .number(&baseline.name)
             .number(variant)

@@ -2,11 +2,11 @@
 
 use crate::escape::escape;
 use crate::figure::marker;
-use crate::html::table::{Table, Td};
+use crate::html::table::{HtmlTable, Td};
 use crate::quantity::{counted, ratio_centre, ratio_span};
 use crate::sentence::{VariantVerdict, findings, headline, label, without_verdict};
 use crate::verdict::Label;
-use crate::{Report, ResultGroup, Role};
+use crate::{Report, ResultGroup, VariantRole};
 
 /// With more verdicts than this the rest is folded away.
 const OPEN_VERDICTS: usize = 8;
@@ -110,9 +110,9 @@ pub(crate) fn variants(report: &Report) -> String {
         .enumerate()
         .map(|(index, variant)| {
             let role = match variant.role {
-                Role::Baseline => " (baseline)",
-                Role::AaArm => " (A/A: the baseline again)",
-                Role::Candidate => "",
+                VariantRole::Baseline => " (baseline)",
+                VariantRole::AaArm => " (A/A: the baseline again)",
+                VariantRole::Candidate => "",
             };
             format!(
                 "<li>{}{}{role} <span class=\"quiet\">{}</span></li>\n",
@@ -132,7 +132,8 @@ pub(crate) fn suites(report: &Report) -> String {
     }
     let caption = "Geometric mean of the ratios of all workloads' primary metrics, rates turned \
                    upside down: below 1 is better. All workloads count the same.";
-    let mut table = Table::new("matrix", caption).text("variant").text("host load").text("ratio");
+    let mut table =
+        HtmlTable::new("matrix", caption).text("variant").text("host load").text("ratio");
     for suite in &report.suites {
         let ratio = suite.judgement.ratio.as_ref();
         let shown = ratio.map(ratio_centre).unwrap_or_default();
@@ -166,11 +167,11 @@ pub(crate) fn matrix(report: &Report) -> String {
             "▲ better, ▼ worse."
         }
     );
-    let mut table = Table::new("matrix", caption).text("variant");
+    let mut table = HtmlTable::new("matrix", caption).text("variant");
     for group in &groups {
         table = table.text(&format!("{}, {}: {}", group.workload, group.load, group.metric.name));
     }
-    for variant in report.variants.iter().filter(|variant| variant.role != Role::Baseline) {
+    for variant in report.variants.iter().filter(|variant| variant.role != VariantRole::Baseline) {
         let mut cells = vec![Td::from(variant.name.as_str())];
         for group in &groups {
             let judgement = group.cell(&variant.name).and_then(|cell| cell.judgement.as_ref());

@@ -23,14 +23,14 @@ impl From<&str> for Td {
 }
 
 /// A table under construction.
-pub(crate) struct Table {
+pub(crate) struct HtmlTable {
     class: &'static str,
     caption: String,
     heads: Vec<(String, bool)>,
     rows: Vec<String>,
 }
 
-impl Table {
+impl HtmlTable {
     pub(crate) fn new(class: &'static str, caption: impl Into<String>) -> Self {
         Self { class, caption: caption.into(), heads: Vec::new(), rows: Vec::new() }
     }

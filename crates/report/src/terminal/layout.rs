@@ -36,7 +36,7 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
 
 /// A table whose first and last columns of text wrap where it would be too
 /// wide, and which becomes a list where even that is not enough.
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     heads: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
 }
@@ -56,7 +56,7 @@ const MIN_WRAPPED: usize = 14;
 /// Words up to this long are not broken to make a table fit.
 const MAX_WHOLE_WORD: usize = 28;
 
-impl Table {
+impl TextTable {
     pub(crate) fn new(heads: &[(&str, Align)]) -> Self {
         let heads = heads.iter().map(|(head, align)| (one_line(head), *align)).collect();
         Self { heads, rows: Vec::new() }
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_table_aligns_wraps_and_at_last_becomes_a_list() {
-        let mut table = Table::new(&[("variant", Align::Left), ("n", Align::Right)]);
+        let mut table = TextTable::new(&[("variant", Align::Left), ("n", Align::Right)]);
         table.row(vec!["虛擬機".into(), "7".into()]);
         table.row(vec!["a variant with many words".into(), "12".into()]);
         let text = |width| {

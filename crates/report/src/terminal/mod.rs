@@ -19,15 +19,15 @@ use crate::sentence::{
 };
 use crate::verdict::{Label, class_sgr};
 use crate::{
-    Cell, CountOf, CounterRow, Curve, Distribution, Report, ResultGroup, Role, TABLE_SHARES,
-    TrialFailure,
+    CellResults, CountOf, CounterRow, Curve, Report, ResultGroup, TABLE_SHARES, TrialFailure,
+    VariantRole, WorkloadLatencies,
 };
-pub(crate) use layout::{Align, Table};
+pub(crate) use layout::{Align, TextTable};
 use layout::{one_line, wrap};
 
 /// How text for a terminal may look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Style {
+pub struct TerminalStyle {
     /// Colours and weights by ANSI escape sequences.
     pub colour: bool,
 }
@@ -47,8 +47,8 @@ const MIN_WIDTH: usize = 40;
 
 /// The report as text of at most `width` columns (at least 40).
 #[must_use]
-pub fn terminal(report: &Report, width: usize, style: Style) -> String {
-    let mut out = Out::new(width, style);
+pub fn terminal(report: &Report, width: usize, style: TerminalStyle) -> String {
+    let mut out = TextOutput::new(width, style);
     heading(report, &mut out);
     verdicts(report, &mut out);
     for group in &report.groups {
@@ -112,15 +112,15 @@ impl Paint {
     }
 }
 
-pub(crate) struct Out {
+pub(crate) struct TextOutput {
     pub(crate) text: String,
     width: usize,
-    style: Style,
+    style: TerminalStyle,
 }
 
-impl Out {
+impl TextOutput {
     /// Nothing yet; `width` columns, at least 40.
-    pub(crate) fn new(width: usize, style: Style) -> Self {
+    pub(crate) fn new(width: usize, style: TerminalStyle) -> Self {
         Self { text: String::new(), width: width.max(MIN_WIDTH), style }
     }
 
@@ -166,7 +166,7 @@ impl Out {
         }
     }
 
-    pub(crate) fn table(&mut self, table: &Table) {
+    pub(crate) fn table(&mut self, table: &TextTable) {
         for line in table.lines(self.width) {
             let paint = line.head.then_some(Paint::Quiet);
             self.line(&line.text, paint);
@@ -174,7 +174,7 @@ impl Out {
     }
 }
 
-fn heading(report: &Report, out: &mut Out) {
+fn heading(report: &Report, out: &mut TextOutput) {
     out.paragraph("", &report.title, Some(Paint::Bold));
     if let Some(question) = &report.question {
         out.paragraph("", question, None);
@@ -191,7 +191,7 @@ fn heading(report: &Report, out: &mut Out) {
     }
 }
 
-fn verdicts(report: &Report, out: &mut Out) {
+fn verdicts(report: &Report, out: &mut TextOutput) {
     let findings = headline(report);
     out.blank();
     if findings.is_empty() {
@@ -221,11 +221,11 @@ fn verdicts(report: &Report, out: &mut Out) {
     }
 }
 
-fn verdict(report: &Report, finding: &VariantVerdict<'_>, out: &mut Out) {
+fn verdict(report: &Report, finding: &VariantVerdict<'_>, out: &mut TextOutput) {
     out.verdict(finding.label(), &finding.sentence(report.environment));
 }
 
-fn numbers(report: &Report, group: &ResultGroup, out: &mut Out) {
+fn numbers(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
     let scale = UnitScale::of(group);
     out.blank();
     let title = format!(
@@ -237,7 +237,7 @@ fn numbers(report: &Report, group: &ResultGroup, out: &mut Out) {
         group.metric.better
     );
     out.paragraph("", &title, Some(Paint::Bold));
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         ("variant", Align::Left),
         ("boots", Align::Right),
         (&group.metric.name, Align::Left),
@@ -255,7 +255,7 @@ fn numbers(report: &Report, group: &ResultGroup, out: &mut Out) {
 fn numbers_row(
     report: &Report,
     group: &ResultGroup,
-    cell: &Cell,
+    cell: &CellResults,
     scale: &UnitScale,
 ) -> Vec<String> {
     let counted = cell.boots.iter().filter(|boot| boot.counted).count();
@@ -267,20 +267,20 @@ fn numbers_row(
         None => no_value(report, group, &cell.variant),
     };
     let variant = report.variants.iter().find(|variant| variant.name == cell.variant);
-    let role = variant.map_or(Role::Candidate, |variant| variant.role);
+    let role = variant.map_or(VariantRole::Candidate, |variant| variant.role);
     let (ratio, verdict) = match &cell.judgement {
         Some(judgement) => {
             let label = label(judgement.verdict, role, &group.metric);
             let ratio = judgement.ratio.as_ref().map(ratio_estimate).unwrap_or_default();
             (ratio, format!("{} {}", label.sign, label.word))
         }
-        None if role == Role::Baseline => (String::new(), "baseline".to_owned()),
+        None if role == VariantRole::Baseline => (String::new(), "baseline".to_owned()),
         None => (String::new(), "not compared".to_owned()),
     };
     vec![cell.variant.clone(), counted.to_string(), value, ratio, verdict]
 }
 
-fn published(report: &Report, group: &ResultGroup, out: &mut Out) {
+fn published(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
     if !group.tells_published() {
         return;
     }
@@ -296,7 +296,7 @@ fn published(report: &Report, group: &ResultGroup, out: &mut Out) {
 }
 
 /// What was published that is no variant's value.
-fn claims(report: &Report, group: &ResultGroup, out: &mut Out) {
+fn claims(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
     if !group.cells.is_empty() || !group.published.is_empty() {
         out.blank();
     }
@@ -305,14 +305,14 @@ fn claims(report: &Report, group: &ResultGroup, out: &mut Out) {
     let title = format!("Published orders and ratios of counters, beside {found}{circumstances}");
     out.paragraph("", &title, None);
     let heads = claim_heads(report);
-    let mut table = Table::new(&heads.each_ref().map(|head| (head.as_str(), Align::Left)));
+    let mut table = TextTable::new(&heads.each_ref().map(|head| (head.as_str(), Align::Left)));
     for claim in &group.claims {
         table.row(claim.cells().into());
     }
     out.table(&table);
 }
 
-fn published_values(report: &Report, group: &ResultGroup, out: &mut Out) {
+fn published_values(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
     let scale = UnitScale::of(group);
     if !group.cells.is_empty() {
         out.blank();
@@ -336,7 +336,7 @@ fn published_values(report: &Report, group: &ResultGroup, out: &mut Out) {
     if is_judged {
         heads.push(("judged", Align::Left));
     }
-    let mut table = Table::new(&heads);
+    let mut table = TextTable::new(&heads);
     let shown = |value: Option<f64>, without: &str| {
         value.map_or_else(|| without.to_owned(), |value| scale.show(value))
     };
@@ -363,7 +363,7 @@ fn published_values(report: &Report, group: &ResultGroup, out: &mut Out) {
 
 /// What the host did beside the trials of the group's workload, if that is
 /// notable.
-fn host_beside(report: &Report, group: &ResultGroup, out: &mut Out) {
+fn host_beside(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
     let here = report
         .host_beside
         .iter()
@@ -376,14 +376,14 @@ fn host_beside(report: &Report, group: &ResultGroup, out: &mut Out) {
     let align = |place| if place == 0 { Align::Left } else { Align::Right };
     let heads = host_beside::HEADS.iter().enumerate();
     let heads: Vec<(&str, Align)> = heads.map(|(place, head)| (*head, align(place))).collect();
-    let mut table = Table::new(&heads);
+    let mut table = TextTable::new(&heads);
     for row in host_beside::rows(beside) {
         table.row(row.into());
     }
     out.table(&table);
 }
 
-fn accounts(report: &Report, group: &ResultGroup, out: &mut Out) {
+fn accounts(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
     let Some(baseline) = report.baseline() else { return };
     for account in report.accounts(group) {
         out.blank();
@@ -392,7 +392,7 @@ fn accounts(report: &Report, group: &ResultGroup, out: &mut Out) {
         let align = |place| if place == 0 { Align::Left } else { Align::Right };
         let heads = [""].into_iter().chain(account_text::HEADS).enumerate();
         let heads: Vec<(&str, Align)> = heads.map(|(place, head)| (head, align(place))).collect();
-        let mut table = Table::new(&heads);
+        let mut table = TextTable::new(&heads);
         for row in account.rows(report) {
             table.row(row.into());
         }
@@ -404,7 +404,7 @@ fn accounts(report: &Report, group: &ResultGroup, out: &mut Out) {
 }
 
 /// Where processors spent their time at the group's workload and load.
-fn profiles(report: &Report, group: &ResultGroup, out: &mut Out) {
+fn profiles(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
     for of in report.profiles_of(&group.workload).filter(|of| of.load == group.load) {
         for side in &of.sides {
             out.blank();
@@ -414,7 +414,7 @@ fn profiles(report: &Report, group: &ResultGroup, out: &mut Out) {
             let heads = ["function"].into_iter().chain(profile_text::HEADS).enumerate();
             let heads: Vec<(&str, Align)> =
                 heads.map(|(place, head)| (head, align(place))).collect();
-            let mut table = Table::new(&heads);
+            let mut table = TextTable::new(&heads);
             for function in &side.functions {
                 table.row(function.row().into());
             }
@@ -429,7 +429,7 @@ fn profiles(report: &Report, group: &ResultGroup, out: &mut Out) {
     }
 }
 
-fn movers(report: &Report, group: &ResultGroup, out: &mut Out) {
+fn movers(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
     let Some(baseline) = report.baseline() else { return };
     for variant in &report.variants {
         let moved: Vec<_> =
@@ -441,7 +441,7 @@ fn movers(report: &Report, group: &ResultGroup, out: &mut Out) {
         let title =
             format!("Why: what moved most from {} to {}, per run", baseline.name, variant.name);
         out.paragraph("", &title, None);
-        let mut table = Table::new(&[
+        let mut table = TextTable::new(&[
             ("counter", Align::Left),
             ("from", Align::Right),
             ("to", Align::Right),
@@ -472,7 +472,7 @@ fn movers(report: &Report, group: &ResultGroup, out: &mut Out) {
 }
 
 /// Counts where they are the result: where time is emulated.
-fn counts(report: &Report, group: &ResultGroup, out: &mut Out) {
+fn counts(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
     if group.counts.is_empty() || !report.environment.is_emulated_time() {
         return;
     }
@@ -495,7 +495,7 @@ fn counts(report: &Report, group: &ResultGroup, out: &mut Out) {
 
 /// Counters as rows, variants as columns; below each other where they are too
 /// many for one line.
-fn counts_table(report: &Report, rows: &[&CounterRow], out: &mut Out) {
+fn counts_table(report: &Report, rows: &[&CounterRow], out: &mut TextOutput) {
     let values: Vec<Vec<String>> = rows.iter().map(|count| count_values(report, count)).collect();
     let column = |index: usize, name: &str| {
         let cells: Vec<String> =
@@ -518,7 +518,7 @@ fn counts_table(report: &Report, rows: &[&CounterRow], out: &mut Out) {
         rest = later;
         let heads = now.iter().map(|(name, _, _)| (&**name, Align::Right));
         let heads: Vec<_> = [("counter", Align::Left)].into_iter().chain(heads).collect();
-        let mut table = Table::new(&heads);
+        let mut table = TextTable::new(&heads);
         for (i, count) in rows.iter().enumerate() {
             let cells = now.iter().map(|(_, _, cells)| cells[i].clone());
             table.row([count.counter.clone()].into_iter().chain(cells).collect());
@@ -528,9 +528,10 @@ fn counts_table(report: &Report, rows: &[&CounterRow], out: &mut Out) {
 }
 
 /// The distributions of the group's workload under its load.
-fn distributions(report: &Report, group: &ResultGroup, out: &mut Out) {
-    let here =
-        |found: &&Distribution| (&found.workload, &found.load) == (&group.workload, &group.load);
+fn distributions(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
+    let here = |found: &&WorkloadLatencies| {
+        (&found.workload, &found.load) == (&group.workload, &group.load)
+    };
     for found in report.distributions.iter().filter(here) {
         out.blank();
         let mut points = found.curves.iter().flat_map(|curve| &curve.quantiles);
@@ -545,7 +546,7 @@ fn distributions(report: &Report, group: &ResultGroup, out: &mut Out) {
         out.paragraph("", &title, None);
         let variants = found.curves.iter().map(|curve| (&*curve.variant, Align::Left));
         let heads: Vec<_> = [("quantile", Align::Left)].into_iter().chain(variants).collect();
-        let mut table = Table::new(&heads);
+        let mut table = TextTable::new(&heads);
         for share in TABLE_SHARES {
             let value = |curve: &Curve| curve.quantile(share).map(|quantile| quantile.estimate);
             if found.curves.iter().all(|curve| value(curve).is_none()) {
@@ -571,7 +572,7 @@ fn distributions(report: &Report, group: &ResultGroup, out: &mut Out) {
 /// Lines of a failure's detail that are printed.
 const DETAIL_LINES: usize = 6;
 
-fn failures(report: &Report, out: &mut Out) {
+fn failures(report: &Report, out: &mut TextOutput) {
     if report.failures.is_empty() {
         return;
     }
@@ -583,7 +584,7 @@ fn failures(report: &Report, out: &mut Out) {
     }
 }
 
-fn print_failure(failure: &TrialFailure, out: &mut Out) {
+fn print_failure(failure: &TrialFailure, out: &mut TextOutput) {
     let trial = &failure.trial;
     let title = format!(
         "✕ {} at {} {}, block {}: {}",

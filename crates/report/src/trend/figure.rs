@@ -5,13 +5,13 @@ use crate::figure::axis::Axis;
 use crate::figure::marker;
 use crate::figure::svg::{Svg, WIDTH, text_width};
 use crate::quantity::{UnitScale, ratio_estimate};
-use crate::trend::{Series, Trend, TrendSubject};
+use crate::trend::{Trend, TrendSeries, TrendSubject};
 
 const TOP: f64 = 8.0;
 const HEIGHT: f64 = 170.0;
 const RIGHT: f64 = WIDTH - 10.0;
 
-pub(super) fn draw(trend: &Trend, series: &Series, id: &str) -> String {
+pub(super) fn draw(trend: &Trend, series: &TrendSeries, id: &str) -> String {
     if series.points.is_empty() {
         return String::new();
     }
@@ -83,7 +83,7 @@ pub(super) fn draw(trend: &Trend, series: &Series, id: &str) -> String {
 }
 
 /// Ends of intervals, as far as they do not squeeze everything else.
-fn ends(series: &Series) -> impl Iterator<Item = f64> {
+fn ends(series: &TrendSeries) -> impl Iterator<Item = f64> {
     series.points.iter().flat_map(|point| {
         let centre = point.value.centre;
         let within = move |end: f64| end.clamp(centre / 3.0, centre * 3.0);

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stats::{ChangeRule, change_points};
 
-use crate::{Label, Report, ReportFact, Role, ShownEstimate, Terms, Verdict, direction, label};
+use crate::{Label, Report, ReportFact, ShownEstimate, ShownVerdict, Terms, VariantRole, label};
 
 pub use page::html;
 pub use text::terminal;
@@ -38,7 +38,7 @@ pub struct Trend {
     /// The results, the oldest first.
     pub results: Vec<ResultFacts>,
     /// One series for each load x workload x metric x variant.
-    pub series: Vec<Series>,
+    pub series: Vec<TrendSeries>,
     /// What a reader should know.
     pub warnings: Vec<String>,
 }
@@ -58,7 +58,7 @@ pub struct ResultFacts {
 
 /// One quantity over time.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Series {
+pub struct TrendSeries {
     /// The host-load level.
     pub load: String,
     /// The workload.
@@ -68,14 +68,14 @@ pub struct Series {
     /// The variant.
     pub variant: String,
     /// Its values, the oldest first; results without one are left out.
-    pub points: Vec<Point>,
+    pub points: Vec<TrendPoint>,
     /// Where it changed.
     pub changes: Vec<SeriesChange>,
 }
 
 /// A value of a series.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Point {
+pub struct TrendPoint {
     /// Index of the result.
     pub result: usize,
     /// The value with its interval: in base units, or a ratio.
@@ -100,10 +100,10 @@ pub struct SeriesChange {
 /// Facts that differ from result to result and explain nothing.
 const TELLS_NOTHING: [&str; 1] = ["started"];
 
-impl Series {
+impl TrendSeries {
     /// How a change of it is shown.
     fn label(&self, change: &SeriesChange) -> Label {
-        let verdict = if change.is_better { Verdict::Better } else { Verdict::Worse };
+        let verdict = if change.is_better { ShownVerdict::Better } else { ShownVerdict::Worse };
         label(verdict, false, Terms::of(self.metric.kind, self.metric.better))
     }
 }
@@ -115,17 +115,17 @@ impl Trend {
     pub fn new(mut reports: Vec<(String, Report)>, of: TrendSubject, rule: &ChangeRule) -> Self {
         reports.sort_by_cached_key(|(name, report)| (started(report), name.clone()));
         let results: Vec<_> = reports.iter().map(|(name, report)| facts(name, report)).collect();
-        let mut series: Vec<Series> = Vec::new();
+        let mut series: Vec<TrendSeries> = Vec::new();
         let mut places: BTreeMap<[String; 4], usize> = BTreeMap::new();
         for (result, (_, report)) in reports.iter().enumerate() {
             for (key, metric, value) in values(report, of) {
                 let [load, workload, _, variant] = key.clone();
                 let place = *places.entry(key).or_insert_with(|| {
                     let (points, changes) = (Vec::new(), Vec::new());
-                    series.push(Series { load, workload, metric, variant, points, changes });
+                    series.push(TrendSeries { load, workload, metric, variant, points, changes });
                     series.len() - 1
                 });
-                series[place].points.push(Point { result, value });
+                series[place].points.push(TrendPoint { result, value });
             }
         }
         for series in &mut series {
@@ -139,7 +139,8 @@ impl Trend {
     /// worse that nothing has mended since.
     #[must_use]
     pub fn is_worse_now(&self) -> bool {
-        let last = |series: &Series| series.changes.last().is_some_and(|change| !change.is_better);
+        let last =
+            |series: &TrendSeries| series.changes.last().is_some_and(|change| !change.is_better);
         self.series.iter().any(last)
     }
 
@@ -170,7 +171,9 @@ fn values(report: &Report, of: TrendSubject) -> Vec<([String; 4], Metric, ShownE
     let role = |name: &str| report.variants.iter().find(|v| v.name == name).map(|v| v.role);
     let mut values = Vec::new();
     for group in &report.groups {
-        for cell in group.cells.iter().filter(|cell| role(&cell.variant) != Some(Role::AaArm)) {
+        for cell in
+            group.cells.iter().filter(|cell| role(&cell.variant) != Some(VariantRole::AaArm))
+        {
             let value = match of {
                 TrendSubject::Value => cell.estimate,
                 TrendSubject::Ratio => {
@@ -185,16 +188,16 @@ fn values(report: &Report, of: TrendSubject) -> Vec<([String; 4], Metric, ShownE
     values
 }
 
-fn changes(series: &Series, results: &[ResultFacts], rule: &ChangeRule) -> Vec<SeriesChange> {
+fn changes(series: &TrendSeries, results: &[ResultFacts], rule: &ChangeRule) -> Vec<SeriesChange> {
     let logs: Vec<f64> = series.points.iter().map(|point| point.value.centre.ln()).collect();
     let change = |found: stats::ChangePoint| {
         let result = |point: usize| &results[series.points[point].result];
-        let verdict = Verdict::from(&found.verdict(direction(series.metric.better)));
+        let verdict = ShownVerdict::from(&found.verdict(series.metric.better));
         SeriesChange {
             point: found.index,
             ratio: (found.after - found.before).exp(),
             p: found.p,
-            is_better: verdict == Verdict::Better,
+            is_better: verdict == ShownVerdict::Better,
             with: differences(result(found.index - 1), result(found.index)),
         }
     };

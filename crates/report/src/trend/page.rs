@@ -3,7 +3,7 @@
 use crate::escape::escape;
 use crate::html::page;
 use crate::quantity::counted;
-use crate::trend::{Series, Trend, figure, text};
+use crate::trend::{Trend, TrendSeries, figure, text};
 
 /// The trend as one self-contained page: the series that changed first.
 #[must_use]
@@ -25,7 +25,7 @@ pub fn html(trend: &Trend) -> String {
     page(&title, &body)
 }
 
-fn section(trend: &Trend, series: &Series, id: &str) -> String {
+fn section(trend: &Trend, series: &TrendSeries, id: &str) -> String {
     let heading = escape(&text::heading(trend, series));
     let mut caption = format!("<strong>{heading}</strong>");
     for change in &series.changes {

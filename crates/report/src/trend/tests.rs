@@ -3,7 +3,7 @@
 use record::{MetricKind, Unit};
 
 use super::*;
-use crate::{Cell, Method, REPORT_VERSION, ReportVariant, ResultGroup, Span};
+use crate::{CellResults, Method, REPORT_VERSION, ReportVariant, ResultGroup, ShownInterval};
 
 /// A result of day `day` whose variant takes `seconds` under `kernel`.
 fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
@@ -18,8 +18,8 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
         found: Vec::new(),
         further: Vec::new(),
     };
-    let interval = Some(Span { lo: seconds * 0.99, hi: seconds * 1.01 });
-    let cell = |variant: &str, centre: f64| Cell {
+    let interval = Some(ShownInterval { lo: seconds * 0.99, hi: seconds * 1.01 });
+    let cell = |variant: &str, centre: f64| CellResults {
         variant: variant.to_owned(),
         boots: Vec::new(),
         estimate: Some(ShownEstimate { centre, interval }),
@@ -47,7 +47,7 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
             ended: None,
             wall_s: None,
         },
-        variants: vec![variant("a", Role::Baseline), variant("a+aa", Role::AaArm)],
+        variants: vec![variant("a", VariantRole::Baseline), variant("a+aa", VariantRole::AaArm)],
         loads: Vec::new(),
         workloads: Vec::new(),
         suites: Vec::new(),
@@ -107,7 +107,7 @@ fn a_change_is_dated_and_told_with_what_else_changed() {
     assert!((change.ratio - 1.1).abs() < 0.01, "{change:?}");
     assert_eq!(change.with, ["host kernel: 6.1.1 -> 6.1.2"]);
     assert!(found.is_worse_now());
-    let text = terminal(&found, 80, crate::Style { colour: false });
+    let text = terminal(&found, 80, crate::TerminalStyle { colour: false });
     assert!(text.contains("▼ since 2026-03-09T03:00:00Z: ×1.10, slower"), "{text}");
     assert!(text.contains("host kernel: 6.1.1 -> 6.1.2"), "{text}");
     let page = html(&found);

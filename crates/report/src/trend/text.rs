@@ -1,15 +1,15 @@
 //! A trend for a terminal.
 
 use crate::quantity::{UnitScale, counted, ratio, ratio_estimate};
-use crate::terminal::{Out, Paint};
-use crate::trend::{Series, SeriesChange, Trend, TrendSubject};
-use crate::{Label, Style};
+use crate::terminal::{Paint, TextOutput};
+use crate::trend::{SeriesChange, Trend, TrendSeries, TrendSubject};
+use crate::{Label, TerminalStyle};
 
 /// The trend as text of at most `width` columns (at least 40): the series that
 /// changed first, what changed with them, then those that did not.
 #[must_use]
-pub fn terminal(trend: &Trend, width: usize, style: Style) -> String {
-    let mut out = Out::new(width, style);
+pub fn terminal(trend: &Trend, width: usize, style: TerminalStyle) -> String {
+    let mut out = TextOutput::new(width, style);
     let results = counted(trend.results.len(), "result");
     out.paragraph("", &format!("{}: {results}", trend.study), Some(Paint::Bold));
     if let (Some(first), Some(last)) = (trend.results.first(), trend.results.last()) {
@@ -19,7 +19,7 @@ pub fn terminal(trend: &Trend, width: usize, style: Style) -> String {
     for warning in &trend.warnings {
         out.paragraph("", &format!("Warning: {warning}"), Some(Paint::Worse));
     }
-    let (changed, steady): (Vec<&Series>, Vec<&Series>) =
+    let (changed, steady): (Vec<&TrendSeries>, Vec<&TrendSeries>) =
         trend.series.iter().partition(|series| !series.changes.is_empty());
     for series in changed {
         out.blank();
@@ -43,8 +43,8 @@ pub fn terminal(trend: &Trend, width: usize, style: Style) -> String {
 }
 
 /// `2-vcpu at hackbench, load idle: time 1.17 s [..], 12 results`.
-pub(super) fn heading(trend: &Trend, series: &Series) -> String {
-    let Series { load, workload, metric, variant, points, .. } = series;
+pub(super) fn heading(trend: &Trend, series: &TrendSeries) -> String {
+    let TrendSeries { load, workload, metric, variant, points, .. } = series;
     let now = points.last().map(|point| match trend.of {
         TrendSubject::Value => {
             UnitScale::for_values(&metric.unit, [point.value.centre].into_iter())
@@ -58,7 +58,7 @@ pub(super) fn heading(trend: &Trend, series: &Series) -> String {
 }
 
 /// `▼ since 2026-11-03: ×1.08, slower (p 0.0002), results/...`.
-pub(super) fn since(trend: &Trend, series: &Series, change: &SeriesChange) -> String {
+pub(super) fn since(trend: &Trend, series: &TrendSeries, change: &SeriesChange) -> String {
     let result = &trend.results[series.points[change.point].result];
     let Label { sign, word, .. } = series.label(change);
     format!(

@@ -16,12 +16,12 @@
 use std::collections::BTreeMap;
 
 use record::{CounterSet, Environment};
-use report::{HostFact, NoPrice, PricedEvent, Unfit};
+use report::{HostFact, NoPrice, PricedEvent, UnfitPrices};
 use stats::Estimate;
 use topology::Host;
 
 use super::{Calibration, Count, Price, agreement, measure};
-use crate::plan::Plan;
+use crate::plan::StudyPlan;
 
 /// A kind of event and the operation that has its price. What KVM must have counted
 /// when that was measured is `agreement::counter`'s to say.
@@ -73,7 +73,7 @@ fn ipis(counters: &CounterSet) -> Option<f64> {
 impl Calibration {
     /// Why this list says nothing of the study that `plan` is; empty if it does.
     #[must_use]
-    pub fn unfit_for(&self, plan: &Plan, host: &Host) -> Vec<Unfit> {
+    pub fn unfit_for(&self, plan: &StudyPlan, host: &Host) -> Vec<UnfitPrices> {
         let study = plan.environment();
         let list = self.environment;
         // Where the clock counts instructions they are shown as what they are.
@@ -81,10 +81,10 @@ impl Calibration {
             .into_iter()
             .find(|environment| environment.is_emulated_time() && !environment.is_deterministic());
         if let Some(environment) = emulated {
-            return vec![Unfit::EmulatedTime { environment }];
+            return vec![UnfitPrices::EmulatedTime { environment }];
         }
         if list != study {
-            return vec![Unfit::OtherEnvironment { list, study }];
+            return vec![UnfitPrices::OtherEnvironment { list, study }];
         }
         let facts = [
             (HostFact::Processor, self.cpu_model.clone(), host.cpu_model.clone()),
@@ -93,17 +93,17 @@ impl Calibration {
         ];
         // What neither knows shows no sameness.
         let other = |(what, list, study): (HostFact, Option<String>, Option<String>)| {
-            (list.is_none() || list != study).then_some(Unfit::Other { what, list, study })
+            (list.is_none() || list != study).then_some(UnfitPrices::Other { what, list, study })
         };
-        let mut why: Vec<Unfit> = facts.into_iter().filter_map(other).collect();
+        let mut why: Vec<UnfitPrices> = facts.into_iter().filter_map(other).collect();
         let mut boots = self.prices.iter().flat_map(|price| &price.boots);
         if self.is_software_kvm() {
-            why.push(Unfit::SoftwareKvm);
+            why.push(UnfitPrices::SoftwareKvm);
         } else if boots.all(|boot| boot.kvm.is_empty()) {
-            why.push(Unfit::NotCounted);
+            why.push(UnfitPrices::NotCounted);
         }
         if self.seconds_of_count().is_none() {
-            why.push(Unfit::NoClock);
+            why.push(UnfitPrices::NoClock);
         }
         why
     }

@@ -11,7 +11,7 @@ mod measure;
 
 use std::collections::BTreeMap;
 
-use record::{Better, Environment, Imported, Labels, MetricKind};
+use record::{Better, Environment, ImportedValue, Labels, MetricKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stats::{BootStatistic, Estimate, Interval, SampleKind, describe};
@@ -308,7 +308,7 @@ impl Calibration {
     /// The prices as values that can be compared: seconds where the clock's rate is
     /// known, else counts. Each boot is one.
     #[must_use]
-    pub fn values(&self) -> Vec<Imported> {
+    pub fn values(&self) -> Vec<ImportedValue> {
         let (scale, unit) = match self.ns_of_count() {
             Some(ns) => (ns / 1e9, "s"),
             None => (1.0, self.count.name()),
@@ -318,7 +318,7 @@ impl Calibration {
             for (boot, net) in self.net(price).into_iter().enumerate() {
                 let boot = boot.to_string();
                 let labels = [("operation", price.operation.as_str()), ("boot", boot.as_str())];
-                values.push(Imported {
+                values.push(ImportedValue {
                     metric: "price".into(),
                     value: net * scale,
                     unit: unit.into(),

@@ -7,7 +7,7 @@ use crate::store::Store;
 use crate::testing::{FakeLab, STUDY, host, plan, plan_of};
 use crate::{results, store};
 
-fn run(plan: &Plan, dir: &Path, lab: &mut FakeLab) -> (ExecutionEnd, store::Contents) {
+fn run(plan: &StudyPlan, dir: &Path, lab: &mut FakeLab) -> (ExecutionEnd, store::Contents) {
     let mut store = Store::create(dir, plan, &host()).unwrap();
     let cancel = lab.cancel_after.as_ref().map_or_else(Cancel::new, |(_, cancel)| cancel.clone());
     let ended = execute(plan, &[], &mut store, lab, &cancel, &mut |_| {}).unwrap();
@@ -65,7 +65,7 @@ fn the_order_depends_on_the_seed_alone() {
     let (a, b) = (plan(), plan());
     let mut c = plan();
     c.seed = 8;
-    let blocks = |plan: &Plan| (0..20).map(|n| plan.block(n)).collect::<Vec<_>>();
+    let blocks = |plan: &StudyPlan| (0..20).map(|n| plan.block(n)).collect::<Vec<_>>();
     assert_eq!(blocks(&a), blocks(&b));
     assert_ne!(blocks(&a), blocks(&c));
 }
@@ -145,7 +145,7 @@ fn a_study_without_a_living_baseline_ends_early_and_says_so() {
     lab.broken = vec!["a"];
     let plan = plan_of(&STUDY.replace("blocks = 3", "blocks = 50"));
     let (_, contents) = run(&plan, dir.path(), &mut lab);
-    let Some(Event::StudyEnded { reason, .. }) = contents.events.last() else {
+    let Some(JournalEvent::StudyEnded { reason, .. }) = contents.events.last() else {
         panic!("no end: {:?}", contents.events.last());
     };
     assert!(reason.contains("nothing left to compare"), "{reason}");
@@ -161,7 +161,7 @@ fn verdicts_are_recomputed_from_the_folder_alone() {
     let cell = report.groups[0].cell("b").unwrap();
     let ratio = cell.judgement.as_ref().unwrap().ratio.unwrap();
     assert!((ratio.centre - 0.5).abs() < 0.01, "{ratio:?}");
-    assert_eq!(cell.judgement.as_ref().unwrap().verdict, report::Verdict::Better);
+    assert_eq!(cell.judgement.as_ref().unwrap().verdict, report::ShownVerdict::Better);
     let state = JournalState::from_events(&contents.events);
     let rows = results::records(&plan(), &results::trials(&contents.events, &state));
     assert_eq!(rows.len(), 18 * 2, "a row for each sample");
@@ -209,7 +209,7 @@ fn what_is_decided_is_not_measured_any_more() {
         let [a, b, noisy] = expected;
         let expected = [("a", a), ("b", b), ("noisy", noisy)].map(|(name, n)| (name.into(), n));
         assert_eq!(boots(&contents), BTreeMap::from(expected), "{budget}");
-        let Some(Event::StudyEnded { reason, .. }) = contents.events.last() else {
+        let Some(JournalEvent::StudyEnded { reason, .. }) = contents.events.last() else {
             panic!("{budget}: no end");
         };
         assert!(reason.contains(ended), "{budget}: {reason}");
@@ -240,7 +240,7 @@ fn a_block_out_of_line_is_done_again_once_in_five() {
     // What changes from block to block is no reason to claim nothing.
     let report = crate::summary::report(dir.path(), &contents);
     let judgement = report.groups[0].cell("b").unwrap().judgement.clone().unwrap();
-    assert_ne!(judgement.verdict, report::Verdict::Invalid, "{judgement:?}");
+    assert_ne!(judgement.verdict, report::ShownVerdict::Invalid, "{judgement:?}");
     let told = "Block 4 was done again: b at hackbench: others used ";
     assert!(report.warnings.iter().any(|warning| warning.starts_with(told)), "{report:?}");
 }
@@ -272,7 +272,7 @@ fn neighbours_of_all_variants_cost_a_line_and_those_of_one_the_verdict() {
     let mut lab = FakeLab::new();
     lab.busy = true;
     let (report, b, _) = judged(&mut lab);
-    assert_ne!(b.verdict, report::Verdict::Invalid, "{b:?}");
+    assert_ne!(b.verdict, report::ShownVerdict::Invalid, "{b:?}");
     let lines = report.warnings.iter().filter(|warning| warning.starts_with("The host was busy"));
     assert_eq!(lines.count(), 1, "{:?}", report.warnings);
 
@@ -280,7 +280,10 @@ fn neighbours_of_all_variants_cost_a_line_and_those_of_one_the_verdict() {
     lab.disturbed = (0..6).flat_map(|block| [(block, 0), (block, 1)]).collect();
     let (report, b, c) = judged(&mut lab);
     // What is faster although it was disturbed is faster.
-    assert_eq!((b.verdict, c.verdict), (report::Verdict::Better, report::Verdict::Better));
+    assert_eq!(
+        (b.verdict, c.verdict),
+        (report::ShownVerdict::Better, report::ShownVerdict::Better)
+    );
     let notes = b.notes.join(" ");
     assert!(notes.contains("The host disturbed one side more, so part of"), "{notes}");
     assert!(!c.notes.join(" ").contains("disturbed"), "its trials had no neighbours: {c:?}");
@@ -292,10 +295,10 @@ fn neighbours_of_all_variants_cost_a_line_and_those_of_one_the_verdict() {
     let (report, b, _) = judged(&mut lab);
     assert!(
         matches!(b.why, Some(stats::Invalidity::HostDiffered { host })
-            if host.sign == stats::Sign::Others && host.ratio < 0.6),
+            if host.sign == record::HostSign::Others && host.ratio < 0.6),
         "{b:?}"
     );
-    let text = report::terminal(&report, 120, report::Style::default());
+    let text = report::terminal(&report, 120, report::TerminalStyle::default());
     assert!(text.contains("The host disturbed one side more: others' time"), "{text}");
     assert!(text.contains("The host beside the trials"), "{text}");
     assert!(report::html(&report).contains("<h2>The host beside the trials</h2>"));
@@ -308,7 +311,7 @@ fn an_extended_study_goes_on_by_the_bound_that_holds_for_ever() {
     let plan = plan_of(&study);
     run(&plan, dir.path(), &mut FakeLab::new());
     let (mut store, mut contents) = Store::resume(dir.path()).unwrap();
-    let event = Event::Extended { blocks: 8, unix_s: 2.0e9 };
+    let event = JournalEvent::Extended { blocks: 8, unix_s: 2.0e9 };
     store.append(&event).unwrap();
     contents.events.push(event);
     let (mut lab, cancel) = (FakeLab::new(), Cancel::new());
@@ -367,5 +370,5 @@ fn the_first_blocks_decide_how_often_a_boot_repeats_and_what_warms_up() {
     let report = crate::summary::report(dir.path(), &contents);
     assert!(report.warnings.iter().any(|warning| warning.contains("No steady state")));
     let judgement = report.groups[0].cell("b").unwrap().judgement.as_ref().unwrap();
-    assert_eq!(judgement.verdict, report::Verdict::Invalid, "{judgement:?}");
+    assert_eq!(judgement.verdict, report::ShownVerdict::Invalid, "{judgement:?}");
 }

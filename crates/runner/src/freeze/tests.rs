@@ -74,7 +74,7 @@ fn built_in_variants_follow_the_host() {
 #[test]
 fn the_plan_survives_its_own_format() {
     let plan = crate::testing::plan();
-    let again = Plan::from_json(plan.to_json().as_bytes()).unwrap();
+    let again = StudyPlan::from_json(plan.to_json().as_bytes()).unwrap();
     assert_eq!(again.to_json(), plan.to_json());
     assert_eq!(again.hash(), plan.hash());
 }
@@ -93,7 +93,7 @@ fn host_load_keeps_off_all_pins() {
 
 /// The plan of a study whose second variant is on the host, without what this
 /// machine may lack: root, programs.
-fn on_host(variant: &str) -> Result<Plan, Vec<String>> {
+fn on_host(variant: &str) -> Result<StudyPlan, Vec<String>> {
     let text = STUDY.replace("name = \"b\"\nvm.vcpus = 2", &format!("name = \"b\"\n{variant}"));
     let study = Study::parse("s.toml", &text).unwrap();
     let machine =
@@ -128,7 +128,7 @@ fn a_variant_on_the_host_gets_as_many_pcpus_as_the_vm_has_vcpus() {
         assert_eq!(plan.variants[0].on, RunsOn::Vm);
         let text = plan.to_json();
         assert_eq!(text.matches("\"on\": \"host\"").count(), 1);
-        let again = Plan::from_json(text.as_bytes()).unwrap();
+        let again = StudyPlan::from_json(text.as_bytes()).unwrap();
         assert_eq!(again.variants[1].on, RunsOn::Host);
         // The least real of both.
         assert_eq!(plan.environment(), record::Environment::Tcg);

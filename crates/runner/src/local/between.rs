@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use host::network::{Port, Switch};
+use host::network::{NetworkPort, PortLink};
 use record::{CounterSet, Failure, FailureKind};
 use vmconfig::VmSpec;
 use vmconfig::qemu::{Interface, Netdev};
@@ -33,10 +33,10 @@ pub(super) struct Plug {
     pub(super) args: Vec<String>,
 }
 
-/// What lies between two VMs; it ends on drop. QEMUs that hold a socket between
+/// The network between two VMs; it is torn down on drop. QEMUs that hold a socket between
 /// them need nothing else.
 #[derive(Debug, Default)]
-pub(super) struct Between {
+pub(super) struct GuestLink {
     /// The kernel's: a bridge or macvtap devices.
     pub(super) of_kernel: Option<host::network::LabNetwork>,
     /// The switch in user space that vmlab started.
@@ -50,7 +50,7 @@ enum StartedSwitch {
     Dpdk(DpdkSwitch),
 }
 
-impl Between {
+impl GuestLink {
     /// What connects two VMs, and how each is plugged in, the VM under test first.
     pub(super) fn new(
         lab: &LocalLab<'_>,
@@ -62,10 +62,10 @@ impl Between {
         match first.kind {
             NetworkKind::User => {}
             NetworkKind::Bridge => {
-                between.of_kernel = Some(of_kernel(lab, Switch::Bridge, interfaces)?)
+                between.of_kernel = Some(of_kernel(lab, PortLink::Bridge, interfaces)?)
             }
             NetworkKind::Macvtap => {
-                between.of_kernel = Some(of_kernel(lab, Switch::Macvtap, interfaces)?);
+                between.of_kernel = Some(of_kernel(lab, PortLink::Macvtap, interfaces)?);
             }
             NetworkKind::VhostUser if first.sockets.is_some() => {}
             NetworkKind::VhostUser => {
@@ -145,11 +145,13 @@ impl Between {
 /// A network of the kernel's.
 fn of_kernel(
     lab: &LocalLab<'_>,
-    switch: Switch,
+    switch: PortLink,
     interfaces: [&StudyNetwork; 2],
 ) -> Result<host::network::LabNetwork, Failure> {
-    let port =
-        |number: usize| Port { mac: MACS[number].to_owned(), queues: interfaces[number].queues };
+    let port = |number: usize| NetworkPort {
+        mac: MACS[number].to_owned(),
+        queues: interfaces[number].queues,
+    };
     let ports = [port(UNDER_TEST), port(OTHER)];
     let made = host::network::LabNetwork::new(switch, &ports, lab.runtime.path(), &lab.owner);
     made.map_err(|error| Failure::new(FailureKind::VmRefused, load_failure(&error).detail))

@@ -41,9 +41,9 @@ const PORTS: [&str; 2] = ["trial", "peer"];
 #[derive(Debug)]
 pub(super) struct DpdkSwitch {
     program: SwitchProgram,
-    switch: Running,
+    switch: SwitchProcess,
     /// Open vSwitch's data base, gone after the switch.
-    _database: Option<Running>,
+    _database: Option<SwitchProcess>,
     folder: PathBuf,
     huge: bool,
 }
@@ -165,9 +165,9 @@ impl DpdkSwitch {
 
 /// A process that ends on drop.
 #[derive(Debug)]
-struct Running(Child);
+struct SwitchProcess(Child);
 
-impl Drop for Running {
+impl Drop for SwitchProcess {
     fn drop(&mut self) {
         // It may be gone already; either way it is reaped.
         let _ = self.0.kill();
@@ -238,7 +238,11 @@ fn said_in(folder: &Path) -> String {
 
 /// Starts a switch in `folder`, where all that it makes lies. testpmd ends with its
 /// input, which ends with this process, whatever ends that.
-fn spawn(lab: &LocalLab<'_>, folder: &Path, command: &mut Command) -> Result<Running, Failure> {
+fn spawn(
+    lab: &LocalLab<'_>,
+    folder: &Path,
+    command: &mut Command,
+) -> Result<SwitchProcess, Failure> {
     let program = command.get_program().to_string_lossy().into_owned();
     let refused = |error: std::io::Error| {
         Failure::new(FailureKind::VmRefused, format!("Cannot start {program}: {error}"))
@@ -249,7 +253,7 @@ fn spawn(lab: &LocalLab<'_>, folder: &Path, command: &mut Command) -> Result<Run
     // Where DPDK keeps its files, and Open vSwitch its sockets.
     command.env("RUNTIME_DIRECTORY", folder).env("OVS_RUNDIR", folder);
     lab.owner.apply(command);
-    command.spawn().map(Running).map_err(refused)
+    command.spawn().map(SwitchProcess).map_err(refused)
 }
 
 /// An Open vSwitch that is made.
@@ -260,7 +264,7 @@ struct OpenVswitch<'a> {
 
 impl OpenVswitch<'_> {
     /// A data base that says how DPDK begins, and its server.
-    fn database(&self, pcpus: &PcpuSet) -> Result<Running, Failure> {
+    fn database(&self, pcpus: &PcpuSet) -> Result<SwitchProcess, Failure> {
         self.run("ovsdb-tool", &["create", "ovs.db"])?;
         let mut command = Command::new(find(SERVER).unwrap_or_else(|| SERVER.into()));
         command.args(["ovs.db", "--remote=punix:db.sock", "--unixctl=db.ctl", "-vsyslog:off"]);
@@ -283,7 +287,7 @@ impl OpenVswitch<'_> {
     }
 
     /// The switch itself, where the interface of its bridge meets no other of that name.
-    fn switch(&self) -> Result<Running, Failure> {
+    fn switch(&self) -> Result<SwitchProcess, Failure> {
         let program = vswitchd().map(|(program, _)| program).ok_or_else(|| {
             let detail = "There is no ovs-vswitchd with DPDK any more".to_owned();
             Failure::new(FailureKind::VmRefused, detail)

@@ -47,12 +47,12 @@ impl<'a> Threads<'a> {
 /// A command that did not come to its end, with what it had printed if it ran
 /// out of time.
 #[derive(Debug)]
-pub(super) struct Stopped {
+pub(super) struct StoppedCommand {
     pub(super) failure: Failure,
     pub(super) output: Option<ExecOutput>,
 }
 
-impl Stopped {
+impl StoppedCommand {
     /// What of a VM's failure is kept.
     fn of(error: GuestFailure) -> Self {
         let output = match &error {
@@ -69,13 +69,13 @@ impl ExecTarget {
         &mut self,
         command: &GuestCommand,
         cancel: &Cancel,
-    ) -> Result<ExecOutput, Stopped> {
+    ) -> Result<ExecOutput, StoppedCommand> {
         match self {
-            Self::Vm(vm) => vm.exec(command, cancel).map_err(Stopped::of),
-            Self::Hosted(vm) => vm.exec(command, cancel).map_err(Stopped::of),
-            Self::Thin(thin) => {
-                thin.exec(command, cancel).map_err(|failure| Stopped { failure, output: None })
-            }
+            Self::Vm(vm) => vm.exec(command, cancel).map_err(StoppedCommand::of),
+            Self::Hosted(vm) => vm.exec(command, cancel).map_err(StoppedCommand::of),
+            Self::Thin(thin) => thin
+                .exec(command, cancel)
+                .map_err(|failure| StoppedCommand { failure, output: None }),
             Self::Host(sandbox) => {
                 let asked = SandboxCommand {
                     argv: &command.argv,
@@ -166,7 +166,7 @@ fn said(output: SandboxOutput) -> ExecOutput {
     }
 }
 
-fn stopped(error: SandboxExecError, command: &GuestCommand) -> Stopped {
+fn stopped(error: SandboxExecError, command: &GuestCommand) -> StoppedCommand {
     let program = command.argv.first().cloned().unwrap_or_default();
     let (failure, output) = match error {
         SandboxExecError::TimeLimit { output } => {
@@ -186,7 +186,7 @@ fn stopped(error: SandboxExecError, command: &GuestCommand) -> Stopped {
         }
         error @ SandboxExecError::Gone { .. } => (gone(&error), None),
     };
-    Stopped { failure, output }
+    StoppedCommand { failure, output }
 }
 
 fn gone(error: &SandboxExecError) -> Failure {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use host::audit::memory::{ByNode, VmMapping, VmMemory};
+use host::audit::memory::{BytesByNode, VmMapping, VmMemory};
 use record::{Failure, FailureKind};
 use topology::{Host, PcpuSet};
 use vmconfig::{VmSettings, VmSpec};
@@ -66,7 +66,7 @@ fn region(regions: &[VmMapping], at: Option<Option<u64>>) -> Option<&VmMapping> 
 }
 
 /// The node that has most, and its share, percent; the lowest of equals.
-fn home(by_node: &ByNode) -> Option<(u32, f64)> {
+fn home(by_node: &BytesByNode) -> Option<(u32, f64)> {
     let all: u64 = by_node.values().sum();
     let (node, bytes) = by_node.iter().max_by_key(|(node, bytes)| (**bytes, u32::MAX - **node))?;
     (*bytes > 0).then(|| (*node, 100.0 * *bytes as f64 / all as f64))
@@ -112,7 +112,7 @@ mod tests {
         let pins: Vec<String> = followed.pins.vcpus.values().map(ToString::to_string).collect();
         assert_eq!(pins, ["2-3", "0-1", "2-3"]);
         assert_eq!(told[&0], "node 1 has 75 % of it: pCPUs 2-3");
-        memory.regions[1].by_node = Some(ByNode::new());
+        memory.regions[1].by_node = Some(BytesByNode::new());
         let check = |memory: &VmMemory, addresses: &BTreeMap<String, u64>, part: &str| {
             let failure = follow_memory(&spec, memory, addresses, &host).unwrap_err();
             assert!(failure.detail.contains(part), "{failure:?}");

@@ -10,7 +10,7 @@ use workload::GuestFacts;
 use super::role_guest::RoleGuest;
 use super::scratch_disks::ScratchDisks;
 use super::{LocalLab, trial_guests};
-use crate::study::{DiskWish, LONGEST_LIMIT_S, Load, OtherVms, StudyDisk};
+use crate::study::{DiskWish, HostLoad, LONGEST_LIMIT_S, OtherVms, StudyDisk};
 
 /// A VM that repeats a workload; ended on drop.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl OtherVm {
     /// repeat.
     pub(super) fn start(
         lab: &LocalLab<'_>,
-        load: &Load,
+        load: &HostLoad,
         vms: &OtherVms,
         number: u32,
     ) -> Result<Self, Failure> {

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 
 use host::affinity::{set_thread_affinity, thread_affinity};
 use host::audit::in_force::{MemoryWish, Wishes, placement_in_force};
-use host::audit::thread::Role;
+use host::audit::thread::ThreadRole;
 use host::audit::{self, AuditScope, RunningVm};
 use host::scheduler;
 use host::settings::{SettingsTree, partitions};
 use record::{Failure, FailureKind};
 use topology::PcpuSet;
-use vmconfig::{Memory, MemoryPolicy, Scheduler, VmSpec, qemu};
+use vmconfig::{MemoryBacking, MemoryPolicy, Scheduler, VmSpec, qemu};
 
 use super::exec_target::Threads;
 use super::load_failure;
@@ -52,20 +52,20 @@ pub(super) fn pin(vm: Threads<'_>, spec: &VmSpec) -> Result<(), Failure> {
 }
 
 /// How `spec` wants a thread of this role scheduled.
-fn scheduler_of(role: &Role, spec: &VmSpec) -> Option<Scheduler> {
+fn scheduler_of(role: &ThreadRole, spec: &VmSpec) -> Option<Scheduler> {
     let all = &spec.scheduler;
     match role {
-        Role::Vcpu { vcpu } => all.vcpus.get(&(*vcpu)?).copied(),
+        ThreadRole::Vcpu { vcpu } => all.vcpus.get(&(*vcpu)?).copied(),
         // It runs all of them.
-        Role::AllVcpus => all.vcpus.values().next().copied(),
-        Role::Iothread { id } => {
+        ThreadRole::AllVcpus => all.vcpus.values().next().copied(),
+        ThreadRole::Iothread { id } => {
             let mut iothreads = all.iothreads.iter();
             let found = iothreads.find(|(number, _)| qemu::iothread_id(**number) == *id);
             found.map(|(_, scheduler)| *scheduler)
         }
-        Role::MainLoop => all.emulator,
+        ThreadRole::MainLoop => all.emulator,
         // Helpers inherit from whichever thread started them.
-        Role::Worker | Role::Vhost | Role::Other | Role::Unknown => None,
+        ThreadRole::Worker | ThreadRole::Vhost | ThreadRole::Other | ThreadRole::Unknown => None,
     }
 }
 
@@ -93,15 +93,17 @@ pub(super) fn schedulers(vm: Threads<'_>, spec: &VmSpec) -> Result<Vec<String>, 
 }
 
 /// The pCPUs that `spec` gives to a thread of this role.
-fn pcpus_of<'a>(role: &Role, spec: &'a VmSpec) -> Option<&'a PcpuSet> {
+fn pcpus_of<'a>(role: &ThreadRole, spec: &'a VmSpec) -> Option<&'a PcpuSet> {
     let emulator = spec.pins.emulator.as_ref();
     match role {
-        Role::Vcpu { vcpu } => spec.pins.vcpus.get(&(*vcpu)?),
-        Role::Iothread { id } => iothreads(spec).get(id).copied().or(emulator),
+        ThreadRole::Vcpu { vcpu } => spec.pins.vcpus.get(&(*vcpu)?),
+        ThreadRole::Iothread { id } => iothreads(spec).get(id).copied().or(emulator),
         // It runs all of them: no one vCPU's pin is its own.
-        Role::AllVcpus => None,
-        Role::Vhost => spec.pins.vhost.as_ref().or(emulator),
-        Role::MainLoop | Role::Worker | Role::Other | Role::Unknown => emulator,
+        ThreadRole::AllVcpus => None,
+        ThreadRole::Vhost => spec.pins.vhost.as_ref().or(emulator),
+        ThreadRole::MainLoop | ThreadRole::Worker | ThreadRole::Other | ThreadRole::Unknown => {
+            emulator
+        }
     }
 }
 
@@ -144,7 +146,7 @@ fn libvirts_backend(node: usize) -> String {
 }
 
 fn wishes(spec: &VmSpec, backend_of: fn(usize) -> String) -> Wishes {
-    let wish = |memory: &Memory,
+    let wish = |memory: &MemoryBacking,
                 backend: Option<String>,
                 nodes: Option<&PcpuSet>,
                 policy: Option<MemoryPolicy>| {
@@ -155,7 +157,7 @@ fn wishes(spec: &VmSpec, backend_of: fn(usize) -> String) -> Wishes {
         MemoryWish { backend, nodes: nodes.unwrap_or_default(), page_bytes }
     };
     let memory = if spec.numa.is_empty() {
-        let Memory { host_nodes, policy, .. } = &spec.memory;
+        let MemoryBacking { host_nodes, policy, .. } = &spec.memory;
         vec![wish(&spec.memory, None, host_nodes.as_ref(), *policy)]
     } else {
         let nodes = spec.numa.iter().enumerate();

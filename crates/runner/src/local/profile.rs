@@ -8,7 +8,7 @@ use std::path::Path;
 use guest::{Cancel, GuestCommand};
 use host::owner::Owner;
 use host::perf::{self, GuestSymbols, Recording};
-use record::{Failure, FailureKind, Folded, ProfileSide, SideProfile};
+use record::{Failure, FailureKind, FoldedStacks, ProfileSide, SideProfile};
 use vmconfig::Accel;
 
 use super::exec_target::ExecTarget;
@@ -34,16 +34,16 @@ pub(super) fn frequency_hz(typical_s: f64, vcpus: u32) -> u32 {
 }
 
 /// Why a side is not profiled.
-type Missing = String;
+type NoProfile = String;
 
-/// What each side brought, and the folded stacks of those that did.
-type Profiled = (Vec<SideProfile>, BTreeMap<ProfileSide, Vec<u8>>);
+/// The outcome of each side, and the folded stacks of those that succeeded.
+type ProfileResult = (Vec<SideProfile>, BTreeMap<ProfileSide, Vec<u8>>);
 
 /// Both sides of a profile that is being taken.
 #[derive(Debug)]
 pub(super) struct Profiling {
-    guest: Result<(), Missing>,
-    host: Result<Recording, Missing>,
+    guest: Result<(), NoProfile>,
+    host: Result<Recording, NoProfile>,
 }
 
 impl Profiling {
@@ -94,7 +94,7 @@ impl Profiling {
         guest: &mut RoleGuest,
         owner: &Owner,
         cancel: &Cancel,
-    ) -> Result<Profiled, Failure> {
+    ) -> Result<ProfileResult, Failure> {
         let host = self.host.and_then(|recording| {
             let ended = recording.end(owner, MOST_BYTES, &|| cancel.is_cancelled());
             ended.map_err(|error| crate::host_settings::with_causes(&error))
@@ -117,9 +117,9 @@ impl Profiling {
 /// A side's profile from what it told: what was sampled, then samples.
 fn side_profile(
     side: ProfileSide,
-    told: Result<Vec<u8>, Missing>,
+    told: Result<Vec<u8>, NoProfile>,
 ) -> (SideProfile, Option<Vec<u8>>) {
-    let missing = |missing: Missing| SideProfile {
+    let missing = |missing: NoProfile| SideProfile {
         side,
         event: None,
         samples: 0,
@@ -134,7 +134,7 @@ fn side_profile(
     let cut = told.len() >= MOST_BYTES;
     let text = String::from_utf8_lossy(&told);
     let (event, samples) = text.split_once('\n').unwrap_or((&text, ""));
-    let folded = Folded::from_perf_script(samples);
+    let folded = FoldedStacks::from_perf_script(samples);
     if folded.samples() == 0 {
         return (missing("perf took no sample".to_owned()), None);
     }
@@ -152,7 +152,7 @@ fn side_profile(
 }
 
 /// What a guest answered; a failure of its VM, or an interruption, ends the trial.
-fn heard<T>(answer: Result<T, Failure>) -> Result<Result<T, Missing>, Failure> {
+fn heard<T>(answer: Result<T, Failure>) -> Result<Result<T, NoProfile>, Failure> {
     match answer {
         Err(Failure {
             kind: FailureKind::WorkloadFailed | FailureKind::TimeLimit, detail, ..

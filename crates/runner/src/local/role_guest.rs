@@ -11,7 +11,7 @@ use record::{CounterSet, Failure, FailureKind};
 use vmconfig::Arch;
 use workload::{CatalogueEntry, GuestFacts, GuestStep, Params, RAW_DISK, SCRATCH, UnderTest};
 
-use super::exec_target::{ExecTarget, Stopped};
+use super::exec_target::{ExecTarget, StoppedCommand};
 use super::failure::failure;
 use crate::probe;
 
@@ -132,7 +132,7 @@ impl RoleGuest {
         &mut self,
         command: &GuestCommand,
         cancel: &Cancel,
-    ) -> Result<ExecOutput, Stopped> {
+    ) -> Result<ExecOutput, StoppedCommand> {
         self.place.exec(command, cancel)
     }
 

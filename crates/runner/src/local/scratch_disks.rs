@@ -24,13 +24,13 @@ pub(super) struct ScratchDisks {
 
 #[derive(Debug)]
 struct ScratchDisk {
-    server: Server,
+    server: DiskServer,
     medium: Medium,
 }
 
 /// Who reads and writes a disk's sectors.
 #[derive(Debug)]
-enum Server {
+enum DiskServer {
     /// The VM's QEMU.
     Qemu,
     /// A target of the host's kernel.
@@ -89,10 +89,10 @@ impl ScratchDisks {
     /// `spec` with the disks.
     pub(super) fn attach(&self, spec: &VmSpec) -> Result<VmSpec, Failure> {
         let sources = self.disks.iter().map(|disk| match &disk.server {
-            Server::Target(target) => DiskSource::VhostScsi(target.name().to_owned()),
-            Server::Daemon(daemon) => DiskSource::VhostUser(daemon.socket().to_owned()),
-            Server::Qemu if disk.medium.is_device() => DiskSource::Block(disk.medium.path()),
-            Server::Qemu => DiskSource::File(disk.medium.path()),
+            DiskServer::Target(target) => DiskSource::VhostScsi(target.name().to_owned()),
+            DiskServer::Daemon(daemon) => DiskSource::VhostUser(daemon.socket().to_owned()),
+            DiskServer::Qemu if disk.medium.is_device() => DiskSource::Block(disk.medium.path()),
+            DiskServer::Qemu => DiskSource::File(disk.medium.path()),
         });
         let attached = self.study.attach(spec, sources.collect());
         attached.map_err(|error| refused(format!("[disk]: {error}")))
@@ -118,8 +118,8 @@ impl ScratchDisks {
     /// Whether their daemons still serve, if they have some.
     pub(super) fn check_alive(&mut self) -> Result<(), Failure> {
         self.disks.iter_mut().try_for_each(|disk| match &mut disk.server {
-            Server::Daemon(daemon) => daemon.check_alive(),
-            Server::Qemu | Server::Target(_) => Ok(()),
+            DiskServer::Daemon(daemon) => daemon.check_alive(),
+            DiskServer::Qemu | DiskServer::Target(_) => Ok(()),
         })
     }
 
@@ -127,7 +127,7 @@ impl ScratchDisks {
     pub(super) fn counters(&self) -> CounterSet {
         let mut counters = CounterSet::default();
         for disk in &self.disks {
-            if let Server::Daemon(daemon) = &disk.server
+            if let DiskServer::Daemon(daemon) = &disk.server
                 && let Some(run_s) = daemon.run_s()
             {
                 counters.add("disk_server.run_s", run_s);
@@ -181,21 +181,21 @@ fn server(
     (wish, queues): (DiskWish, u32),
     medium: &Medium,
     (name, number): (&str, u32),
-) -> Result<Server, Failure> {
+) -> Result<DiskServer, Failure> {
     let path: &Path = &medium.path();
     match study.bus() {
         StudyBus::VhostScsi => {
             let serial = crate::study::serial(number);
             KernelDisk::scsi_target(path, wish.mib << 20, &serial, &lab.owner)
-                .map(Server::Target)
+                .map(DiskServer::Target)
                 .map_err(|error| refused(load_failure(&error).detail))
         }
         StudyBus::VhostUserBlk => {
             let name = format!("{name}-disk{number}");
             let sectors = (path, medium.is_device());
-            StorageDaemon::start(lab, study, sectors, queues, &name).map(Server::Daemon)
+            StorageDaemon::start(lab, study, sectors, queues, &name).map(DiskServer::Daemon)
         }
-        _ => Ok(Server::Qemu),
+        _ => Ok(DiskServer::Qemu),
     }
 }
 

@@ -12,7 +12,7 @@ use guest::Cancel;
 use record::{CounterSet, Failure, FailureKind, PEER};
 use topology::PcpuSet;
 use vswitch::counters::{DropReason, PortCounts};
-use vswitch::{Answer, Question, Status, ask};
+use vswitch::{ControlReply, Question, SwitchStatus, ask};
 
 use super::failure::failure;
 use super::role_guest::last_words;
@@ -101,7 +101,7 @@ impl RunningSwitch {
         }
     }
 
-    fn status(&self) -> Result<Status, Failure> {
+    fn status(&self) -> Result<SwitchStatus, Failure> {
         let lost = |why: String| {
             let said = fs::read_to_string(self.folder.join("switch.log")).unwrap_or_default();
             Failure::new(
@@ -110,7 +110,7 @@ impl RunningSwitch {
             )
         };
         match ask(&self.folder.join("switch.ctl"), Question::Status) {
-            Ok(Answer::Status(status)) => Ok(*status),
+            Ok(ControlReply::Status(status)) => Ok(*status),
             Ok(other) => Err(lost(format!("it answered {other:?}"))),
             Err(error) => Err(lost(load_failure(&error).detail)),
         }
@@ -163,7 +163,7 @@ impl Drop for RunningSwitch {
 }
 
 /// The counters of a switch.
-fn counters(status: &Status) -> CounterSet {
+fn counters(status: &SwitchStatus) -> CounterSet {
     let mut all = CounterSet::default();
     for (prefix, name) in ["", PEER].iter().zip(PORTS) {
         let Some(port) = status.ports.iter().find(|port| port.name == name) else { continue };

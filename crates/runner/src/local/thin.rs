@@ -15,7 +15,7 @@ use vmconfig::{VmSettings, VmSpec};
 use super::LocalLab;
 use super::failure::failure;
 use crate::calibration::skipped;
-use crate::thin::Task;
+use crate::thin::ThinCommand;
 
 /// A running thin guest that takes orders.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl ThinPlace {
         cancel: &Cancel,
     ) -> Result<ExecOutput, Failure> {
         let failed = |detail: String| Failure::new(FailureKind::WorkloadFailed, detail);
-        let task = Task::of(&command.argv).map_err(|why| {
+        let task = ThinCommand::of(&command.argv).map_err(|why| {
             let detail = format!("The thin guest: {why}");
             Failure::new(FailureKind::WorkloadMissing, detail)
         })?;

@@ -54,7 +54,7 @@ pub(super) fn run(
 }
 
 /// A trial on its way: what it is made of ([`TrialParts`]), booted guests
-/// ([`TrialGuests`]), a benchmark that is ready in them ([`Bench`]), its runs, its end.
+/// ([`TrialGuests`]), a benchmark that is ready in them ([`GuestBenchmark`]), its runs, its end.
 struct Trial<'a, 'lab> {
     lab: &'a mut LocalLab<'lab>,
     observe: &'a mut dyn FnMut(ExecutionEvent<'_>),
@@ -199,7 +199,7 @@ impl<'a, 'lab> Trial<'a, 'lab> {
         &mut self,
         parts: TrialParts<'p>,
         mut guests: TrialGuests,
-    ) -> Result<Bench<'p>, Failure> {
+    ) -> Result<GuestBenchmark<'p>, Failure> {
         let cancel = self.lab.cancel.clone();
         guests.prepare(&parts, &cancel)?;
         self.record.result.facts.extend(guests.switch_facts()?);
@@ -213,11 +213,11 @@ impl<'a, 'lab> Trial<'a, 'lab> {
             };
             guests.in_each_client(prepare)?;
         }
-        Ok(Bench { guests, parts, cancel })
+        Ok(GuestBenchmark { guests, parts, cancel })
     }
 
     /// All invocations, and one more that is profiled.
-    fn measure(&mut self, bench: &mut Bench<'_>) -> Result<(), Failure> {
+    fn measure(&mut self, bench: &mut GuestBenchmark<'_>) -> Result<(), Failure> {
         let Self { lab, observe, record, .. } = self;
         let invocations = bench.parts.workload.invocations;
         let mut before = bench.counters(lab)?;
@@ -328,13 +328,13 @@ fn last_said(console: &[u8]) -> String {
 }
 
 /// A benchmark in booted guests.
-struct Bench<'a> {
+struct GuestBenchmark<'a> {
     guests: TrialGuests,
     parts: TrialParts<'a>,
     cancel: Cancel,
 }
 
-impl Bench<'_> {
+impl GuestBenchmark<'_> {
     /// Invocation `run` with its counters since `before`, as it goes into the record;
     /// the counters after it.
     fn run(

@@ -15,7 +15,7 @@ use topology::PcpuSet;
 use vmconfig::{CacheMode, VmSpec, qemu};
 use workload::{CatalogueEntry, GuestFacts, Params, UnderTest};
 
-use super::between::{ADDRESSES, Between, MACS, OTHER, Plug, UNDER_TEST};
+use super::between::{ADDRESSES, GuestLink, MACS, OTHER, Plug, UNDER_TEST};
 use super::exec_target::ExecTarget;
 use super::failure::failure;
 use super::role_guest::{GuestName, RoleGuest, named};
@@ -45,19 +45,19 @@ pub(super) struct TrialGuests {
     /// The VM that plays the other role.
     pub(super) other: Option<RoleGuest>,
     /// The VMs that are measured together with the one under test.
-    pub(super) further: Vec<FurtherVm>,
+    pub(super) further: Vec<FurtherGuest>,
     /// Arguments of the QEMUs beside that of the VM under test, one a line, by the
     /// names of their VMs.
     pub(super) other_args: BTreeMap<String, String>,
     roles: UnderTest,
     /// The empty disks of the guest that keeps data.
     scratch: Option<ScratchDisks>,
-    between: Between,
+    between: GuestLink,
 }
 
 /// A VM that is measured together with the one under test.
 #[derive(Debug)]
-pub(super) struct FurtherVm {
+pub(super) struct FurtherGuest {
     pub(super) guest: RoleGuest,
     /// Its empty disks, gone after the VM.
     scratch: Option<ScratchDisks>,
@@ -127,7 +127,7 @@ impl TrialGuests {
             let under_test = RoleGuest::new(place, facts, name);
             let (mut further, mut other_args) = (Vec::new(), BTreeMap::new());
             for (number, spec) in (1..).zip(&trial.variant.further) {
-                let (vm, args) = FurtherVm::start(lab, trial, spec, number)?;
+                let (vm, args) = FurtherGuest::start(lab, trial, spec, number)?;
                 further.push(vm);
                 other_args.insert(further_name(number), lines_of(&args));
             }
@@ -138,7 +138,7 @@ impl TrialGuests {
                 other_args,
                 roles,
                 scratch,
-                between: Between::default(),
+                between: GuestLink::default(),
             });
         };
         let missing = |what: &str| {
@@ -152,7 +152,7 @@ impl TrialGuests {
         let theirs = StudyNetwork { kind: mine.kind, ..peer.network.clone() };
         let specs = [&mine_spec, other_spec.as_ref().unwrap_or(&peer.spec)];
         let (between, plugs) =
-            Between::new(lab, [(mine, specs[UNDER_TEST]), (theirs, specs[OTHER])])?;
+            GuestLink::new(lab, [(mine, specs[UNDER_TEST]), (theirs, specs[OTHER])])?;
         let mut guests = Vec::new();
         let mut all_args = Vec::new();
         let places = [
@@ -393,7 +393,7 @@ impl TrialGuests {
     }
 }
 
-impl FurtherVm {
+impl FurtherGuest {
     /// VM `number` of those that are measured together, with its empty disk, if the
     /// workload wants one, and QEMU's arguments.
     fn start(

@@ -16,8 +16,8 @@ use topology::Host;
 use super::models::WorkloadModel;
 use super::scenario::{self, CellScenario};
 use crate::execute::{ExecutionEvent, Lab, TrialRecord};
-use crate::plan::{Plan, PlanVariant, PlanWorkload};
-use crate::study::{Load, values_over_vms};
+use crate::plan::{PlanVariant, PlanWorkload, StudyPlan};
+use crate::study::{HostLoad, values_over_vms};
 use crate::unix_s;
 
 /// Plays the trials of a plan on a described host.
@@ -25,17 +25,17 @@ use crate::unix_s;
 /// The trials of a block share one draw of the costs, so that variants are compared
 /// under the same ones. They are played on all cores when the first is asked for.
 pub struct SimulatedLab<'p> {
-    plan: &'p Plan,
+    plan: &'p StudyPlan,
     host: &'p Host,
     cancel: Cancel,
-    load: Option<Load>,
+    load: Option<HostLoad>,
     /// What was played ahead, by block, workload and variant.
-    played: HashMap<(u32, String, String), Played>,
+    played: HashMap<(u32, String, String), PlayedTrial>,
 }
 
-/// What a trial brought, with its scenario.
+/// A simulated trial's outcome, with its scenario.
 #[derive(Debug, Clone)]
-struct Played {
+struct PlayedTrial {
     scenario: String,
     wall_s: f64,
     result: Result<(Vec<Sample>, CounterSet), Failure>,
@@ -44,7 +44,7 @@ struct Played {
 impl<'p> SimulatedLab<'p> {
     /// A laboratory for `plan` on `host`.
     #[must_use]
-    pub fn new(plan: &'p Plan, host: &'p Host, cancel: Cancel) -> Self {
+    pub fn new(plan: &'p StudyPlan, host: &'p Host, cancel: Cancel) -> Self {
         Self { plan, host, cancel, load: None, played: HashMap::new() }
     }
 
@@ -83,11 +83,11 @@ impl<'p> SimulatedLab<'p> {
 
     fn play(
         &self,
-        load: &Load,
+        load: &HostLoad,
         block: u32,
         variant: &PlanVariant,
         workload: &PlanWorkload,
-    ) -> Played {
+    ) -> PlayedTrial {
         let started = Instant::now();
         let failed = |kind, detail: String| Err(Failure::new(kind, detail));
         let CellScenario { text, model } =
@@ -95,7 +95,7 @@ impl<'p> SimulatedLab<'p> {
                 Ok(cell) => cell,
                 Err(why) => {
                     let result = failed(FailureKind::WorkloadMissing, why);
-                    return Played { scenario: String::new(), wall_s: 0.0, result };
+                    return PlayedTrial { scenario: String::new(), wall_s: 0.0, result };
                 }
             };
         let described = |_: &str| Ok(self.host.clone());
@@ -123,7 +123,7 @@ impl<'p> SimulatedLab<'p> {
                 }
             }
         };
-        Played { scenario: text, wall_s: started.elapsed().as_secs_f64(), result }
+        PlayedTrial { scenario: text, wall_s: started.elapsed().as_secs_f64(), result }
     }
 }
 
@@ -148,10 +148,10 @@ fn samples(model: &WorkloadModel, workload: &PlanWorkload, per_s: &[f64]) -> Vec
 }
 
 /// What KVM would have counted of the VM, where it is alone.
-fn counters(outcome: &sim::SimOutcome, load: &Load) -> CounterSet {
+fn counters(outcome: &sim::SimOutcome, load: &HostLoad) -> CounterSet {
     let mut set = CounterSet::default();
     if load.vms.is_none() {
-        let sim::Counters { halt_exits, polls_hit, yields_tried, yields_done, .. } =
+        let sim::EventCounts { halt_exits, polls_hit, yields_tried, yields_done, .. } =
             outcome.counters;
         for (name, count) in [
             ("kvm.halt_exits", halt_exits),
@@ -166,7 +166,7 @@ fn counters(outcome: &sim::SimOutcome, load: &Load) -> CounterSet {
 }
 
 impl Lab for SimulatedLab<'_> {
-    fn begin_block(&mut self, load: &Load) -> Result<(), Failure> {
+    fn begin_block(&mut self, load: &HostLoad) -> Result<(), Failure> {
         self.load = Some(load.clone());
         Ok(())
     }
@@ -183,7 +183,7 @@ impl Lab for SimulatedLab<'_> {
         if !self.played.contains_key(&cell) {
             self.play_block(key);
         }
-        let Some(Played { scenario, wall_s, result }) = self.played.remove(&cell) else {
+        let Some(PlayedTrial { scenario, wall_s, result }) = self.played.remove(&cell) else {
             let failure = Failure::new(FailureKind::Aborted, "Ctrl-C".to_owned());
             return TrialRecord::failed(key.clone(), failure);
         };

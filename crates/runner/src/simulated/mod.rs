@@ -15,9 +15,9 @@ use std::path::Path;
 use record::Metric;
 use topology::Host;
 
-use crate::freeze::{Frozen, freeze};
+use crate::freeze::{FrozenPlan, freeze};
 use crate::machine;
-use crate::plan::Plan;
+use crate::plan::StudyPlan;
 use crate::study::{Study, StudyProblem, metrics_over_vms};
 
 pub use lab::SimulatedLab;
@@ -28,7 +28,7 @@ pub use scenario::{DESCRIBED_HOST, placed};
 const BLOCKS: u32 = 64;
 
 /// The plan of `study` on `host`, simulated. Workloads without a model are among
-/// [`Plan::later`], with the reason.
+/// [`StudyPlan::later`], with the reason.
 ///
 /// # Errors
 /// Every problem, by line of the study file; that no workload has a model is one.
@@ -38,7 +38,7 @@ pub fn plan(
     host: Host,
     seed: u64,
     now_unix_s: f64,
-) -> Result<Frozen, Vec<StudyProblem>> {
+) -> Result<FrozenPlan, Vec<StudyProblem>> {
     let mut study = study.clone();
     let mut unmodelled = Vec::new();
     study.workloads.retain(|workload| match models::of_study(workload) {
@@ -65,7 +65,7 @@ pub fn plan(
     }
     let machine = machine::described(&study, folder, host)
         .map_err(|error| vec![StudyProblem { line: 1, message: error.to_string() }])?;
-    let Frozen { mut plan, warnings } = freeze(&study, &machine, seed, now_unix_s)?;
+    let FrozenPlan { mut plan, warnings } = freeze(&study, &machine, seed, now_unix_s)?;
     for workload in &mut plan.workloads {
         // One run tells all of a boot that knows no noise but its own.
         (workload.invocations, workload.adapt) = (1, false);
@@ -80,12 +80,12 @@ pub fn plan(
         }
     }
     plan.frozen = None;
-    Ok(Frozen { plan: plan.freeze(), warnings })
+    Ok(FrozenPlan { plan: plan.freeze(), warnings })
 }
 
 /// True if the plan's trials are simulated.
 #[must_use]
-pub fn is_simulated(plan: &Plan) -> bool {
+pub fn is_simulated(plan: &StudyPlan) -> bool {
     plan.environment() == record::Environment::Simulated
 }
 

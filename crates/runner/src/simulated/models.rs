@@ -37,7 +37,7 @@ impl MetricScale {
 pub(super) struct WorkloadModel {
     /// The `[workload.NAME]` of a scenario.
     pub(super) table: Table,
-    /// The metrics that come of it.
+    /// The metrics that it yields.
     pub(super) metrics: Vec<(&'static str, MetricScale)>,
 }
 
@@ -109,9 +109,9 @@ fn alone(under_test: UnderTest, beside: bool) -> Result<(), String> {
 }
 
 /// A workload's parameters, by name.
-struct Given<'p>(&'p Params);
+struct ModelParams<'p>(&'p Params);
 
-impl Given<'_> {
+impl ModelParams<'_> {
     fn value(&self, name: &str) -> Option<&ParamValue> {
         self.0.iter().find(|(known, _)| *known == name).and_then(|(_, value)| value)
     }
@@ -152,7 +152,7 @@ fn exponential(mean_us: f64) -> Value {
 
 fn of(entry: &CatalogueEntry, params: &Params, vcpus: u32) -> Result<WorkloadModel, String> {
     use MetricScale::{PerCount, SecondsFor};
-    let given = Given(params);
+    let given = ModelParams(params);
     let model = |table, metrics: &[(&'static str, MetricScale)]| WorkloadModel {
         table,
         metrics: metrics.into(),

@@ -8,8 +8,8 @@ use vmconfig::{GuestTopology, VcpuPins, VmSpec};
 
 use super::models::{self, WorkloadModel};
 use crate::freeze::stress_load;
-use crate::plan::{Plan, PlanVariant, PlanWorkload};
-use crate::study::{Load, RunsOn};
+use crate::plan::{PlanVariant, PlanWorkload, StudyPlan};
+use crate::study::{HostLoad, RunsOn};
 
 /// The name under which a cell's scenario has the described host.
 pub const DESCRIBED_HOST: &str = "host.json";
@@ -44,9 +44,9 @@ fn insert(table: &mut Table, key: &str, value: impl Into<Value>) {
 /// # Errors
 /// Why there is none, a sentence.
 pub(super) fn of_cell(
-    plan: &Plan,
+    plan: &StudyPlan,
     host: &Host,
-    load: &Load,
+    load: &HostLoad,
     variant: &PlanVariant,
     workload: &PlanWorkload,
 ) -> Result<CellScenario, String> {
@@ -90,14 +90,14 @@ pub(super) fn of_cell(
 }
 
 /// The guest kernel's version, of its package's or a release's.
-fn guest_kernel(plan: &Plan, image: &str) -> String {
+fn guest_kernel(plan: &StudyPlan, image: &str) -> String {
     let named = plan.images.get(image).and_then(|image| image.kernel.as_deref());
     let known = named.filter(|kernel| sim::sched::SchedKernel::of_release(kernel).is_some());
     known.unwrap_or(GUEST_KERNEL).to_owned()
 }
 
 /// KVM's settings: the host's, and what the study sets.
-fn kvm(plan: &Plan, host: &Host, load: &Load, variant: &PlanVariant) -> Table {
+fn kvm(plan: &StudyPlan, host: &Host, load: &HostLoad, variant: &PlanVariant) -> Table {
     let mut settings: BTreeMap<&str, &str> = BTreeMap::new();
     let layers = [&host.tunables, &plan.host_settings, &load.host, &variant.host_settings];
     for (id, value) in layers.into_iter().flatten() {
@@ -132,7 +132,7 @@ fn kvm(plan: &Plan, host: &Host, load: &Load, variant: &PlanVariant) -> Table {
     kvm
 }
 
-fn host_loads(plan: &Plan, host: &Host, load: &Load) -> Result<Vec<Value>, String> {
+fn host_loads(plan: &StudyPlan, host: &Host, load: &HostLoad) -> Result<Vec<Value>, String> {
     let Some(stress) = load.stress else { return Ok(Vec::new()) };
     let wanted = stress_load(host, stress, &plan.variants);
     let workers = wanted.plan().map_err(|error| error.to_string())?;

@@ -10,7 +10,7 @@ use super::*;
 use crate::execute::{Lab, execute};
 use crate::plan::PlanWorkload;
 use crate::store::{Contents, Store};
-use crate::study::Load;
+use crate::study::HostLoad;
 
 fn host() -> Host {
     let pcpu = |id| Pcpu {
@@ -59,14 +59,14 @@ params = { groups = 1, fds = 4, loops = 100 }
 run = "fio"
 "#;
 
-fn made(text: &str) -> Result<Frozen, Vec<StudyProblem>> {
+fn made(text: &str) -> Result<FrozenPlan, Vec<StudyProblem>> {
     let study = Study::parse("made-up.toml", text).expect("the test's study is sound");
     plan(&study, Path::new(""), host(), 7, 1.0e9)
 }
 
 #[test]
 fn a_study_is_played_to_its_end() {
-    let Frozen { plan, .. } = made(STUDY).expect("it can be played");
+    let FrozenPlan { plan, .. } = made(STUDY).expect("it can be played");
     assert_eq!(plan.environment(), Environment::Simulated);
     assert_eq!(plan.workloads.len(), 1);
     let (label, why) = &plan.later[0];
@@ -94,7 +94,7 @@ fn a_study_is_played_to_its_end() {
 
 fn values(contents: &Contents) -> Vec<(String, u32, f64)> {
     let ended = contents.events.iter().filter_map(|event| match event {
-        record::journal::Event::TrialEnded(result) => Some(result),
+        record::journal::JournalEvent::TrialEnded(result) => Some(result),
         _ => None,
     });
     ended
@@ -108,7 +108,7 @@ fn values(contents: &Contents) -> Vec<(String, u32, f64)> {
 
 #[test]
 fn what_is_set_reaches_the_scenario() {
-    let Frozen { plan, .. } = made(STUDY).unwrap();
+    let FrozenPlan { plan, .. } = made(STUDY).unwrap();
     let host = host();
     let cell = |load: &str, variant: &str| {
         let load = plan.loads.iter().find(|known| known.name == load).unwrap();
@@ -126,7 +126,7 @@ fn what_is_set_reaches_the_scenario() {
 /// A window of 0 switches pause exits off on AMD, and makes Intel exit in every loop.
 #[test]
 fn a_window_of_pause_exits_is_the_processors_own() {
-    let Frozen { plan, .. } = made(STUDY).unwrap();
+    let FrozenPlan { plan, .. } = made(STUDY).unwrap();
     let check = |module: &str, settings: &[(&str, &str)], expected: &str| {
         let module = KernelModule { name: module.to_owned(), ..KernelModule::default() };
         let tunables = settings.iter().map(|(id, value)| ((*id).into(), (*value).into()));
@@ -163,7 +163,7 @@ fn a_study_without_models_is_refused() {
 /// model is a sound scenario that gets something done.
 #[test]
 fn every_model_plays() {
-    let Frozen { plan, .. } = made(STUDY).unwrap();
+    let FrozenPlan { plan, .. } = made(STUDY).unwrap();
     for name in models::NAMES {
         let entry = workload::find(name).unwrap();
         let mut params = std::collections::BTreeMap::new();
@@ -185,8 +185,9 @@ fn every_model_plays() {
         };
         let host = host();
         let mut lab = SimulatedLab::new(&plan, &host, Cancel::new());
-        lab.begin_block(&Load::idle()).unwrap();
-        let played = scenario::of_cell(&plan, &host, &Load::idle(), &plan.variants[0], &workload);
+        lab.begin_block(&HostLoad::idle()).unwrap();
+        let played =
+            scenario::of_cell(&plan, &host, &HostLoad::idle(), &plan.variants[0], &workload);
         let cell = played.unwrap_or_else(|why| panic!("{name}: {why}"));
         let scenario = Scenario::parse(name, &cell.text, |_| Ok(host.clone()));
         let scenario = scenario.unwrap_or_else(|error| panic!("{error}\n{}", cell.text));

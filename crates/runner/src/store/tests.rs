@@ -3,8 +3,8 @@
 use super::*;
 use crate::testing::{host, plan};
 
-fn event(block: u32) -> Event {
-    Event::BlockStarted { block, attempt: 0, load: "idle".into(), unix_s: 0.0 }
+fn event(block: u32) -> JournalEvent {
+    JournalEvent::BlockStarted { block, attempt: 0, load: "idle".into(), unix_s: 0.0 }
 }
 
 fn store_with(events: u32) -> tempfile::TempDir {
@@ -87,7 +87,7 @@ fn a_torn_tail_is_kept_apart_and_damage_is_refused() {
 fn a_changed_plan_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = Store::create(dir.path(), &plan(), &host()).unwrap();
-    let started = Event::SessionStarted {
+    let started = JournalEvent::SessionStarted {
         vmlab_version: "0".into(),
         plan_hash: plan().hash(),
         environment: record::Environment::Tcg,
@@ -126,7 +126,7 @@ fn a_plan_is_its_text_whatever_fields_it_has() {
     // The text that was frozen is the plan, and goes to other machines as it is.
     let frozen = read(dir.path()).unwrap().plan;
     assert_eq!(frozen.to_json().as_bytes(), fs::read(&path).unwrap());
-    assert_eq!(Plan::from_json(frozen.to_json().as_bytes()).unwrap().hash(), frozen.hash());
+    assert_eq!(StudyPlan::from_json(frozen.to_json().as_bytes()).unwrap().hash(), frozen.hash());
     let (mut store, contents) = Store::resume(dir.path()).unwrap();
     let mut lab = crate::testing::FakeLab::new();
     let cancel = guest::Cancel::new();
@@ -142,7 +142,7 @@ fn a_plan_is_its_text_whatever_fields_it_has() {
     drop(store);
     let contents = read(dir.path()).unwrap();
     assert!(contents.events.len() > 10);
-    let Event::SessionStarted { plan_hash, .. } = &contents.events[0] else { panic!() };
+    let JournalEvent::SessionStarted { plan_hash, .. } = &contents.events[0] else { panic!() };
     assert_eq!(*plan_hash, frozen.hash());
 }
 

@@ -14,12 +14,12 @@ use workload::ParamValue;
 use crate::limits::StabilityLimits;
 
 use super::file::{self, StudyFile};
-use super::lines::{Lines, PathStep};
+use super::lines::{PathStep, TomlLines};
 use super::names::PublishableNames;
 use super::{
-    AA_SUFFIX, Background, DEFAULT_BLOCKS, DEFAULT_BOOT_LIMIT_S, DEFAULT_MARGIN_PERCENT,
-    LONGEST_LIMIT_S, Load, MeasuredVms, OtherVms, ParseStudyError, Places, Stress, Study,
-    StudyBudget, StudyProblem, StudyVariant, StudyWorkload, Until, VariantParams, params_in,
+    AA_SUFFIX, Background, DEFAULT_BLOCKS, DEFAULT_BOOT_LIMIT_S, DEFAULT_MARGIN_PERCENT, HostLoad,
+    LONGEST_LIMIT_S, MeasuredVms, OtherVms, ParseStudyError, Stress, Study, StudyBudget,
+    StudyLines, StudyProblem, StudyVariant, StudyWorkload, Until, VariantParams, params_in,
 };
 
 pub(super) fn parse(file: &str, text: &str, scale: Option<&str>) -> Result<Study, ParseStudyError> {
@@ -27,11 +27,11 @@ pub(super) fn parse(file: &str, text: &str, scale: Option<&str>) -> Result<Study
     let mut parsed: StudyFile =
         toml::from_str(text).map_err(|cause| error(vec![toml_problem(text, &cause)]))?;
     if let Some(scale) = scale {
-        let line = Lines::new(text).of(&[PathStep::Key("scale"), PathStep::Key(scale)]);
+        let line = TomlLines::new(text).of(&[PathStep::Key("scale"), PathStep::Key(scale)]);
         super::scale::apply(&mut parsed, scale)
             .map_err(|message| error(vec![StudyProblem { line, message }]))?;
     }
-    let mut checker = Checker { lines: Lines::new(text), problems: Vec::new() };
+    let mut checker = StudyChecker { lines: TomlLines::new(text), problems: Vec::new() };
     let mut study = checker.study(file, text, parsed);
     study.scale = scale.map(str::to_owned);
     if checker.problems.is_empty() {
@@ -44,7 +44,7 @@ pub(super) fn parse(file: &str, text: &str, scale: Option<&str>) -> Result<Study
 
 /// TOML's own error, with a near match where a key is unknown.
 fn toml_problem(text: &str, cause: &toml::de::Error) -> StudyProblem {
-    let line = Lines::new(text).line_at(cause.span().map_or(0, |span| span.start));
+    let line = TomlLines::new(text).line_at(cause.span().map_or(0, |span| span.start));
     let mut message = cause.message().trim_end().to_owned();
     if message == "missing field `vmlab`" {
         message.push_str(": begin the study with `vmlab = 1`");
@@ -59,12 +59,12 @@ fn toml_problem(text: &str, cause: &toml::de::Error) -> StudyProblem {
     StudyProblem { line, message }
 }
 
-pub(super) struct Checker {
-    lines: Lines,
+pub(super) struct StudyChecker {
+    lines: TomlLines,
     problems: Vec<StudyProblem>,
 }
 
-impl Checker {
+impl StudyChecker {
     pub(super) fn problem(&mut self, path: &[PathStep<'_>], message: impl Into<String>) {
         let line = self.lines.of(path);
         self.problems.push(StudyProblem { line, message: message.into() });
@@ -120,7 +120,7 @@ impl Checker {
         let variants_at = by_name.rev().collect();
         Study {
             file: file.to_owned(),
-            places: Places { lines: std::mem::take(&mut self.lines), variants: variants_at },
+            places: StudyLines { lines: std::mem::take(&mut self.lines), variants: variants_at },
             name: Path::new(file)
                 .file_stem()
                 .map_or_else(|| "study".to_owned(), |stem| stem.to_string_lossy().into_owned()),
@@ -313,12 +313,12 @@ impl Checker {
         first
     }
 
-    fn loads(&mut self, parsed: &StudyFile) -> Vec<Load> {
+    fn loads(&mut self, parsed: &StudyFile) -> Vec<HostLoad> {
         use PathStep::{Index, Key};
         if parsed.load.is_empty() {
-            return vec![Load::idle()];
+            return vec![HostLoad::idle()];
         }
-        let mut loads: Vec<Load> = Vec::new();
+        let mut loads: Vec<HostLoad> = Vec::new();
         for (index, table) in parsed.load.iter().enumerate() {
             let at = [Key("load"), Index(index)];
             let taken = loads.iter().any(|load| load.name == table.name);
@@ -335,7 +335,7 @@ impl Checker {
                 );
             }
             let vms = table.vms.as_ref().and_then(|vms| self.other_vms(index, vms, parsed));
-            loads.push(Load {
+            loads.push(HostLoad {
                 name: table.name.clone(),
                 stress: table
                     .stress

@@ -115,13 +115,13 @@ pub enum StudyIothread {
     /// This one, from 1.
     Number(u32),
     /// One after the other.
-    Dealt(Each),
+    Dealt(EachWord),
 }
 
 /// The word `each`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Each {
+pub enum EachWord {
     /// Each disk its own, as far as there are some.
     Each,
 }
@@ -262,7 +262,9 @@ impl StudyDisk {
         for (number, source) in (1..).zip(sources) {
             let iothread = self.iothread.map(|iothread| match iothread {
                 StudyIothread::Number(number) => number,
-                StudyIothread::Dealt(Each::Each) => (number - 1) % settings.iothreads.max(1) + 1,
+                StudyIothread::Dealt(EachWord::Each) => {
+                    (number - 1) % settings.iothreads.max(1) + 1
+                }
             });
             let plain = Disk::new(source);
             let own = !plain.is_served_elsewhere();

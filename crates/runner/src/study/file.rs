@@ -28,7 +28,7 @@ pub struct StudyFile {
     #[serde(default)]
     pub(super) stability: crate::limits::StabilityLimits,
     #[serde(default)]
-    #[schemars(with = "schema::HostSettings")]
+    #[schemars(with = "schema::KnownHostSettings")]
     pub(super) host: BTreeMap<String, toml::Value>,
     #[serde(default)]
     pub(super) vm: VmPatch,
@@ -100,7 +100,7 @@ pub(super) struct VariantTable {
     #[serde(default)]
     pub(super) network: NetworkPatch,
     #[serde(default)]
-    #[schemars(with = "schema::HostSettings")]
+    #[schemars(with = "schema::KnownHostSettings")]
     pub(super) host: BTreeMap<String, toml::Value>,
     /// By the workload's label.
     #[serde(default)]
@@ -115,7 +115,7 @@ pub(super) struct LoadTable {
     pub(super) stress: Option<StressTable>,
     pub(super) vms: Option<VmsTable>,
     #[serde(default)]
-    #[schemars(with = "schema::HostSettings")]
+    #[schemars(with = "schema::KnownHostSettings")]
     pub(super) host: BTreeMap<String, toml::Value>,
 }
 
@@ -220,7 +220,7 @@ pub(super) struct ScaleTable {
     pub(super) stability: toml::Table,
     /// Host settings, laid over the study's.
     #[serde(default)]
-    #[schemars(with = "schema::HostSettings")]
+    #[schemars(with = "schema::KnownHostSettings")]
     pub(super) host: BTreeMap<String, toml::Value>,
     #[serde(default)]
     pub(super) vm: VmPatch,

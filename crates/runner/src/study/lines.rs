@@ -16,32 +16,32 @@ pub(super) enum PathStep<'a> {
 
 /// The lines of everything in one TOML text, which is parsed once for them all.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Lines {
+pub(super) struct TomlLines {
     /// Byte where each line begins.
     starts: Vec<usize>,
-    root: Spot,
+    root: LinePosition,
 }
 
 /// A key or an element: its line, and what is in it.
 #[derive(Debug, Clone, Default)]
-struct Spot {
+struct LinePosition {
     line: usize,
-    keys: HashMap<String, Spot>,
-    elements: Vec<Spot>,
+    keys: HashMap<String, LinePosition>,
+    elements: Vec<LinePosition>,
 }
 
-impl Lines {
+impl TomlLines {
     pub(super) fn new(text: &str) -> Self {
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
         let starts = std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect();
-        let mut lines = Self { starts, root: Spot { line: 1, ..Spot::default() } };
+        let mut lines = Self { starts, root: LinePosition { line: 1, ..LinePosition::default() } };
         if let Ok(root) = DeTable::parse(text) {
             lines.root.keys = lines.keys(root.get_ref());
         }
         lines
     }
 
-    fn keys(&self, table: &DeTable<'_>) -> HashMap<String, Spot> {
+    fn keys(&self, table: &DeTable<'_>) -> HashMap<String, LinePosition> {
         let key = |(name, value): (&toml::Spanned<_>, &toml::Spanned<DeValue<'_>>)| {
             let name: &toml::Spanned<Cow<'_, str>> = name;
             (name.get_ref().to_string(), self.spot(name.span().start, value.get_ref()))
@@ -49,11 +49,11 @@ impl Lines {
         table.iter().map(key).collect()
     }
 
-    fn spot(&self, start: usize, value: &DeValue<'_>) -> Spot {
+    fn spot(&self, start: usize, value: &DeValue<'_>) -> LinePosition {
         // A table made by dotted keys has no place of its own; its keys have.
         let element =
             |value: &toml::Spanned<DeValue<'_>>| self.spot(value.span().start, value.get_ref());
-        Spot {
+        LinePosition {
             line: self.line_at(start),
             keys: value.as_table().map(|table| self.keys(table)).unwrap_or_default(),
             elements: value
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn keys_in_tables_arrays_and_dotted_keys_are_found() {
         let text = "title = 'x'\n\n[vm]\nvcpus = 1\n\n[[variant]]\nname = 'a'\nvm.vcpus = 2\n\n[[variant]]\nname = 'b'\nvm.vcpus = 0\n";
-        let lines = Lines::new(text);
+        let lines = TomlLines::new(text);
         let check =
             |path: &[PathStep<'_>], expected| assert_eq!(lines.of(path), expected, "{path:?}");
         check(&[PathStep::Key("title")], 1);
@@ -137,7 +137,7 @@ mod tests {
     fn many_questions_cost_one_parse() {
         let one = "[[variant]]\nname = 'a'\nvm.vcpus = 2\n\n";
         let text = one.repeat(20_000);
-        let lines = Lines::new(&text);
+        let lines = TomlLines::new(&text);
         for index in 0..20_000 {
             let path = [
                 PathStep::Key("variant"),

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use vmconfig::{Arch, VmPatch};
 use workload::{CatalogueEntry, ParamError, ParamValue, Params, UnderTest};
 
-pub use disk::{DiskBacking, DiskDevices, Each, StudyBus, StudyDisk, StudyIothread};
+pub use disk::{DiskBacking, DiskDevices, EachWord, StudyBus, StudyDisk, StudyIothread};
 pub(crate) use disk::{DiskWish, block_device, is_free, serial};
 pub use file::StudyFile;
 pub use measured::{
@@ -66,7 +66,7 @@ pub struct Study {
     /// The file, as it was named.
     pub file: String,
     /// Where everything stands in it.
-    places: Places,
+    places: StudyLines,
     /// Short name: the file's stem.
     pub name: String,
     /// The TOML text as it was read.
@@ -103,7 +103,7 @@ pub struct Study {
     /// The variants, baseline included, in the file's order.
     pub variants: Vec<StudyVariant>,
     /// The host-load levels.
-    pub loads: Vec<Load>,
+    pub loads: Vec<HostLoad>,
     /// The workloads that are run.
     pub workloads: Vec<StudyWorkload>,
     /// Workloads that the study names but does not run yet, with the reason.
@@ -197,7 +197,7 @@ pub fn params_in(
 
 /// A host-load level: what else the host does during the trials.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Load {
+pub struct HostLoad {
     /// Its name.
     pub name: String,
     /// Busy host processes.
@@ -209,7 +209,7 @@ pub struct Load {
     pub host: BTreeMap<String, String>,
 }
 
-impl Load {
+impl HostLoad {
     /// The level at which the host does nothing else.
     #[must_use]
     pub fn idle() -> Self {
@@ -391,8 +391,8 @@ impl fmt::Display for ParseStudyError {
 
 /// Where the parts of a study stand in its file.
 #[derive(Debug, Clone, Default)]
-struct Places {
-    lines: lines::Lines,
+struct StudyLines {
+    lines: lines::TomlLines,
     /// Each variant's place among all, by its name.
     variants: HashMap<String, usize>,
 }

@@ -2,7 +2,7 @@
 
 use vmconfig::VmPatch;
 
-use super::check::Checker;
+use super::check::StudyChecker;
 use super::file::VariantTable;
 use super::lines::PathStep::{Index, Key};
 use super::{MeasuredVms, NetworkPatch, StudyDisk};
@@ -11,7 +11,7 @@ use super::{MeasuredVms, NetworkPatch, StudyDisk};
 /// the host's settings.
 const OF_THE_HOST: [&str; 3] = ["vcpus", "pins", "host"];
 
-impl Checker {
+impl StudyChecker {
     /// A variant on the host has no VM that could be configured.
     pub(super) fn check_runs_on(
         &mut self,

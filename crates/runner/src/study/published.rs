@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stats::Relation;
 
-use super::Load;
-use super::check::{Checker, unknown};
+use super::HostLoad;
+use super::check::{StudyChecker, unknown};
 use super::file::{Numbers, PublishedTable, StudyFile};
 use super::lines::PathStep::{self, Index, Key};
 use super::names::PublishableNames;
@@ -135,7 +135,7 @@ impl PublishedTable {
     }
 }
 
-impl Checker {
+impl StudyChecker {
     pub(super) fn published(
         &mut self,
         parsed: &StudyFile,
@@ -290,7 +290,7 @@ impl Checker {
                 self.published_variant(index, "order", name, named);
             }
         }
-        let is_here = |load: &&Load| table.load.as_ref().is_none_or(|name| *name == load.name);
+        let is_here = |load: &&HostLoad| table.load.as_ref().is_none_or(|name| *name == load.name);
         let mut claims = Vec::new();
         for load in named.loads.iter().filter(is_here) {
             claims.extend(pairs.iter().map(|(variant, relation, than)| StudyClaim {

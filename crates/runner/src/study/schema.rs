@@ -43,9 +43,9 @@ impl JsonSchema for BuiltinVariant {
 
 /// Stands for settings of the host by id, and whether modules may be loaded again for
 /// them.
-pub(super) struct HostSettings;
+pub(super) struct KnownHostSettings;
 
-impl JsonSchema for HostSettings {
+impl JsonSchema for KnownHostSettings {
     fn schema_name() -> Cow<'static, str> {
         "HostSettings".into()
     }

@@ -6,7 +6,7 @@ use host::settings::{self, SettingChange};
 use vmconfig::VmPatch;
 
 use super::Study;
-use super::check::{Checker, unknown};
+use super::check::{StudyChecker, unknown};
 use super::lines::PathStep::{self, Key};
 
 /// Settings by id.
@@ -63,7 +63,7 @@ impl Study {
     }
 }
 
-impl Checker {
+impl StudyChecker {
     /// The settings for the whole study, and whether modules may be reloaded.
     pub(super) fn study_settings(
         &mut self,

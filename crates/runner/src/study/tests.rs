@@ -57,7 +57,7 @@ fn a_good_study_is_read_whole() {
     assert_eq!(names, ["up", "smp", "up+aa"]);
     assert_eq!(study.variants[2].aa_of.as_deref(), Some("up"));
     assert_eq!(study.variants[1].vm.memory_mib, Some(512), "the base VM's memory");
-    assert_eq!(study.loads[0], Load::idle());
+    assert_eq!(study.loads[0], HostLoad::idle());
     let busy = &study.loads[1];
     assert_eq!(busy.stress, Some(Stress { percent: 50.0, placement: LoadPlacement::OffVm }));
     let others = busy.vms.as_ref().unwrap();
@@ -91,7 +91,7 @@ fn what_is_not_written_has_a_default() {
     assert_eq!(study.budget.blocks, Some(DEFAULT_BLOCKS));
     assert_eq!(study.budget.minutes, None);
     assert_eq!(study.baseline, "a");
-    assert_eq!(study.loads, [Load::idle()]);
+    assert_eq!(study.loads, [HostLoad::idle()]);
     assert_eq!(study.workloads[0].invocations, None);
     assert_eq!(study.seed, None);
 }

@@ -2,13 +2,15 @@
 
 use record::journal::{RunResult, TrialResult};
 use record::{CounterSet, MetricKind};
-use report::{AccountPart, Accounting, CountOf, PricedEvent, ReasonsIn, Unpriced, VariantAccount};
-use stats::{Amount, Priced};
+use report::{
+    AccountPart, Accounting, CountOf, PricedEvent, ReasonsIn, UnpricedEvents, VariantAccount,
+};
+use stats::{EstimatedAmount, PricedEvents};
 use topology::Host;
 
 use super::{span, why};
 use crate::calibration::{self, Calibration};
-use crate::plan::Plan;
+use crate::plan::StudyPlan;
 use crate::results::{self, ALPHA, JournalTrial, MetricGroup};
 use crate::study::RunsOn;
 use crate::thin;
@@ -23,7 +25,7 @@ const DUST: f64 = 1e-9;
 
 /// The accounts of a study; none where nothing is compared that has a time.
 pub(super) fn accounting(
-    plan: &Plan,
+    plan: &StudyPlan,
     host: &Host,
     prices: Option<&Calibration>,
     groups: &[MetricGroup<'_>],
@@ -87,7 +89,7 @@ impl Differences<'_> {
 }
 
 fn differences<'a>(
-    plan: &'a Plan,
+    plan: &'a StudyPlan,
     group: &MetricGroup<'_>,
     trials: &[JournalTrial<'_>],
 ) -> Vec<Differences<'a>> {
@@ -184,12 +186,12 @@ fn account(
             Ok(price) => priced.push((event, price, counts, count)),
             Err(why) => {
                 let operation = calibration::operation(event).to_owned();
-                unpriced.push(Unpriced { event, count, operation, why });
+                unpriced.push(UnpricedEvents { event, count, operation, why });
             }
         }
     }
-    let kinds: Vec<Priced<'_>> =
-        priced.iter().map(|(_, price, counts, _)| Priced { price: *price, counts }).collect();
+    let kinds: Vec<PricedEvents<'_>> =
+        priced.iter().map(|(_, price, counts, _)| PricedEvents { price: *price, counts }).collect();
     let found = stats::account(&seconds, &kinds, 1.0 - ALPHA)?;
     let mut parts: Vec<AccountPart> = priced
         .iter()
@@ -229,14 +231,14 @@ fn moved(counts: &[f64]) -> bool {
     counts.iter().any(|count| count.abs() > DUST)
 }
 
-fn estimate(amount: Amount) -> report::ShownEstimate {
+fn estimate(amount: EstimatedAmount) -> report::ShownEstimate {
     report::ShownEstimate { centre: amount.centre, interval: amount.interval.map(span) }
 }
 
 #[cfg(test)]
 mod tests {
     use report::PricedEvent::{self, *};
-    use report::{HostFact, NoPrice, Unfit};
+    use report::{HostFact, NoPrice, UnfitPrices};
 
     use super::*;
     use crate::calibration::tests::{counted, priced_events};
@@ -282,7 +284,7 @@ mod tests {
         a: &[(PricedEvent, f64)],
         b: &[(PricedEvent, f64)],
         besides: f64,
-        change: impl Fn(&mut Plan, &mut Host, &mut Calibration),
+        change: impl Fn(&mut StudyPlan, &mut Host, &mut Calibration),
     ) -> Option<Accounting> {
         let mut plan = plan_of(&STUDY.replace("blocks = 3", "blocks = 5"));
         plan.variants.iter_mut().for_each(|variant| variant.environment = Environment::Kvm);
@@ -310,7 +312,7 @@ mod tests {
         accounting(&plan, &host, Some(&prices), &groups, &trials)
     }
 
-    fn is_same(_: &mut Plan, _: &mut Host, _: &mut Calibration) {}
+    fn is_same(_: &mut StudyPlan, _: &mut Host, _: &mut Calibration) {}
 
     #[track_caller]
     fn used(found: Option<Accounting>) -> VariantAccount {
@@ -360,7 +362,7 @@ mod tests {
         // The faster variant's parts are less than nothing.
         let account = used(account_of(&[(Port, 10_000.0)], &[(Port, 10.0)], 0.0, is_same));
         assert!(account.parts[0].amount.centre < -0.05, "{account:?}");
-        let without = |_: &mut Plan, _: &mut Host, prices: &mut Calibration| {
+        let without = |_: &mut StudyPlan, _: &mut Host, prices: &mut Calibration| {
             prices.prices.retain(|price| price.operation != "pio-qemu");
         };
         let account = used(account_of(&[], &[(Port, 10_000.0)], 0.0, without));
@@ -372,7 +374,7 @@ mod tests {
     #[test]
     fn what_was_counted_otherwise_is_told() {
         let found = |in_prices: bool| {
-            let change = |_: &mut Plan, _: &mut Host, prices: &mut Calibration| {
+            let change = |_: &mut StudyPlan, _: &mut Host, prices: &mut Calibration| {
                 prices.exits_by_reason = in_prices;
             };
             used(account_of(&[], &[(Port, 10_000.0)], 0.0, change)).exits_by_reason_only
@@ -395,12 +397,12 @@ mod tests {
 
     #[test]
     fn another_s_prices_and_emulated_time_are_refused() {
-        let why = |change: &dyn Fn(&mut Plan, &mut Host, &mut Calibration)| {
+        let why = |change: &dyn Fn(&mut StudyPlan, &mut Host, &mut Calibration)| {
             let found = account_of(&[], &[(Port, 10_000.0)], 0.0, change);
             let Some(Accounting::Unfit { why }) = found else { panic!("taken: {found:?}") };
             why
         };
-        let of_host = |what: HostFact, why: &[Unfit]| matches!(why, [Unfit::Other { what: found, .. }] if *found == what);
+        let of_host = |what: HostFact, why: &[UnfitPrices]| matches!(why, [UnfitPrices::Other { what: found, .. }] if *found == what);
         let found = why(&|_, host, _| host.kernel = Some("6.6.0".to_owned()));
         assert!(of_host(HostFact::Kernel, &found), "{found:?}");
         let found = why(&|_, _, prices| prices.cpu_model = None);
@@ -408,18 +410,18 @@ mod tests {
         let found = why(&|_, _, prices| prices.qemu = "QEMU emulator version 9.0.0".to_owned());
         assert!(of_host(HostFact::Qemu, &found), "{found:?}");
         for environment in [Environment::Tcg, Environment::NestedKvm] {
-            let emulated = vec![Unfit::EmulatedTime { environment }];
+            let emulated = vec![UnfitPrices::EmulatedTime { environment }];
             assert_eq!(why(&|_, _, prices| prices.environment = environment), emulated);
-            let study = |plan: &mut Plan, _: &mut Host, _: &mut Calibration| {
+            let study = |plan: &mut StudyPlan, _: &mut Host, _: &mut Calibration| {
                 plan.variants.iter_mut().for_each(|variant| variant.environment = environment);
             };
             assert_eq!(why(&study), emulated);
         }
-        assert_eq!(why(&|_, _, prices| prices.tsc_khz = 0), [Unfit::NoClock]);
-        let silent = |_: &mut Plan, _: &mut Host, prices: &mut Calibration| {
+        assert_eq!(why(&|_, _, prices| prices.tsc_khz = 0), [UnfitPrices::NoClock]);
+        let silent = |_: &mut StudyPlan, _: &mut Host, prices: &mut Calibration| {
             let boots = prices.prices.iter_mut().flat_map(|price| &mut price.boots);
             boots.for_each(|boot| boot.kvm.clear());
         };
-        assert_eq!(why(&silent), [Unfit::NotCounted]);
+        assert_eq!(why(&silent), [UnfitPrices::NotCounted]);
     }
 }

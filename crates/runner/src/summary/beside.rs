@@ -2,14 +2,14 @@
 
 use record::HostWatch;
 use record::journal::TrialResult;
-use report::{HostBeside, Share, VariantDisturbance};
+use report::{HostBeside, TimeShare, VariantDisturbance};
 
-use crate::plan::Plan;
+use crate::plan::StudyPlan;
 use crate::results::JournalTrial;
 use crate::stability;
 
 /// One for each load and workload that was watched.
-pub(super) fn host_beside(plan: &Plan, trials: &[JournalTrial<'_>]) -> Vec<HostBeside> {
+pub(super) fn host_beside(plan: &StudyPlan, trials: &[JournalTrial<'_>]) -> Vec<HostBeside> {
     if plan.environment().is_deterministic() {
         return Vec::new();
     }
@@ -68,7 +68,7 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-fn share(values: &[f64]) -> Option<Share> {
+fn share(values: &[f64]) -> Option<TimeShare> {
     let most = values.iter().copied().fold(0.0, f64::max);
-    mean(values).map(|mean| Share { mean, most })
+    mean(values).map(|mean| TimeShare { mean, most })
 }

@@ -8,7 +8,7 @@ use record::{EXITS, Unit};
 use report::{CountOf, CounterRow};
 
 use super::why::{operations_of, total};
-use crate::plan::Plan;
+use crate::plan::StudyPlan;
 use crate::results::{JournalTrial, MetricGroup};
 
 /// What is told, in this order; a name that ends in `.` is a family of which
@@ -70,7 +70,7 @@ const FAMILY_PART: f64 = 0.01;
 /// The counters of [`TOLD`] for each variant, means over the boots that count.
 /// What nobody has any of is left out.
 pub(super) fn counts(
-    plan: &Plan,
+    plan: &StudyPlan,
     group: &MetricGroup<'_>,
     trials: &[JournalTrial<'_>],
 ) -> Vec<CounterRow> {
@@ -116,7 +116,7 @@ fn greatest(count: &CounterRow) -> f64 {
 }
 
 fn row(
-    plan: &Plan,
+    plan: &StudyPlan,
     group: &MetricGroup<'_>,
     trials: &[&JournalTrial<'_>],
     name: &str,

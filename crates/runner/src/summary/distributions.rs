@@ -1,10 +1,10 @@
 //! Distributions of latency over all boots, with bands that know boots.
 
-use report::{Curve, Distribution, Quantile, ShownEstimate, Span, TABLE_SHARES};
+use report::{Curve, Quantile, ShownEstimate, ShownInterval, TABLE_SHARES, WorkloadLatencies};
 use stats::NoQuantile;
 
 use crate::pilot;
-use crate::plan::{Plan, PlanVariant};
+use crate::plan::{PlanVariant, StudyPlan};
 use crate::results::{self, JournalTrial, NS_PER_S};
 
 /// Seed of the bands: the same results give the same report.
@@ -18,7 +18,10 @@ const POWERS: u32 = 6;
 
 /// What every workload counted under every load level, by histogram, from the
 /// boots that count.
-pub(super) fn distributions(plan: &Plan, trials: &[JournalTrial<'_>]) -> Vec<Distribution> {
+pub(super) fn distributions(
+    plan: &StudyPlan,
+    trials: &[JournalTrial<'_>],
+) -> Vec<WorkloadLatencies> {
     let mut found = Vec::new();
     for load in &plan.loads {
         for workload in &plan.workloads {
@@ -33,7 +36,7 @@ pub(super) fn distributions(plan: &Plan, trials: &[JournalTrial<'_>]) -> Vec<Dis
             let discarded = pilot::repeats(plan, trials, workload).discarded;
             for name in names(&here) {
                 let curve = |variant: &PlanVariant| curve(variant, &here, name, discarded);
-                found.push(Distribution {
+                found.push(WorkloadLatencies {
                     load: load.name.clone(),
                     workload: workload.label.clone(),
                     name: name.to_owned(),
@@ -65,12 +68,12 @@ fn curve(
     name: &str,
     discarded: u32,
 ) -> Option<Curve> {
-    let boots: Vec<stats::Distribution> = trials
+    let boots: Vec<stats::LatencyDistribution> = trials
         .iter()
         .filter(|trial| trial.result.trial.variant == variant.name)
         .filter_map(|trial| results::distribution(trial.result, name, discarded))
         .collect();
-    let pooled = stats::Distribution::merged(&boots);
+    let pooled = stats::LatencyDistribution::merged(&boots);
     if pooled.count() == 0 {
         return None;
     }
@@ -96,7 +99,8 @@ fn shares() -> Vec<f64> {
 
 fn show(band: &stats::Band) -> Quantile {
     let interval = band.interval;
-    let span = interval.map(|span| Span { lo: span.lo / NS_PER_S, hi: span.hi / NS_PER_S });
+    let span =
+        interval.map(|span| ShownInterval { lo: span.lo / NS_PER_S, hi: span.hi / NS_PER_S });
     Quantile {
         share: band.share,
         estimate: ShownEstimate { centre: band.centre / NS_PER_S, interval: span },
@@ -106,7 +110,7 @@ fn show(band: &stats::Band) -> Quantile {
 #[cfg(test)]
 mod tests {
     use guest::Cancel;
-    use record::journal::Event;
+    use record::journal::JournalEvent;
     use record::{Histogram, Sample};
 
     use crate::execute::execute;
@@ -142,7 +146,7 @@ mod tests {
         drop(store);
         let mut contents = store::read(dir).unwrap();
         for event in &mut contents.events {
-            let Event::TrialEnded(result) = event else { continue };
+            let JournalEvent::TrialEnded(result) = event else { continue };
             let us = if result.trial.variant == "a" { 2000 } else { 1000 };
             let ns = us * (100 + u64::from(result.trial.block));
             for run in &mut result.runs {
@@ -229,7 +233,7 @@ mod tests {
         assert!(results::distribution(trials[0].result, "read-latency", 0).is_none());
 
         for event in &mut contents.events {
-            if let Event::TrialEnded(result) = event {
+            if let JournalEvent::TrialEnded(result) = event {
                 result.runs.iter_mut().for_each(|run| run.histograms.clear());
             }
         }

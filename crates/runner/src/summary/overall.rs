@@ -1,10 +1,11 @@
 //! What goes beyond one metric's ratio: all workloads as one number, and
 //! whether a variant is steadier.
 
+use record::Better;
 use report::{ReportFact, Suite, VariantJudgement};
-use stats::{Better, Comparison, Engine, PairedBlocks, SpreadVerdict};
+use stats::{Comparison, Engine, PairedBlocks, SpreadVerdict};
 
-use crate::plan::Plan;
+use crate::plan::StudyPlan;
 use crate::results::{self, ALPHA, BootValue, MetricGroup};
 
 /// The smallest difference of steadiness that matters: a fifth.
@@ -12,7 +13,11 @@ const STEADINESS_MARGIN: f64 = 0.2;
 
 /// Each variant over all workloads of a load level, by the geometric mean of
 /// the primary metrics' ratios; none where there is but one workload.
-pub(super) fn suites(plan: &Plan, engine: &dyn Engine, groups: &[MetricGroup<'_>]) -> Vec<Suite> {
+pub(super) fn suites(
+    plan: &StudyPlan,
+    engine: &dyn Engine,
+    groups: &[MetricGroup<'_>],
+) -> Vec<Suite> {
     let Some(baseline) = results::baseline_index(plan) else { return Vec::new() };
     let mut suites = Vec::new();
     for load in &plan.loads {
@@ -46,7 +51,7 @@ pub(super) fn suites(plan: &Plan, engine: &dyn Engine, groups: &[MetricGroup<'_>
 /// Whether each variant is steadier than the baseline, inside a boot and from
 /// boot to boot: two questions that have nothing to do with each other.
 pub(super) fn steadiness(
-    plan: &Plan,
+    plan: &StudyPlan,
     engine: &dyn Engine,
     group: &MetricGroup<'_>,
 ) -> Vec<ReportFact> {

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use record::journal::TrialResult;
-use record::{Folded, ProfileSide, SideProfile};
-use report::{Frame, FunctionChange, ProfileComparison, ProfileOverhead, ProfiledSide};
+use record::{FoldedStacks, ProfileSide, SideProfile};
+use report::{FunctionChange, ProfileComparison, ProfileOverhead, ProfiledSide, StackFrame};
 
 use super::{span, why};
-use crate::plan::Plan;
+use crate::plan::StudyPlan;
 use crate::results::{self, ALPHA, JournalTrial, MetricGroup};
 use crate::store;
 
@@ -26,7 +26,7 @@ const LEAST_CHANGE: f64 = 0.002;
 /// All comparisons of profiles, in the order of the groups.
 pub(super) fn comparisons(
     dir: &Path,
-    plan: &Plan,
+    plan: &StudyPlan,
     groups: &[MetricGroup<'_>],
     trials: &[JournalTrial<'_>],
 ) -> Vec<ProfileComparison> {
@@ -53,7 +53,7 @@ fn comparison(
 ) -> ProfileComparison {
     let (mut sides, mut missing) = (Vec::new(), BTreeSet::new());
     for side in ProfileSide::ALL {
-        let read = |trial: &TrialResult| -> Result<(SideProfile, Folded), String> {
+        let read = |trial: &TrialResult| -> Result<(SideProfile, FoldedStacks), String> {
             let profile = trial.profile.iter().flat_map(|profile| &profile.sides);
             let Some(of) = profile.clone().find(|one| one.side == side) else {
                 return Err("the trial has no profile".to_owned());
@@ -63,7 +63,7 @@ fn comparison(
             }
             let text = of.blob.as_ref().and_then(|hash| store::blob(dir, hash));
             let text = text.ok_or("its stacks are gone from the results folder")?;
-            Ok((of.clone(), Folded::from_text(&String::from_utf8_lossy(&text))))
+            Ok((of.clone(), FoldedStacks::from_text(&String::from_utf8_lossy(&text))))
         };
         let mut both = Vec::new();
         for (a, b) in pairs {
@@ -147,7 +147,7 @@ impl<'a> CallTree<'a> {
 
     /// Each frame behind its caller, callees by name. A frame that is left out has no
     /// callee that would be kept: they have no larger share.
-    fn frames(&self) -> Vec<Frame> {
+    fn frames(&self) -> Vec<StackFrame> {
         let mut frames = Vec::new();
         let mut left = vec![0];
         while let Some(place) = left.pop() {
@@ -161,7 +161,7 @@ impl<'a> CallTree<'a> {
                 }
                 let (shares, change) = change(&node.shares);
                 let (depth, name) = (node.depth, node.name.to_owned());
-                frames.push(Frame { depth, name, shares, change });
+                frames.push(StackFrame { depth, name, shares, change });
             }
             let mut callees = node.callees.clone();
             // The first by name is taken first.
@@ -172,7 +172,7 @@ impl<'a> CallTree<'a> {
     }
 }
 
-fn profiled_side(side: ProfileSide, blocks: &[[(SideProfile, Folded); 2]]) -> ProfiledSide {
+fn profiled_side(side: ProfileSide, blocks: &[[(SideProfile, FoldedStacks); 2]]) -> ProfiledSide {
     let mut tree = CallTree::new(blocks.len());
     let mut names: BTreeMap<&str, Shares> = BTreeMap::new();
     for (block, pair) in blocks.iter().enumerate() {
@@ -242,7 +242,7 @@ fn change(blocks: &[[f64; 2]]) -> ([f64; 2], report::ShownEstimate) {
 /// What perf cost each variant: the profiled invocation's value by the mean of the same
 /// boot's runs.
 pub(super) fn overheads(
-    plan: &Plan,
+    plan: &StudyPlan,
     groups: &[MetricGroup<'_>],
     trials: &[JournalTrial<'_>],
 ) -> Vec<ProfileOverhead> {
@@ -289,8 +289,8 @@ fn mean(metric: &str, samples: &[record::Sample]) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn side(text: &str) -> (SideProfile, Folded) {
-        let folded = Folded::from_text(text);
+    fn side(text: &str) -> (SideProfile, FoldedStacks) {
+        let folded = FoldedStacks::from_text(text);
         let profile = SideProfile {
             side: ProfileSide::Guest,
             event: Some("cycles".to_owned()),
@@ -309,7 +309,7 @@ mod tests {
             format!("a;b;{} 1\n", frames.join(";"))
         };
         let made_up: String = (0..19_000).map(deep).collect();
-        let folded = Folded::from_text(&made_up);
+        let folded = FoldedStacks::from_text(&made_up);
         let one = || (side("a;b 1\n").0, folded.clone());
         let found = profiled_side(ProfileSide::Guest, &[[one(), one()], [one(), one()]]);
         let names: Vec<_> = found.frames.iter().map(|one| one.name.as_str()).collect();

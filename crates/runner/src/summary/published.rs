@@ -1,18 +1,18 @@
 //! What others published, put beside what the blocks say of it.
 
-use record::{Metric, MetricKind, Unit};
-use report::{PublishedClaim, PublishedKind, Span};
-use stats::{Better, Comparison, Engine, PairedBlocks};
+use record::{Better, Metric, MetricKind, Unit};
+use report::{PublishedClaim, PublishedKind, ShownInterval};
+use stats::{Comparison, Engine, PairedBlocks};
 
 use super::counts::{counted_of, of_trial};
 use super::why::{counted_pairs, operations_of};
-use crate::plan::Plan;
+use crate::plan::StudyPlan;
 use crate::results::{JournalTrial, MetricGroup};
 use crate::study::{DEFAULT_MARGIN_PERCENT, StudyClaimKind, StudyPublished};
 
 /// The values that were published of a group.
 pub(super) fn values(
-    plan: &Plan,
+    plan: &StudyPlan,
     load: &str,
     workload: &str,
     metric: &str,
@@ -38,15 +38,15 @@ fn value(row: &StudyPublished) -> report::PublishedValue {
     }
 }
 
-fn span([lo, hi]: [f64; 2]) -> Span {
-    Span { lo, hi }
+fn span([lo, hi]: [f64; 2]) -> ShownInterval {
+    ShownInterval { lo, hi }
 }
 
 /// What was published of two variants in a group, judged by its blocks; ratios
 /// of counters stand at the workload's primary metric. Nothing is judged of a
 /// workload that is not `steady`.
 pub(super) fn claims(
-    plan: &Plan,
+    plan: &StudyPlan,
     engine: &dyn Engine,
     group: &MetricGroup<'_>,
     trials: &[JournalTrial<'_>],
@@ -135,7 +135,7 @@ fn counted(
 
 /// Groups that hold nothing but what others published: workloads that the
 /// study names and does not run.
-pub(super) fn later_groups(plan: &Plan) -> Vec<report::ResultGroup> {
+pub(super) fn later_groups(plan: &StudyPlan) -> Vec<report::ResultGroup> {
     let mut groups: Vec<report::ResultGroup> = Vec::new();
     for row in &plan.published {
         let Some(better) = row.better else { continue };
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(idle.published[1].centre(), Some(50.0));
         assert_eq!(idle.published[1].sd(), Some(1.0));
 
-        let text = report::terminal(&report, 100, report::Style { colour: false });
+        let text = report::terminal(&report, 100, report::TerminalStyle { colour: false });
         for said in [
             "in emulated time and the small size alone",
             "×0.10 to ×0.30",

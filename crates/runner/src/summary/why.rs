@@ -6,7 +6,7 @@ use record::journal::{RunResult, TrialResult};
 use record::{Ground, Histogram, Metric, MetricKind, Unit};
 use report::{CounterMove, ReportFact};
 
-use crate::plan::Plan;
+use crate::plan::StudyPlan;
 use crate::results::{self, ALPHA, JournalTrial, MetricGroup};
 use crate::study::is_sum_over_vms;
 
@@ -73,12 +73,12 @@ const FACTS_SHOWN: usize = 2;
 /// block, by at least [`MOVER_MIN_RATIO`]: a list of findings among all that
 /// were counted, the clearest first.
 pub(super) fn movers(
-    plan: &Plan,
+    plan: &StudyPlan,
     group: &MetricGroup<'_>,
     trials: &[JournalTrial<'_>],
 ) -> Vec<CounterMove> {
     let Some(baseline) = results::baseline_index(plan) else { return Vec::new() };
-    let mut tested: Vec<Tested> = Vec::new();
+    let mut tested: Vec<CounterTest> = Vec::new();
     for variant in &plan.variants {
         if variant.name == plan.baseline || variant.aa_of.is_some() {
             continue;
@@ -102,7 +102,7 @@ pub(super) fn movers(
         }
     }
     let p: Vec<f64> = tested.iter().map(|tested| tested.p).collect();
-    let mut found: Vec<Tested> = tested
+    let mut found: Vec<CounterTest> = tested
         .into_iter()
         .zip(stats::benjamini_hochberg(&p))
         .filter(|(tested, q)| *q <= ALPHA && tested.size >= MOVER_MIN_RATIO.ln())
@@ -113,7 +113,7 @@ pub(super) fn movers(
 }
 
 /// What the blocks say about a counter.
-struct Tested {
+struct CounterTest {
     mover: CounterMove,
     /// Mean logarithm of the ratio, without its sign.
     size: f64,
@@ -221,7 +221,7 @@ fn mean_of_pairs(pairs: &[(f64, f64)]) -> Option<(f64, f64)> {
 
 /// Tests whether a counter moved. None where a single block can't tell, or
 /// nothing was ever counted.
-fn test_counter(name: &str, variant: &str, values: &[(f64, f64)]) -> Option<Tested> {
+fn test_counter(name: &str, variant: &str, values: &[(f64, f64)]) -> Option<CounterTest> {
     let unit = record::counter(name).map_or("count", |counter| counter.unit);
     // Zeros have no logarithm. A floor far below what matters keeps them
     // comparable: one event, a millisecond, a page.
@@ -247,7 +247,7 @@ fn test_counter(name: &str, variant: &str, values: &[(f64, f64)]) -> Option<Test
     };
     // Equal differences in every block leave no noise: nothing is surer.
     let evidence = test.mean.abs() / test.sd;
-    Some(Tested { mover, size: test.mean.abs(), evidence, p: test.p })
+    Some(CounterTest { mover, size: test.mean.abs(), evidence, p: test.p })
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Keeps the account of a run.
 
-use super::outcome::{Latency, MeterOutcome, RunCounters, Segment, SimOutcome, VmOutcome, Whose};
+use super::outcome::{
+    Latency, MeterOutcome, PcpuUser, RunCounters, SimOutcome, TraceSegment, VmOutcome,
+};
 use super::state::{Activity, Doing, EngineState, ThreadKind};
 
 /// More of them only cost memory; every second one is dropped then.
@@ -124,13 +126,13 @@ impl EngineState<'_> {
         let whose = match self.threads[thread as usize].kind {
             ThreadKind::Vcpu(vcpu) => {
                 let state = &self.vcpus[vcpu as usize];
-                Whose::Vcpu { vm: state.vm, vcpu: state.own }
+                PcpuUser::Vcpu { vm: state.vm, vcpu: state.own }
             }
-            ThreadKind::Host(task) => Whose::Host(task),
+            ThreadKind::Host(task) => PcpuUser::Host(task),
         };
         let from_ns = self.pcpus[pcpu as usize].switched_in;
         if from_ns < self.now {
-            self.map.push(Segment::Ran { pcpu, whose, from_ns, to_ns: self.now });
+            self.map.push(TraceSegment::Ran { pcpu, whose, from_ns, to_ns: self.now });
         }
     }
 

@@ -1,8 +1,8 @@
 //! The first moment of a run: everybody is put on a queue.
 
-use super::guest::GuestView;
+use super::guest::VcpuRunqueues;
 use super::host::HostView;
-use super::state::{EngineEvent, EngineState, Task, ThreadKind, ThreadState};
+use super::state::{EngineEvent, EngineState, TaskState, ThreadKind, ThreadState};
 use crate::model::SimStart;
 use crate::sched::{Enqueue, place};
 
@@ -86,7 +86,7 @@ impl EngineState<'_> {
 
     fn place_tasks(&mut self) {
         for task in 0..self.tasks.len() as u32 {
-            let Task { vm, own, .. } = self.tasks[task as usize];
+            let TaskState { vm, own, .. } = self.tasks[task as usize];
             let state = &self.vms[vm as usize];
             let model = &self.model.vms[vm as usize];
             let first = state.first_vcpu;
@@ -94,7 +94,7 @@ impl EngineState<'_> {
                 Some(vcpu) => vcpu,
                 None => {
                     let start = self.random.below(u64::from(state.vcpus)) as u32;
-                    place::on_fork(&model.machine, &GuestView(self, vm), start, |_| true)
+                    place::on_fork(&model.machine, &VcpuRunqueues(self, vm), start, |_| true)
                 }
             };
             let vcpu = first + own;

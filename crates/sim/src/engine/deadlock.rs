@@ -4,28 +4,28 @@ use std::fmt;
 
 /// A guest that can't go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stuck {
+pub struct StuckGuest {
     /// When that was seen, ns.
     pub at_ns: u64,
     /// The VM.
     pub vm: String,
     /// Its tasks that can never run again.
-    pub tasks: Vec<Waiting>,
+    pub tasks: Vec<WaitingTask>,
 }
 
 /// One task of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
+pub struct WaitingTask {
     /// Its name.
     pub task: String,
     /// What it waits for.
     pub waits: String,
 }
 
-impl fmt::Display for Stuck {
+impl fmt::Display for StuckGuest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "The guest {:?} can't go on after {} ns:", self.vm, self.at_ns)?;
-        for (index, Waiting { task, waits }) in self.tasks.iter().take(8).enumerate() {
+        for (index, WaitingTask { task, waits }) in self.tasks.iter().take(8).enumerate() {
             let separator = if index == 0 { " " } else { "; " };
             write!(f, "{separator}{task} {waits}")?;
         }
@@ -36,4 +36,4 @@ impl fmt::Display for Stuck {
     }
 }
 
-impl std::error::Error for Stuck {}
+impl std::error::Error for StuckGuest {}

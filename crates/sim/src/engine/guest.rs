@@ -4,17 +4,17 @@ use super::state::{Activity, BlockedOn, Burden, EngineEvent, EngineState, Exit, 
 use crate::model::{LockKind, Op};
 use crate::queue::NEVER;
 use crate::sched::Enqueue;
-use crate::sched::place::{self, View};
+use crate::sched::place::{self, RunqueueView};
 
 /// Steps of a program that take no time, after which it is called endless.
 const MOST_HURRIED: u32 = 10_000;
 /// How often a guest looks for idle vCPUs, ns.
 const BALANCE_NS: u64 = 4_000_000;
 
-/// What placement asks about a VM's vCPUs.
-pub(super) struct GuestView<'a, 'm>(pub(super) &'a EngineState<'m>, pub(super) u32);
+/// A VM's vCPUs as the guest's scheduler sees them when it places a task.
+pub(super) struct VcpuRunqueues<'a, 'm>(pub(super) &'a EngineState<'m>, pub(super) u32);
 
-impl View for GuestView<'_, '_> {
+impl RunqueueView for VcpuRunqueues<'_, '_> {
     fn idle(&self, vcpu: u32) -> bool {
         self.load(vcpu) == 0
     }
@@ -184,11 +184,11 @@ impl EngineState<'_> {
         if !matches!(self.tasks[task as usize].activity, Activity::Blocked(_)) {
             return;
         }
-        self.tasks[task as usize].activity = Activity::Work(0, crate::model::Class::KERNEL);
+        self.tasks[task as usize].activity = Activity::Work(0, crate::model::WorkClass::KERNEL);
         let before = self.tasks[task as usize].vcpu - first;
         let own = match model.tasks[self.tasks[task as usize].own as usize].pin {
             Some(vcpu) => vcpu,
-            None => place::on_wakeup(&model.machine, &GuestView(self, vm), before, |_| true),
+            None => place::on_wakeup(&model.machine, &VcpuRunqueues(self, vm), before, |_| true),
         };
         let target = first + own;
         if own != before {
@@ -249,7 +249,7 @@ impl EngineState<'_> {
             if !self.vcpus[(first + own) as usize].queue.is_empty() {
                 continue;
             }
-            let found = place::busiest_for(&model.machine, &GuestView(self, vm), own);
+            let found = place::busiest_for(&model.machine, &VcpuRunqueues(self, vm), own);
             let Some(from) = found.map(|from| first + from) else { continue };
             let queue = &self.vcpus[from as usize].queue;
             let current = queue.current();
@@ -358,7 +358,7 @@ impl EngineState<'_> {
                 }
                 let wait = self.ns.handoff * 1024;
                 self.tasks[task as usize].activity =
-                    Activity::Work(wait, crate::model::Class::KERNEL);
+                    Activity::Work(wait, crate::model::WorkClass::KERNEL);
                 if let Some(pcpu) = pcpu {
                     self.arm_guest(pcpu);
                 } else if self.vcpus[vcpu as usize].halted {

@@ -3,12 +3,12 @@
 use super::state::{Burden, Doing, EngineEvent, EngineState, Exit, ThreadKind, ThreadState};
 use crate::queue::NEVER;
 use crate::sched::Enqueue;
-use crate::sched::place::{self, View};
+use crate::sched::place::{self, RunqueueView};
 
 /// What placement asks about pCPUs.
 pub(super) struct HostView<'a, 'm>(pub(super) &'a EngineState<'m>);
 
-impl View for HostView<'_, '_> {
+impl RunqueueView for HostView<'_, '_> {
     fn idle(&self, pcpu: u32) -> bool {
         self.0.pcpus[pcpu as usize].queue.is_empty()
     }

@@ -21,13 +21,13 @@ mod vcpu;
 #[cfg(test)]
 mod tests;
 
-pub use deadlock::{Stuck, Waiting};
+pub use deadlock::{StuckGuest, WaitingTask};
 pub use outcome::{
-    Breakdown, Counters, Latency, MeterOutcome, Segment, SimOutcome, VmOutcome, Whose,
+    Breakdown, EventCounts, Latency, MeterOutcome, PcpuUser, SimOutcome, TraceSegment, VmOutcome,
 };
 
 use crate::model::SimModel;
-use crate::queue::Due;
+use crate::queue::DueEvent;
 use state::{EngineEvent, EngineState};
 
 /// How often a run is looked at for deadlocks, and for wishes to end, ns.
@@ -40,9 +40,12 @@ const CHECK_EVENTS: u64 = 1 << 20;
 /// `go_on` is asked every few simulated milliseconds whether to continue.
 ///
 /// # Errors
-/// [`Stuck`] if tasks wait for each other for ever, or one never takes time;
+/// [`StuckGuest`] if tasks wait for each other for ever, or one never takes time;
 /// `None` in it where `go_on` said no.
-pub fn run(model: &SimModel, mut go_on: impl FnMut() -> bool) -> Result<SimOutcome, Option<Stuck>> {
+pub fn run(
+    model: &SimModel,
+    mut go_on: impl FnMut() -> bool,
+) -> Result<SimOutcome, Option<StuckGuest>> {
     let mut world = EngineState::new(model);
     world.begin();
     let end = model.warmup_ns.saturating_add(model.duration_ns);
@@ -62,8 +65,8 @@ pub fn run(model: &SimModel, mut go_on: impl FnMut() -> bool) -> Result<SimOutco
         world.now = time;
         world.events += 1;
         match due {
-            Due::Slot(pcpu) => world.phase_ends(pcpu),
-            Due::Event(event) => world.happens(event),
+            DueEvent::Slot(pcpu) => world.phase_ends(pcpu),
+            DueEvent::Event(event) => world.happens(event),
         }
         if let Some(stuck) = world.stuck.take() {
             return Err(Some(stuck));

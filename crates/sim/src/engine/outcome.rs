@@ -48,7 +48,7 @@ impl Breakdown {
 
 /// What happened how often.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct EventCounts {
     /// Exits because a vCPU spun.
     pub pause_exits: u64,
     /// Directed yields that took the run queues' locks.
@@ -75,7 +75,7 @@ pub struct Counters {
     pub waited_ns: u64,
 }
 
-impl Counters {
+impl EventCounts {
     /// The name of what is a time and no count.
     pub const WAITED: &str = "waited ns";
 
@@ -136,7 +136,7 @@ pub struct VmOutcome {
 
 /// Who was on a pCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
+pub enum PcpuUser {
     /// A VM's vCPU.
     Vcpu {
         /// The VM.
@@ -150,13 +150,13 @@ pub enum Whose {
 
 /// A stretch of time in which one thread was on one pCPU, or an instant of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Segment {
+pub enum TraceSegment {
     /// Somebody was there.
     Ran {
         /// The pCPU, by its place in the machine.
         pcpu: u32,
         /// Who.
-        whose: Whose,
+        whose: PcpuUser,
         /// From, ns.
         from_ns: u64,
         /// To, ns.
@@ -188,18 +188,18 @@ pub struct SimOutcome {
     /// Where the time went.
     pub time: Breakdown,
     /// What happened.
-    pub counters: Counters,
+    pub counters: EventCounts,
     /// Events that were handled, warm-up included.
     pub events: u64,
     /// Who ran where, if that was asked for.
-    pub map: Vec<Segment>,
+    pub map: Vec<TraceSegment>,
 }
 
 /// What is counted during a run.
 #[derive(Debug, Default)]
 pub(super) struct RunCounters {
     pub(super) time: Breakdown,
-    pub(super) counters: Counters,
+    pub(super) counters: EventCounts,
     pub(super) done: Vec<Vec<u64>>,
     pub(super) ran: Vec<u64>,
     pub(super) latencies: Vec<Vec<u64>>,

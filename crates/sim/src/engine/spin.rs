@@ -1,6 +1,6 @@
 //! `kvm_vcpu_on_spin()` and `yield_to()`.
 
-use super::outcome::Segment;
+use super::outcome::TraceSegment;
 use super::state::{Activity, Doing, EngineState, ThreadState};
 
 impl EngineState<'_> {
@@ -11,7 +11,7 @@ impl EngineState<'_> {
         let vcpu = self.vcpu_on(pcpu);
         self.account.counters.pause_exits += 1;
         if self.keeps_map() {
-            self.map.push(Segment::PauseExit { pcpu, at_ns: self.now });
+            self.map.push(TraceSegment::PauseExit { pcpu, at_ns: self.now });
         }
         let state = &mut self.vcpus[vcpu as usize];
         if kvm.ple_window_grow > 1 {
@@ -180,7 +180,7 @@ impl EngineState<'_> {
         }
         self.account.counters.yields_done += 1;
         if self.keeps_map() {
-            self.map.push(Segment::Yield { pcpu, at_ns: self.now });
+            self.map.push(TraceSegment::Yield { pcpu, at_ns: self.now });
         }
         let me = self.vcpu_on(pcpu);
         let vm = self.vcpus[me as usize].vm as usize;

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::deadlock::Stuck;
-use super::outcome::{RunCounters, Segment};
-use crate::model::{Class, SimModel};
-use crate::queue::Queue;
+use super::deadlock::StuckGuest;
+use super::outcome::{RunCounters, TraceSegment};
+use crate::model::{SimModel, WorkClass};
+use crate::queue::EventQueue;
 use crate::random::Random;
 use crate::sched::{Entity, HostQueue, RunQueue};
 
@@ -135,7 +135,7 @@ pub(super) enum Burden {
 }
 
 #[derive(Debug)]
-pub(super) struct Pcpu {
+pub(super) struct PcpuState {
     pub(super) doing: Doing,
     /// Up to when its phase is accounted.
     pub(super) since: u64,
@@ -204,7 +204,7 @@ pub(super) enum SpinOn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Activity {
     /// Work left, in 1024ths of ns.
-    Work(u64, Class),
+    Work(u64, WorkClass),
     /// Spins; the time after which it halts or sleeps counts while it runs.
     Spin { on: SpinOn, left_ns: u64 },
     /// Sleeps, or waits off the CPU.
@@ -221,7 +221,7 @@ pub(super) enum BlockedOn {
 }
 
 #[derive(Debug)]
-pub(super) struct Task {
+pub(super) struct TaskState {
     pub(super) vm: u32,
     pub(super) own: u32,
     pub(super) vcpu: u32,
@@ -246,7 +246,7 @@ pub(super) struct Pending {
 }
 
 #[derive(Debug)]
-pub(super) struct Vcpu {
+pub(super) struct VcpuState {
     pub(super) vm: u32,
     /// Its number in the VM.
     pub(super) own: u32,
@@ -287,7 +287,7 @@ pub(super) struct Vcpu {
 }
 
 #[derive(Debug)]
-pub(super) struct VmState {
+pub(super) struct SimulatedVm {
     pub(super) first_vcpu: u32,
     pub(super) vcpus: u32,
     pub(super) first_lock: u32,
@@ -361,17 +361,17 @@ pub(super) struct EngineState<'m> {
     pub(super) model: &'m SimModel,
     pub(super) now: u64,
     pub(super) events: u64,
-    pub(super) queue: Queue<EngineEvent>,
+    pub(super) queue: EventQueue<EngineEvent>,
     pub(super) random: Random,
     pub(super) ns: Ns,
-    pub(super) pcpus: Vec<Pcpu>,
+    pub(super) pcpus: Vec<PcpuState>,
     pub(super) threads: Vec<HostThread>,
     /// The host's scheduler's view of `threads`.
     pub(super) entities: Vec<Entity>,
     pub(super) groups: Vec<GroupState>,
-    pub(super) vcpus: Vec<Vcpu>,
-    pub(super) vms: Vec<VmState>,
-    pub(super) tasks: Vec<Task>,
+    pub(super) vcpus: Vec<VcpuState>,
+    pub(super) vms: Vec<SimulatedVm>,
+    pub(super) tasks: Vec<TaskState>,
     /// The guests' schedulers' view of `tasks`.
     pub(super) task_entities: Vec<Entity>,
     pub(super) locks: Vec<LockState>,
@@ -383,8 +383,8 @@ pub(super) struct EngineState<'m> {
     pub(super) smt: bool,
     pub(super) counting: bool,
     pub(super) account: RunCounters,
-    pub(super) map: Vec<Segment>,
-    pub(super) stuck: Option<Stuck>,
+    pub(super) map: Vec<TraceSegment>,
+    pub(super) stuck: Option<StuckGuest>,
 }
 
 fn bits(pins: &[u32], pcpus: usize) -> Vec<u64> {
@@ -408,7 +408,7 @@ impl<'m> EngineState<'m> {
             model,
             now: 0,
             events: 0,
-            queue: Queue::new(pcpus),
+            queue: EventQueue::new(pcpus),
             random: Random::new(model.seed, 1),
             ns: Ns {
                 exit: ns(costs.exit_ns),
@@ -437,7 +437,7 @@ impl<'m> EngineState<'m> {
                 remote_permille: ns(costs.remote_memory_cost * 1000.0),
             },
             pcpus: (0..pcpus)
-                .map(|_| Pcpu {
+                .map(|_| PcpuState {
                     doing: Doing::Idle,
                     since: 0,
                     charged: 0,
@@ -524,7 +524,7 @@ impl<'m> EngineState<'m> {
         let pcpus = self.model.machine.len();
         let first_vcpu = self.vcpus.len() as u32;
         let vcpus = model.machine.len() as u32;
-        self.vms.push(VmState {
+        self.vms.push(SimulatedVm {
             first_vcpu,
             vcpus,
             first_lock: self.locks.len() as u32,
@@ -541,7 +541,7 @@ impl<'m> EngineState<'m> {
             let id = self.vcpus.len() as u32;
             let thread = self.add_thread(ThreadKind::Vcpu(id), bits(pins, pcpus), model.weight);
             self.entities[thread as usize].group = model.group;
-            self.vcpus.push(Vcpu {
+            self.vcpus.push(VcpuState {
                 vm,
                 own,
                 thread,
@@ -586,12 +586,12 @@ impl<'m> EngineState<'m> {
         }
         for (own, task) in model.tasks.iter().enumerate() {
             self.task_entities.push(Entity::new(task.weight));
-            self.tasks.push(Task {
+            self.tasks.push(TaskState {
                 vm,
                 own: own as u32,
                 vcpu: first_vcpu,
                 at: 0,
-                activity: Activity::Work(0, Class::COMPUTE),
+                activity: Activity::Work(0, WorkClass::COMPUTE),
                 held: 0,
                 answers_missing: 0,
                 began: 0,

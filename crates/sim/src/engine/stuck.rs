@@ -1,24 +1,24 @@
 //! Finds tasks that wait for each other for ever.
 
-use super::deadlock::{Stuck, Waiting};
+use super::deadlock::{StuckGuest, WaitingTask};
 use super::state::{Activity, BlockedOn, EngineState, SpinOn};
 use crate::model::Op;
 
 impl EngineState<'_> {
     /// A program that repeats steps without ever taking time.
-    pub(super) fn takes_no_time(&self, task: u32) -> Stuck {
+    pub(super) fn takes_no_time(&self, task: u32) -> StuckGuest {
         let state = &self.tasks[task as usize];
         let vm = &self.model.vms[state.vm as usize];
         let waits = "repeats steps that take no time".to_owned();
-        Stuck {
+        StuckGuest {
             at_ns: self.now,
             vm: vm.name.clone(),
-            tasks: vec![Waiting { task: vm.tasks[state.own as usize].name.clone(), waits }],
+            tasks: vec![WaitingTask { task: vm.tasks[state.own as usize].name.clone(), waits }],
         }
     }
 
     /// Looks at the VMs that made no step since the last look.
-    pub(super) fn find_stuck(&mut self) -> Option<Stuck> {
+    pub(super) fn find_stuck(&mut self) -> Option<StuckGuest> {
         for vm in 0..self.vms.len() {
             let state = &mut self.vms[vm];
             let moved = state.progress != state.progress_seen;
@@ -33,7 +33,7 @@ impl EngineState<'_> {
     /// The tasks that nobody can ever let go on: what is left when all are taken
     /// away that work, sleep or wait for interrupts, then those whom these can
     /// release, and so on.
-    fn stuck_in(&self, vm: u32) -> Option<Stuck> {
+    fn stuck_in(&self, vm: u32) -> Option<StuckGuest> {
         let tasks: Vec<u32> =
             (0..self.tasks.len() as u32).filter(|t| self.tasks[*t as usize].vm == vm).collect();
         let first = *tasks.first()?;
@@ -51,16 +51,20 @@ impl EngineState<'_> {
             }
         }
         let model = &self.model.vms[vm as usize];
-        let dead: Vec<Waiting> = tasks
+        let dead: Vec<WaitingTask> = tasks
             .iter()
             .zip(&live)
             .filter(|(_, live)| !**live)
-            .map(|(task, _)| Waiting {
+            .map(|(task, _)| WaitingTask {
                 task: model.tasks[self.tasks[*task as usize].own as usize].name.clone(),
                 waits: self.waits_for(*task),
             })
             .collect();
-        (!dead.is_empty()).then(|| Stuck { at_ns: self.now, vm: model.name.clone(), tasks: dead })
+        (!dead.is_empty()).then(|| StuckGuest {
+            at_ns: self.now,
+            vm: model.name.clone(),
+            tasks: dead,
+        })
     }
 
     fn goes_on_alone(&self, task: u32) -> bool {

@@ -1,18 +1,18 @@
 //! Closed forms, determinism, conservation, deadlocks.
 
 use super::state::{self, EngineState};
-use crate::costs::Costs;
+use crate::costs::CostModel;
 use crate::model::*;
 use crate::sched::{SchedKernel, SchedPolicy};
 use crate::*;
 
 fn host(sockets: u32, cores: u32, threads: u32) -> SimMachine {
-    SimMachine::of_shape(MachineShape {
+    SimMachine::of_shape(UniformMachine {
         sockets,
         dies: 1,
         cores,
         threads,
-        numbering: Numbering::ThreadByThread,
+        numbering: PcpuNumbering::ThreadByThread,
     })
 }
 
@@ -29,7 +29,7 @@ fn model(machine: SimMachine, kernel: SchedKernel) -> SimModel {
         policy,
         gang_ns: None,
         kvm: SimKvm::defaults(kernel),
-        costs: Costs::medians(),
+        costs: CostModel::medians(),
         mechanisms: Mechanisms::default(),
         vms: Vec::new(),
         groups: Vec::new(),
@@ -57,7 +57,7 @@ fn vm(name: &str, pcpus: &[u32], locks: u32, program: &[Op]) -> SimVm {
         metal: false,
         memory_nodes: Vec::new(),
         tasks: (0..vcpus)
-            .map(|vcpu| Task {
+            .map(|vcpu| GuestTask {
                 name: format!("task {vcpu}"),
                 program: program.to_vec(),
                 pin: Some(vcpu),
@@ -65,7 +65,7 @@ fn vm(name: &str, pcpus: &[u32], locks: u32, program: &[Op]) -> SimVm {
             })
             .collect(),
         locks: (0..locks)
-            .map(|lock| Lock { name: format!("lock {lock}"), kind: LockKind::Fair })
+            .map(|lock| GuestLock { name: format!("lock {lock}"), kind: LockKind::Fair })
             .collect(),
         barriers: Vec::new(),
         channels: Vec::new(),
@@ -74,9 +74,9 @@ fn vm(name: &str, pcpus: &[u32], locks: u32, program: &[Op]) -> SimVm {
 
 fn spin_lock(work_ns: u64, hold_ns: u64) -> Vec<Op> {
     vec![
-        Op::Work(Duration::Exponential(work_ns), Class::KERNEL),
+        Op::Work(Duration::Exponential(work_ns), WorkClass::KERNEL),
         Op::Lock(0),
-        Op::Work(Duration::Exponential(hold_ns), Class::KERNEL),
+        Op::Work(Duration::Exponential(hold_ns), WorkClass::KERNEL),
         Op::Unlock(0),
         Op::Done(0),
     ]
@@ -94,7 +94,8 @@ fn near(found: f64, expected: f64, what: &str) {
 /// A host that costs nothing beside what the guests do.
 fn free(machine: SimMachine, kernel: SchedKernel) -> SimModel {
     let mut model = model(machine, kernel);
-    model.costs = Costs::from_each(|prior| if prior.name.ends_with("factor") { 1.0 } else { 0.0 });
+    model.costs =
+        CostModel::from_each(|prior| if prior.name.ends_with("factor") { 1.0 } else { 0.0 });
     model.kvm.ple = false;
     model.mechanisms.smt = false;
     model
@@ -132,7 +133,7 @@ fn a_barrier_waits_for_the_slowest() {
         let mut model = free(host(1, vcpus, 1), SchedKernel::V5);
         model.duration_ns = 20_000_000_000;
         let pcpus: Vec<u32> = (0..vcpus).collect();
-        let step = Op::Work(Duration::Exponential(400_000), Class::COMPUTE);
+        let step = Op::Work(Duration::Exponential(400_000), WorkClass::COMPUTE);
         let mut guest = vm("vm", &pcpus, 0, &[step, Op::Barrier(0), Op::Done(0)]);
         let name = "barrier".to_owned();
         guest.barriers = vec![Barrier { name, parties: vcpus, spin_ns: u64::MAX }];
@@ -167,7 +168,7 @@ fn weights_share_a_pcpu() {
     for (kernel, _) in SchedKernel::ALL {
         let mut model = free(host(1, 2, 1), kernel);
         model.duration_ns = 10_000_000_000;
-        let work = [Op::Work(Duration::Constant(100_000), Class::COMPUTE), Op::Done(0)];
+        let work = [Op::Work(Duration::Constant(100_000), WorkClass::COMPUTE), Op::Done(0)];
         for (name, weight) in [("light", 1024), ("heavy", 2048)] {
             model.vms.push(SimVm { weight, ..vm(name, &[0, 1], 0, &work) });
         }
@@ -181,7 +182,7 @@ fn weights_share_a_pcpu() {
 fn grouped(kernel: SchedKernel, groups: &[(SimGroup, u32)]) -> SimModel {
     let mut model = free(host(1, 2, 1), kernel);
     model.warmup_ns = 0;
-    let work = [Op::Work(Duration::Constant(100_000), Class::COMPUTE), Op::Done(0)];
+    let work = [Op::Work(Duration::Constant(100_000), WorkClass::COMPUTE), Op::Done(0)];
     for (index, (group, vcpus)) in groups.iter().enumerate() {
         let pins: Vec<u32> = (0..*vcpus).map(|vcpu| vcpu % 2).collect();
         let group_of = Some(index as u16);
@@ -224,7 +225,7 @@ fn groups_share_by_their_weights() {
 fn a_quota_bounds_what_a_group_runs() {
     for (kernel, name) in SchedKernel::ALL {
         for quota_ms in [5u64, 30, 50, 120] {
-            let quota = Quota { quota_ns: quota_ms * 1_000_000, period_ns: 100_000_000 };
+            let quota = CfsBandwidth { quota_ns: quota_ms * 1_000_000, period_ns: 100_000_000 };
             let limited = SimGroup { shares: 1024, quota: Some(quota) };
             let free = SimGroup { shares: 1024, quota: None };
             for others in [0, 4] {
@@ -254,7 +255,7 @@ fn a_quota_bounds_what_a_group_runs() {
 #[test]
 fn a_group_is_throttled_and_comes_back() {
     for (kernel, name) in SchedKernel::ALL {
-        let quota = Quota { quota_ns: 8_000_000, period_ns: 50_000_000 };
+        let quota = CfsBandwidth { quota_ns: 8_000_000, period_ns: 50_000_000 };
         let mut model = grouped(kernel, &[(SimGroup { shares: 1024, quota: Some(quota) }, 1)]);
         model.duration_ns = 120_000_000;
         model.map_from_ns = Some(0);
@@ -263,7 +264,7 @@ fn a_group_is_throttled_and_comes_back() {
             .map
             .iter()
             .filter_map(|segment| match segment {
-                Segment::Ran { from_ns, to_ns, .. } => Some((*from_ns, *to_ns)),
+                TraceSegment::Ran { from_ns, to_ns, .. } => Some((*from_ns, *to_ns)),
                 _ => None,
             })
             .collect();
@@ -317,7 +318,7 @@ fn time_is_conserved() {
 #[test]
 fn a_deadlock_is_named() {
     let mut model = model(host(1, 2, 1), SchedKernel::V5);
-    let work = Op::Work(Duration::Constant(10_000), Class::KERNEL);
+    let work = Op::Work(Duration::Constant(10_000), WorkClass::KERNEL);
     let mut guest = vm("vm", &[0, 1], 2, &[]);
     for (task, order) in [[0, 1], [1, 0]].into_iter().enumerate() {
         let [first, second] = order;
@@ -371,7 +372,7 @@ fn a_run_of_tiny_steps_ends_when_asked() {
         burst: Some((tiny, tiny)),
     };
     model.host_tasks = vec![task];
-    model.costs = Costs::from_each(|_| 0.0);
+    model.costs = CostModel::from_each(|_| 0.0);
     let mut asked = 0;
     let found = run(&model, || {
         asked += 1;
@@ -395,7 +396,7 @@ fn idle_polling_saves_halts() {
         SimChannel { name: "items".to_owned(), initial: 0, capacity: u64::MAX },
         SimChannel { name: "room".to_owned(), initial: 1, capacity: u64::MAX },
     ];
-    let work = |ns| Op::Work(Duration::Constant(ns), Class::COMPUTE);
+    let work = |ns| Op::Work(Duration::Constant(ns), WorkClass::COMPUTE);
     guest.tasks[0].program = vec![Op::Receive(1), work(9_000), Op::Send(0), Op::Done(0)];
     guest.tasks[1].program = vec![Op::Receive(0), work(1_000), Op::Send(1)];
     model.vms = vec![guest];
@@ -416,16 +417,16 @@ fn idle_polling_saves_halts() {
 /// them over cores, one that believes in the wrong ones puts them on one.
 #[test]
 fn guests_spread_over_the_cores_that_they_see() {
-    let threads = MachineShape {
+    let threads = UniformMachine {
         sockets: 1,
         dies: 1,
         cores: 2,
         threads: 2,
-        numbering: Numbering::CoreByCore,
+        numbering: PcpuNumbering::CoreByCore,
     };
     let mut model = model(host(1, 8, 2), SchedKernel::V5);
-    model.costs = Costs::medians();
-    let work = [Op::Work(Duration::Constant(100_000), Class::COMPUTE), Op::Done(0)];
+    model.costs = CostModel::medians();
+    let work = [Op::Work(Duration::Constant(100_000), WorkClass::COMPUTE), Op::Done(0)];
     let pins = |pins: [u32; 4]| {
         let mut guest = vm("vm", &pins, 0, &work);
         guest.machine = SimMachine::of_shape(threads);
@@ -474,7 +475,7 @@ impl RandomHost {
         model.kvm.ple = self.ple;
         model.warmup_ns = 0;
         model.duration_ns = 60_000_000;
-        let work = |ns| Op::Work(Duration::Exponential(ns), Class::KERNEL);
+        let work = |ns| Op::Work(Duration::Exponential(ns), WorkClass::KERNEL);
         let spin_ns = if seed % 2 == 0 { u64::MAX } else { 5_000 };
         for at in 0..self.vms {
             let own: Vec<u32> = (0..vcpus).map(|vcpu| vcpu % (cores * threads)).collect();
@@ -493,7 +494,7 @@ impl RandomHost {
                 1 => LockKind::Unfair,
                 _ => LockKind::Paravirtual { spin_ns: 4_000 },
             };
-            guest.locks.push(Lock { name: "second".to_owned(), kind });
+            guest.locks.push(GuestLock { name: "second".to_owned(), kind });
             let name = "barrier".to_owned();
             guest.barriers = vec![Barrier { name, parties: vcpus, spin_ns }];
             let name = "pipe".to_owned();
@@ -506,7 +507,7 @@ impl RandomHost {
                 }
             }
             if seed % 7 == 3 {
-                let quota = Quota { quota_ns: 4_000_000, period_ns: 10_000_000 };
+                let quota = CfsBandwidth { quota_ns: 4_000_000, period_ns: 10_000_000 };
                 guest.group = Some(at as u16);
                 let shares = 512 << at;
                 model.groups.push(SimGroup { shares, quota: (at == 0).then_some(quota) });
@@ -524,8 +525,8 @@ impl EngineState<'_> {
             let (time, due) = self.queue.pop(self.now + 1_000_000_000).expect("it happens");
             self.now = time;
             match due {
-                crate::queue::Due::Slot(pcpu) => self.phase_ends(pcpu),
-                crate::queue::Due::Event(event) => self.happens(event),
+                crate::queue::DueEvent::Slot(pcpu) => self.phase_ends(pcpu),
+                crate::queue::DueEvent::Event(event) => self.happens(event),
             }
         }
     }

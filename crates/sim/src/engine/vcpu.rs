@@ -3,7 +3,7 @@
 use super::state::{
     Activity, Burden, Doing, EngineEvent, EngineState, Exit, SpinOn, ThreadKind, ThreadState,
 };
-use crate::model::Class;
+use crate::model::WorkClass;
 use crate::queue::NEVER;
 
 impl EngineState<'_> {
@@ -249,7 +249,7 @@ impl EngineState<'_> {
         speed.max(1)
     }
 
-    pub(super) fn work_speed(&self, pcpu: u32, vcpu: u32, class: Class) -> u64 {
+    pub(super) fn work_speed(&self, pcpu: u32, vcpu: u32, class: WorkClass) -> u64 {
         let speed = self.smt_speed(pcpu, class.stream);
         let remote = self.vcpus[vcpu as usize].remote_permille;
         if remote == 0 || class.memory_permille == 0 {

@@ -2,11 +2,11 @@
 
 use topology::PcpuSet;
 
-use super::node::Reader;
+use super::node::TableReader;
 use super::{LoadHost, priors};
 use crate::costs::Prior;
-use crate::machine::{MachineShape, Numbering, SimMachine};
-use crate::model::{HostTask, Mechanisms, OnSpin, Quota, SimGroup, SimKvm, Throttle};
+use crate::machine::{PcpuNumbering, SimMachine, UniformMachine};
+use crate::model::{CfsBandwidth, HostTask, Mechanisms, OnSpin, SimGroup, SimKvm, Throttle};
 use crate::random::Duration;
 use crate::sched::{SchedKernel, SchedPolicy};
 
@@ -30,7 +30,7 @@ pub(super) struct HostPart {
     pub(super) groups: Vec<SimGroup>,
 }
 
-pub(super) fn read(top: &Reader<'_>, load_host: &LoadHost<'_>) -> HostPart {
+pub(super) fn read(top: &TableReader<'_>, load_host: &LoadHost<'_>) -> HostPart {
     let problems_before = top.problems().borrow().len();
     if top.get("host").is_none() {
         top.problem(1, "No [host]: say sockets, cores, threads and kernel, or file");
@@ -81,12 +81,14 @@ pub(super) fn read(top: &Reader<'_>, load_host: &LoadHost<'_>) -> HostPart {
     HostPart { machine, known, policy, gang_ns, kvm, mechanisms, priors, tasks, groups }
 }
 
-fn shape(table: &Reader<'_>) -> SimMachine {
+fn shape(table: &TableReader<'_>) -> SimMachine {
     let part = |key| table.whole(key, 1, 1, MOST_PCPUS);
     let [sockets, dies, cores, threads] = ["sockets", "dies", "cores", "threads"].map(part);
-    let numbering =
-        [("thread-by-thread", Numbering::ThreadByThread), ("core-by-core", Numbering::CoreByCore)];
-    let numbering = table.choice("numbering", &numbering, Numbering::ThreadByThread);
+    let numbering = [
+        ("thread-by-thread", PcpuNumbering::ThreadByThread),
+        ("core-by-core", PcpuNumbering::CoreByCore),
+    ];
+    let numbering = table.choice("numbering", &numbering, PcpuNumbering::ThreadByThread);
     let pcpus = sockets.saturating_mul(dies).saturating_mul(cores).saturating_mul(threads);
     if pcpus > MOST_PCPUS {
         table.problem(
@@ -96,11 +98,11 @@ fn shape(table: &Reader<'_>) -> SimMachine {
         return SimMachine::flat(1);
     }
     let [sockets, dies, cores, threads] = [sockets, dies, cores, threads].map(|n| n as u32);
-    SimMachine::of_shape(MachineShape { sockets, dies, cores, threads, numbering })
+    SimMachine::of_shape(UniformMachine { sockets, dies, cores, threads, numbering })
 }
 
 /// The rules that `kernel` names.
-pub(super) fn kernel(table: &Reader<'_>, default: &str) -> SchedKernel {
+pub(super) fn kernel(table: &TableReader<'_>, default: &str) -> SchedKernel {
     let Some((release, line)) = table.text("kernel") else {
         return SchedKernel::of_release(default).unwrap_or(SchedKernel::V6_12);
     };
@@ -115,7 +117,7 @@ pub(super) fn kernel(table: &Reader<'_>, default: &str) -> SchedKernel {
 
 /// A scheduler's tunables; a guest has no gangs.
 pub(super) fn scheduler(
-    table: &Reader<'_>,
+    table: &TableReader<'_>,
     kernel: SchedKernel,
     cpus: usize,
     is_host: bool,
@@ -156,7 +158,7 @@ pub(super) fn scheduler(
     (policy, gang_ns)
 }
 
-fn kvm(table: Reader<'_>, kernel: SchedKernel, tick_ns: u64) -> SimKvm {
+fn kvm(table: TableReader<'_>, kernel: SchedKernel, tick_ns: u64) -> SimKvm {
     let defaults = SimKvm::defaults(kernel);
     let on_spin = defaults.on_spin;
     let whole_vm = [("vcpu", false), ("vm", true)];
@@ -203,7 +205,7 @@ fn kvm(table: Reader<'_>, kernel: SchedKernel, tick_ns: u64) -> SimKvm {
 /// A set of pCPUs by Linux's numbers, as places in the machine; of one that is not known
 /// only whether it is a set.
 pub(super) fn pcpus(
-    table: &Reader<'_>,
+    table: &TableReader<'_>,
     key: &str,
     text: &str,
     line: usize,
@@ -245,7 +247,7 @@ pub(super) fn add_group(groups: &mut Vec<SimGroup>, group: SimGroup) -> u16 {
 }
 
 /// The control group that a table names, if it names one.
-pub(super) fn cgroup(table: &Reader<'_>) -> Option<SimGroup> {
+pub(super) fn cgroup(table: &TableReader<'_>) -> Option<SimGroup> {
     table.get("cgroup")?;
     let cgroup = table.table("cgroup");
     let weight = cgroup.get("weight").map(|_| cgroup.whole("weight", 100, 1, 10_000));
@@ -259,7 +261,7 @@ pub(super) fn cgroup(table: &Reader<'_>) -> Option<SimGroup> {
     let shares = shares.or(of_weight).unwrap_or(1024) as u32;
     // tg_set_cfs_bandwidth: no less than a millisecond, no period above a second.
     let period_us = cgroup.whole("period_us", 100_000, 1_000, 1_000_000);
-    let quota = cgroup.get("quota_us").map(|_| Quota {
+    let quota = cgroup.get("quota_us").map(|_| CfsBandwidth {
         quota_ns: cgroup.whole("quota_us", 100_000, 1_000, 10_000_000_000) * 1_000,
         period_ns: period_us * 1_000,
     });
@@ -271,7 +273,7 @@ pub(super) fn cgroup(table: &Reader<'_>) -> Option<SimGroup> {
 }
 
 fn loads(
-    host: &Reader<'_>,
+    host: &TableReader<'_>,
     machine: Option<&SimMachine>,
     groups: &mut Vec<SimGroup>,
 ) -> Vec<HostTask> {

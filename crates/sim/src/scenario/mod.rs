@@ -14,10 +14,10 @@ use std::fmt;
 
 use topology::Host;
 
-use crate::costs::{Costs, MeasuredConstant, PRIORS, Prior};
+use crate::costs::{CostModel, MeasuredConstant, PRIORS, Prior};
 use crate::model::{SimModel, SimStart, SimVm};
 use crate::random::Random;
-pub(crate) use node::{Node, Reader, Value};
+pub(crate) use node::{ScenarioNode, ScenarioValue, TableReader};
 
 /// The version of the scenario format that this crate reads.
 pub const SCENARIO_FORMAT_VERSION: u64 = 1;
@@ -96,8 +96,9 @@ impl SweepCell {
         if draw > 0 {
             let mut random = Random::new(seed, 1_000 + u64::from(draw));
             let mut priors = self.priors.iter();
-            model.costs =
-                Costs::from_each(|_| priors.next().map_or(0.0, |prior| prior.draw(&mut random)));
+            model.costs = CostModel::from_each(|_| {
+                priors.next().map_or(0.0, |prior| prior.draw(&mut random))
+            });
         }
         model
     }
@@ -116,7 +117,7 @@ impl Scenario {
                 }
             }
             let mut medians = cell.priors.iter();
-            cell.model.costs = Costs::from_each(|prior| medians.next().unwrap_or(prior).median);
+            cell.model.costs = CostModel::from_each(|prior| medians.next().unwrap_or(prior).median);
         }
     }
 }
@@ -163,7 +164,7 @@ impl Scenario {
         load_host: impl Fn(&str) -> Result<Host, String>,
     ) -> Result<Self, ParseScenarioError> {
         let problems = RefCell::new(Vec::new());
-        let scenario = match Node::parse(text) {
+        let scenario = match ScenarioNode::parse(text) {
             Ok(root) => read(&root, &load_host, &problems),
             Err(problem) => {
                 problems.borrow_mut().push(problem);
@@ -182,8 +183,12 @@ impl Scenario {
 
 type LoadHost<'a> = dyn Fn(&str) -> Result<Host, String> + 'a;
 
-fn read(root: &Node, load_host: &LoadHost<'_>, problems: &node::Problems) -> Option<Scenario> {
-    let top = Reader::new(root, "the scenario", problems);
+fn read(
+    root: &ScenarioNode,
+    load_host: &LoadHost<'_>,
+    problems: &node::Problems,
+) -> Option<Scenario> {
+    let top = TableReader::new(root, "the scenario", problems);
     match top.get("sim") {
         None => {
             top.problem(1, "No version of the format: begin the scenario with `sim = 1`");
@@ -262,7 +267,7 @@ fn read(root: &Node, load_host: &LoadHost<'_>, problems: &node::Problems) -> Opt
     Some(Scenario { title, seed, draws, baseline, unit, cells })
 }
 
-fn unit(top: &Reader<'_>, variants: &[vary::Variant]) -> CountUnit {
+fn unit(top: &TableReader<'_>, variants: &[vary::Variant]) -> CountUnit {
     let table = top.table("unit");
     let per_count = table.number("per_count", 1e-12, 1e12);
     let seconds_for = table.number("seconds_for", 1.0, 1e15);
@@ -295,11 +300,11 @@ fn unit(top: &Reader<'_>, variants: &[vary::Variant]) -> CountUnit {
 
 /// One cell's model and what is known of its costs.
 fn model(
-    root: &Node,
+    root: &ScenarioNode,
     load_host: &LoadHost<'_>,
     problems: &node::Problems,
 ) -> (SimModel, Vec<Prior>) {
-    let top = Reader::new(root, "the scenario", problems);
+    let top = TableReader::new(root, "the scenario", problems);
     /// Ten minutes: what is simulated lasts seconds, of which each takes seconds to minutes.
     const LONGEST_MS: f64 = 600_000.0;
     let simulated = |key, default_ms: f64| {
@@ -327,7 +332,10 @@ fn model(
         );
         top.problem(1, message);
     }
-    if top.get("vm").is_none_or(|node| matches!(&node.value, Value::List(all) if all.is_empty())) {
+    if top
+        .get("vm")
+        .is_none_or(|node| matches!(&node.value, ScenarioValue::List(all) if all.is_empty()))
+    {
         top.problem(1, "No [[vm]]: name at least one VM to simulate");
     }
     let priors = std::mem::take(&mut host.priors);
@@ -337,7 +345,7 @@ fn model(
         policy: host.policy,
         gang_ns: host.gang_ns,
         kvm: host.kvm,
-        costs: Costs::from_each(|prior| medians.next().unwrap_or(prior).median),
+        costs: CostModel::from_each(|prior| medians.next().unwrap_or(prior).median),
         mechanisms: host.mechanisms,
         vms,
         groups,
@@ -353,13 +361,14 @@ fn model(
 }
 
 /// The known priors, with those that a scenario sets.
-fn priors(table: &Reader<'_>) -> Vec<Prior> {
+fn priors(table: &TableReader<'_>) -> Vec<Prior> {
     let read = |prior: &Prior| {
         let Some(node) = table.get(prior.name) else { return *prior };
-        let known =
-            |node: &Node| node::number_of(node).filter(|value| (0.0..=1e12).contains(value));
+        let known = |node: &ScenarioNode| {
+            node::number_of(node).filter(|value| (0.0..=1e12).contains(value))
+        };
         let bounds = match &node.value {
-            node::Value::List(items) => match items.as_slice() {
+            node::ScenarioValue::List(items) => match items.as_slice() {
                 [low, median, high] => match (known(low), known(median), known(high)) {
                     (Some(low), Some(median), Some(high)) if low <= median && median <= high => {
                         Some((low, median, high))

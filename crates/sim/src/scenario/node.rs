@@ -9,29 +9,29 @@ use toml::de::{DeTable, DeValue};
 
 use super::ScenarioProblem;
 
-/// So many parts of a list or a table are shown in a message.
+/// At most this many elements of a list or a table are shown in a message.
 const MOST_SHOWN: usize = 4;
 
 /// One value and the line that it stands on.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Node {
+pub(crate) struct ScenarioNode {
     pub(crate) line: usize,
-    pub(crate) value: Value,
+    pub(crate) value: ScenarioValue,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum ScenarioValue {
     Bool(bool),
     Integer(i64),
     Float(f64),
     Text(String),
-    List(Vec<Node>),
-    Table(BTreeMap<String, Node>),
+    List(Vec<ScenarioNode>),
+    Table(BTreeMap<String, ScenarioNode>),
     /// A date, or a number beyond 64 bits.
     Other(String),
 }
 
-impl Node {
+impl ScenarioNode {
     /// The tree of `text`.
     pub(crate) fn parse(text: &str) -> Result<Self, ScenarioProblem> {
         let starts: Vec<usize> = std::iter::once(0)
@@ -42,31 +42,34 @@ impl Node {
             line: line_at(error.span().map_or(0, |span| span.start)),
             message: error.message().trim_end().to_owned(),
         })?;
-        Ok(Self { line: 1, value: Value::Table(table_of(table.get_ref(), &line_at)) })
+        Ok(Self { line: 1, value: ScenarioValue::Table(table_of(table.get_ref(), &line_at)) })
     }
 
     /// It in words of TOML, for messages.
     pub(crate) fn shown(&self) -> String {
         match &self.value {
-            Value::Bool(value) => value.to_string(),
-            Value::Integer(value) => value.to_string(),
-            Value::Float(value) => value.to_string(),
-            Value::Text(value) => format!("{value:?}"),
-            Value::List(items) => {
+            ScenarioValue::Bool(value) => value.to_string(),
+            ScenarioValue::Integer(value) => value.to_string(),
+            ScenarioValue::Float(value) => value.to_string(),
+            ScenarioValue::Text(value) => format!("{value:?}"),
+            ScenarioValue::List(items) => {
                 let items: Vec<String> = items.iter().take(MOST_SHOWN).map(Self::shown).collect();
                 format!("[{}]", items.join(", "))
             }
-            Value::Table(keys) => {
+            ScenarioValue::Table(keys) => {
                 let shown = |(key, value): (&String, &Self)| format!("{key} = {}", value.shown());
                 let keys: Vec<String> = keys.iter().take(MOST_SHOWN).map(shown).collect();
                 format!("{{ {} }}", keys.join(", "))
             }
-            Value::Other(text) => text.clone(),
+            ScenarioValue::Other(text) => text.clone(),
         }
     }
 }
 
-fn table_of(table: &DeTable<'_>, line_at: &impl Fn(usize) -> usize) -> BTreeMap<String, Node> {
+fn table_of(
+    table: &DeTable<'_>,
+    line_at: &impl Fn(usize) -> usize,
+) -> BTreeMap<String, ScenarioNode> {
     let entry = |(key, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
         let key: &Spanned<std::borrow::Cow<'_, str>> = key;
         // A table made by dotted keys or a header has its key's place.
@@ -76,46 +79,46 @@ fn table_of(table: &DeTable<'_>, line_at: &impl Fn(usize) -> usize) -> BTreeMap<
     table.iter().map(entry).collect()
 }
 
-fn node_of(value: &DeValue<'_>, start: usize, line_at: &impl Fn(usize) -> usize) -> Node {
+fn node_of(value: &DeValue<'_>, start: usize, line_at: &impl Fn(usize) -> usize) -> ScenarioNode {
     let value = match value {
-        DeValue::Boolean(value) => Value::Bool(*value),
+        DeValue::Boolean(value) => ScenarioValue::Bool(*value),
         DeValue::Integer(number) => {
             let digits = number.as_str().replace('_', "");
             let parsed = i64::from_str_radix(&digits, number.radix());
-            parsed.map_or(Value::Other(digits), Value::Integer)
+            parsed.map_or(ScenarioValue::Other(digits), ScenarioValue::Integer)
         }
         DeValue::Float(number) => {
             let digits = number.as_str().replace('_', "");
-            digits.parse().map_or(Value::Other(digits), Value::Float)
+            digits.parse().map_or(ScenarioValue::Other(digits), ScenarioValue::Float)
         }
-        DeValue::String(text) => Value::Text(text.to_string()),
-        DeValue::Array(list) => Value::List(
+        DeValue::String(text) => ScenarioValue::Text(text.to_string()),
+        DeValue::Array(list) => ScenarioValue::List(
             list.iter().map(|item| node_of(item.get_ref(), item.span().start, line_at)).collect(),
         ),
-        DeValue::Table(table) => Value::Table(table_of(table, line_at)),
-        DeValue::Datetime(date) => Value::Other(date.to_string()),
+        DeValue::Table(table) => ScenarioValue::Table(table_of(table, line_at)),
+        DeValue::Datetime(date) => ScenarioValue::Other(date.to_string()),
     };
-    Node { line: line_at(start), value }
+    ScenarioNode { line: line_at(start), value }
 }
 
 /// What is wrong so far.
 pub(crate) type Problems = RefCell<Vec<ScenarioProblem>>;
 
 /// A table being read. Keys that nobody asked for are unknown.
-pub(crate) struct Reader<'a> {
+pub(crate) struct TableReader<'a> {
     pub(crate) line: usize,
     name: String,
-    keys: Option<&'a BTreeMap<String, Node>>,
+    keys: Option<&'a BTreeMap<String, ScenarioNode>>,
     asked: RefCell<BTreeSet<&'static str>>,
     /// What its other keys mean depends on one that is wrong.
     excused: Cell<bool>,
     problems: &'a Problems,
 }
 
-impl<'a> Reader<'a> {
-    pub(crate) fn new(node: &'a Node, name: &str, problems: &'a Problems) -> Self {
+impl<'a> TableReader<'a> {
+    pub(crate) fn new(node: &'a ScenarioNode, name: &str, problems: &'a Problems) -> Self {
         let keys = match &node.value {
-            Value::Table(keys) => Some(keys),
+            ScenarioValue::Table(keys) => Some(keys),
             _ => {
                 let message = format!("{name} = {}: must be a table", node.shown());
                 problems.borrow_mut().push(ScenarioProblem { line: node.line, message });
@@ -139,17 +142,17 @@ impl<'a> Reader<'a> {
         self.problems.borrow_mut().push(ScenarioProblem { line, message: message.into() });
     }
 
-    pub(crate) fn get(&self, key: &'static str) -> Option<&'a Node> {
+    pub(crate) fn get(&self, key: &'static str) -> Option<&'a ScenarioNode> {
         self.asked.borrow_mut().insert(key);
         self.keys.and_then(|keys| keys.get(key))
     }
 
     /// All keys, for tables whose keys are names.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'a str, &'a Node)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'a str, &'a ScenarioNode)> {
         self.keys.into_iter().flatten().map(|(key, node)| (key.as_str(), node))
     }
 
-    pub(crate) fn wrong(&self, key: &str, node: &Node, must: &str) {
+    pub(crate) fn wrong(&self, key: &str, node: &ScenarioNode, must: &str) {
         self.problem(node.line, format!("{key} = {}: {must}", node.shown()));
     }
 
@@ -183,19 +186,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub(crate) fn table(&self, key: &'static str) -> Reader<'a> {
+    pub(crate) fn table(&self, key: &'static str) -> TableReader<'a> {
         match self.get(key) {
-            Some(node) => Reader::new(node, key, self.problems),
-            None => Reader::absent(self.line, key, self.problems),
+            Some(node) => TableReader::new(node, key, self.problems),
+            None => TableReader::absent(self.line, key, self.problems),
         }
     }
 
     /// A list of tables; none if it is absent.
-    pub(crate) fn tables(&self, key: &'static str) -> Vec<Reader<'a>> {
+    pub(crate) fn tables(&self, key: &'static str) -> Vec<TableReader<'a>> {
         match self.get(key) {
             None => Vec::new(),
-            Some(Node { value: Value::List(items), .. }) => {
-                items.iter().map(|item| Reader::new(item, key, self.problems)).collect()
+            Some(ScenarioNode { value: ScenarioValue::List(items), .. }) => {
+                items.iter().map(|item| TableReader::new(item, key, self.problems)).collect()
             }
             Some(node) => {
                 self.wrong(key, node, &format!("must be a list of tables, [[{key}]]"));
@@ -207,7 +210,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn flag(&self, key: &'static str, default: bool) -> bool {
         match self.get(key) {
             None => default,
-            Some(Node { value: Value::Bool(value), .. }) => *value,
+            Some(ScenarioNode { value: ScenarioValue::Bool(value), .. }) => *value,
             Some(node) => {
                 self.wrong(key, node, "must be true or false");
                 default
@@ -217,7 +220,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn text(&self, key: &'static str) -> Option<(&'a str, usize)> {
         match self.get(key)? {
-            Node { value: Value::Text(text), line } => Some((text, *line)),
+            ScenarioNode { value: ScenarioValue::Text(text), line } => Some((text, *line)),
             node => {
                 self.wrong(key, node, "must be a text in quotes");
                 None
@@ -228,7 +231,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn whole(&self, key: &'static str, default: u64, from: u64, to: u64) -> u64 {
         match self.get(key) {
             None => default,
-            Some(Node { value: Value::Integer(value), .. })
+            Some(ScenarioNode { value: ScenarioValue::Integer(value), .. })
                 if u64::try_from(*value).is_ok_and(|value| (from..=to).contains(&value)) =>
             {
                 *value as u64
@@ -280,10 +283,10 @@ impl<'a> Reader<'a> {
 }
 
 /// A number, whole or not; not NaN and not infinite.
-pub(crate) fn number_of(node: &Node) -> Option<f64> {
+pub(crate) fn number_of(node: &ScenarioNode) -> Option<f64> {
     match node.value {
-        Value::Integer(value) => Some(value as f64),
-        Value::Float(value) if value.is_finite() => Some(value),
+        ScenarioValue::Integer(value) => Some(value as f64),
+        ScenarioValue::Float(value) if value.is_finite() => Some(value),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 use expect_test::expect;
 
 use super::*;
-use crate::model::{LockKind, Op, Quota, SimGroup};
+use crate::model::{CfsBandwidth, LockKind, Op, SimGroup};
 use crate::sched::SchedKernel;
 
 const SOUND: &str = r#"sim = 1
@@ -256,7 +256,7 @@ fn cgroups_are_read_and_checked() {
         read.map(|scenario| scenario.cells[0].model.clone())
     };
     let model = parsed("{ shares = 2048, quota_us = 150_000, period_us = 50_000 }", 2).unwrap();
-    let quota = Some(Quota { quota_ns: 150_000_000, period_ns: 50_000_000 });
+    let quota = Some(CfsBandwidth { quota_ns: 150_000_000, period_ns: 50_000_000 });
     let own = SimGroup { shares: 2048, quota };
     assert_eq!(model.groups, [SimGroup { shares: 512, quota: None }, own, own]);
     assert_eq!(model.vms.iter().map(|vm| vm.group).collect::<Vec<_>>(), [Some(1), Some(2)]);

@@ -2,26 +2,26 @@
 
 use std::collections::BTreeSet;
 
-use super::node::{Node, Reader, Value};
+use super::node::{ScenarioNode, ScenarioValue, TableReader};
 
 /// A named set of changes.
 pub(super) struct Variant {
     pub(super) name: String,
-    pub(super) changes: Vec<(String, Node)>,
+    pub(super) changes: Vec<(String, ScenarioNode)>,
 }
 
 /// A point of the sweep.
-pub(super) struct Point {
+pub(super) struct SweepPoint {
     pub(super) label: String,
-    pub(super) changes: Vec<(String, Node)>,
+    pub(super) changes: Vec<(String, ScenarioNode)>,
 }
 
-fn changes(table: &Reader<'_>, key: &'static str) -> Vec<(String, Node)> {
+fn changes(table: &TableReader<'_>, key: &'static str) -> Vec<(String, ScenarioNode)> {
     let set = table.table(key);
     set.entries().map(|(key, node)| (key.to_owned(), node.clone())).collect()
 }
 
-pub(super) fn variants(top: &Reader<'_>) -> Vec<Variant> {
+pub(super) fn variants(top: &TableReader<'_>) -> Vec<Variant> {
     let mut names = BTreeSet::new();
     let mut variants = Vec::new();
     for table in top.tables("variant") {
@@ -45,11 +45,11 @@ pub(super) fn variants(top: &Reader<'_>) -> Vec<Variant> {
 }
 
 /// The points of `[sweep]`: every combination of its keys' values.
-pub(super) fn points(top: &Reader<'_>) -> Vec<Point> {
-    let mut points = vec![Point { label: String::new(), changes: Vec::new() }];
+pub(super) fn points(top: &TableReader<'_>) -> Vec<SweepPoint> {
+    let mut points = vec![SweepPoint { label: String::new(), changes: Vec::new() }];
     let table = top.table("sweep");
     for (key, node) in table.entries() {
-        let Value::List(values) = &node.value else {
+        let ScenarioValue::List(values) = &node.value else {
             table.wrong(key, node, "must be a list of values");
             continue;
         };
@@ -61,7 +61,7 @@ pub(super) fn points(top: &Reader<'_>) -> Vec<Point> {
             table.wrong(key, node, "the sweep has more than 1000 points");
             return points;
         }
-        let with = |point: &Point| {
+        let with = |point: &SweepPoint| {
             let (label, changes) = (point.label.clone(), point.changes.clone());
             values
                 .iter()
@@ -69,7 +69,10 @@ pub(super) fn points(top: &Reader<'_>) -> Vec<Point> {
                     let separator = if label.is_empty() { "" } else { ", " };
                     let mut changes = changes.clone();
                     changes.push((key.to_owned(), value.clone()));
-                    Point { label: format!("{label}{separator}{key} = {}", value.shown()), changes }
+                    SweepPoint {
+                        label: format!("{label}{separator}{key} = {}", value.shown()),
+                        changes,
+                    }
                 })
                 .collect::<Vec<_>>()
         };
@@ -80,7 +83,7 @@ pub(super) fn points(top: &Reader<'_>) -> Vec<Point> {
 
 /// Puts `value` at the dotted `key`. In a list of tables a number chooses one
 /// (`vm.0.vcpus`); without it all are changed. Tables that are not there are made.
-pub(super) fn set(tree: &mut Node, key: &str, value: &Node) -> Result<(), String> {
+pub(super) fn set(tree: &mut ScenarioNode, key: &str, value: &ScenarioNode) -> Result<(), String> {
     let steps: Vec<&str> = key.split('.').collect();
     if steps.iter().any(|step| step.is_empty()) || steps.len() > 8 {
         return Err(format!("{key:?} is no key: write it as \"host.kvm.ple\""));
@@ -94,17 +97,25 @@ pub(super) fn set(tree: &mut Node, key: &str, value: &Node) -> Result<(), String
     walk(tree, &steps, key, value)
 }
 
-fn walk(node: &mut Node, steps: &[&str], key: &str, value: &Node) -> Result<(), String> {
+fn walk(
+    node: &mut ScenarioNode,
+    steps: &[&str],
+    key: &str,
+    value: &ScenarioNode,
+) -> Result<(), String> {
     let Some((step, rest)) = steps.split_first() else {
         *node = value.clone();
         return Ok(());
     };
     match &mut node.value {
-        Value::Table(keys) => {
-            let empty = || Node { line: value.line, value: Value::Table(Default::default()) };
+        ScenarioValue::Table(keys) => {
+            let empty = || ScenarioNode {
+                line: value.line,
+                value: ScenarioValue::Table(Default::default()),
+            };
             walk(keys.entry((*step).to_owned()).or_insert_with(empty), rest, key, value)
         }
-        Value::List(items) => match step.parse::<usize>() {
+        ScenarioValue::List(items) => match step.parse::<usize>() {
             Ok(index) => match items.get_mut(index) {
                 Some(item) => walk(item, rest, key, value),
                 None => Err(format!("{key:?}: there is no number {index}, counted from 0")),

@@ -1,9 +1,9 @@
 //! `[[vm]]`: the VMs, where they may run, and what their guests see.
 
 use super::host::{self, HostPart};
-use super::node::{Node, Reader, Value};
+use super::node::{ScenarioNode, ScenarioValue, TableReader};
 use super::workload::{self, MOST_STEPS, Meters};
-use crate::machine::{MachineShape, Numbering, SimMachine};
+use crate::machine::{PcpuNumbering, SimMachine, UniformMachine};
 use crate::model::{SimGroup, SimVm};
 
 /// More vCPUs than KVM gives a VM (`KVM_MAX_VCPUS` was 1024 until 6.x).
@@ -13,7 +13,7 @@ const MOST_THREADS: usize = 20_000;
 
 /// The VMs, and the names of what they count.
 pub(super) fn read(
-    top: &Reader<'_>,
+    top: &TableReader<'_>,
     host: &HostPart,
     groups: &mut Vec<SimGroup>,
 ) -> (Vec<SimVm>, Vec<String>) {
@@ -62,7 +62,7 @@ pub(super) fn read(
     for (name, node) in workloads.entries() {
         if !used.contains(&name) {
             // It is read all the same, so that what is wrong with it is told.
-            let table = Reader::new(node, name, top.problems());
+            let table = TableReader::new(node, name, top.problems());
             workload::read(name, &table, 1, &mut Meters::default());
             table.finish();
         }
@@ -71,11 +71,11 @@ pub(super) fn read(
 }
 
 fn one<'a>(
-    table: &Reader<'a>,
+    table: &TableReader<'a>,
     host: &HostPart,
     name: &str,
     vcpus: u32,
-    workloads: &Reader<'a>,
+    workloads: &TableReader<'a>,
     used: &mut Vec<&'a str>,
     meters: &mut Meters,
 ) -> SimVm {
@@ -93,7 +93,9 @@ fn one<'a>(
         weight: table.whole("weight", 1024, 2, 100_000) as u32,
         group: None,
         idle_poll_ns: match table.get("idle_poll_us") {
-            Some(Node { value: Value::Text(text), .. }) if text == "forever" => u64::MAX,
+            Some(ScenarioNode { value: ScenarioValue::Text(text), .. }) if text == "forever" => {
+                u64::MAX
+            }
             _ => table.time("idle_poll_us", 0, 1e3),
         },
         metal: table.flag("metal", false),
@@ -109,10 +111,10 @@ fn one<'a>(
             table.problem(table.line, "A [[vm]] needs a workload");
             Vec::new()
         }
-        Some(Node { value: Value::List(items), .. }) => items
+        Some(ScenarioNode { value: ScenarioValue::List(items), .. }) => items
             .iter()
             .filter_map(|item| match &item.value {
-                Value::Text(text) => Some((text.as_str(), item.line)),
+                ScenarioValue::Text(text) => Some((text.as_str(), item.line)),
                 _ => {
                     table.wrong("workload", item, "must be the name of a [workload.NAME]");
                     None
@@ -128,7 +130,7 @@ fn one<'a>(
             continue;
         };
         used.push(known_name);
-        let reader = Reader::new(node, known_name, table.problems());
+        let reader = TableReader::new(node, known_name, table.problems());
         let parts = workload::read(known_name, &reader, vcpus, meters);
         reader.finish();
         if let Some(message) = parts.problem(vcpus) {
@@ -139,7 +141,7 @@ fn one<'a>(
     vm
 }
 
-fn guest_machine(table: &Reader<'_>, vcpus: u32) -> SimMachine {
+fn guest_machine(table: &TableReader<'_>, vcpus: u32) -> SimMachine {
     if table.get("topology").is_none() {
         return SimMachine::flat(vcpus);
     }
@@ -154,11 +156,11 @@ fn guest_machine(table: &Reader<'_>, vcpus: u32) -> SimMachine {
         return SimMachine::flat(vcpus);
     }
     let [sockets, dies, cores, threads] = [sockets, dies, cores, threads].map(|n| n as u32);
-    let numbering = Numbering::CoreByCore;
-    SimMachine::of_shape(MachineShape { sockets, dies, cores, threads, numbering })
+    let numbering = PcpuNumbering::CoreByCore;
+    SimMachine::of_shape(UniformMachine { sockets, dies, cores, threads, numbering })
 }
 
-fn memory(table: &Reader<'_>, host: &HostPart) -> Vec<u32> {
+fn memory(table: &TableReader<'_>, host: &HostPart) -> Vec<u32> {
     if !host.known {
         table.get("memory_nodes");
         return Vec::new();
@@ -166,11 +168,15 @@ fn memory(table: &Reader<'_>, host: &HostPart) -> Vec<u32> {
     let nodes = host.machine.nodes();
     match table.get("memory_nodes") {
         None => Vec::new(),
-        Some(Node { value: Value::Text(text), .. }) if text == "all" => (0..nodes).collect(),
-        Some(Node { value: Value::List(items), .. }) => items
+        Some(ScenarioNode { value: ScenarioValue::Text(text), .. }) if text == "all" => {
+            (0..nodes).collect()
+        }
+        Some(ScenarioNode { value: ScenarioValue::List(items), .. }) => items
             .iter()
             .filter_map(|item| match item.value {
-                Value::Integer(node) if (0..i64::from(nodes)).contains(&node) => Some(node as u32),
+                ScenarioValue::Integer(node) if (0..i64::from(nodes)).contains(&node) => {
+                    Some(node as u32)
+                }
                 _ => {
                     let must = format!("the host has the nodes 0 to {}", nodes.saturating_sub(1));
                     table.wrong("memory_nodes", item, &must);
@@ -186,25 +192,30 @@ fn memory(table: &Reader<'_>, host: &HostPart) -> Vec<u32> {
 }
 
 /// The pins of each vCPU, for each copy of the VM; the last ones repeat.
-fn places(table: &Reader<'_>, host: &HostPart, vcpus: u32, count: usize) -> Vec<Vec<Vec<u32>>> {
+fn places(
+    table: &TableReader<'_>,
+    host: &HostPart,
+    vcpus: u32,
+    count: usize,
+) -> Vec<Vec<Vec<u32>>> {
     let machine = host.known.then_some(&host.machine);
     match table.get("pins") {
         None => Vec::new(),
-        Some(Node { value: Value::Text(text), line }) => match text.as_str() {
+        Some(ScenarioNode { value: ScenarioValue::Text(text), line }) => match text.as_str() {
             "nodes" => machine.map_or_else(Vec::new, |machine| by_node(machine, vcpus, count)),
             _ => {
                 let set = host::pcpus(table, "pins", text, *line, machine);
                 vec![vec![set; vcpus as usize]]
             }
         },
-        Some(node @ Node { value: Value::List(items), .. }) => {
+        Some(node @ ScenarioNode { value: ScenarioValue::List(items), .. }) => {
             if items.len() != vcpus as usize {
                 let message = format!("pins has {} places, the VM has {vcpus} vCPUs", items.len());
                 table.problem(node.line, message);
             }
-            let one = |item: &Node| match &item.value {
-                Value::Text(text) => host::pcpus(table, "pins", text, item.line, machine),
-                Value::Integer(number) => {
+            let one = |item: &ScenarioNode| match &item.value {
+                ScenarioValue::Text(text) => host::pcpus(table, "pins", text, item.line, machine),
+                ScenarioValue::Integer(number) => {
                     host::pcpus(table, "pins", &number.to_string(), item.line, machine)
                 }
                 _ => {

@@ -1,7 +1,7 @@
 //! `[workload.NAME]`: classes of workloads, as programs of tasks.
 
-use super::node::{Node, Reader, Value, number_of};
-use crate::model::{Barrier, Class, Lock, LockKind, Op, SimChannel, SimVm, Task};
+use super::node::{ScenarioNode, ScenarioValue, TableReader, number_of};
+use crate::model::{Barrier, GuestLock, GuestTask, LockKind, Op, SimChannel, SimVm, WorkClass};
 use crate::random::Duration;
 
 /// More steps of all tasks' programs would not fit into memory with the sweep's others.
@@ -25,14 +25,14 @@ impl Meters {
 
 /// What a workload puts into a guest.
 #[derive(Default)]
-pub(super) struct Parts {
-    tasks: Vec<Task>,
-    locks: Vec<Lock>,
+pub(super) struct GuestWork {
+    tasks: Vec<GuestTask>,
+    locks: Vec<GuestLock>,
     barriers: Vec<Barrier>,
     channels: Vec<SimChannel>,
 }
 
-impl Parts {
+impl GuestWork {
     /// What is wrong with them in a VM of `vcpus`.
     pub(super) fn problem(&self, vcpus: u32) -> Option<String> {
         let beyond = self.tasks.iter().find(|task| task.pin.is_some_and(|pin| pin >= vcpus));
@@ -78,11 +78,11 @@ impl Parts {
 
     fn task(&mut self, name: &str, pin: Option<u32>, program: Vec<Op>) {
         let name = format!("{name} task {}", self.tasks.len());
-        self.tasks.push(Task { name, program, pin, weight: 1024 });
+        self.tasks.push(GuestTask { name, program, pin, weight: 1024 });
     }
 
     fn lock(&mut self, name: String, kind: LockKind) -> u32 {
-        self.locks.push(Lock { name, kind });
+        self.locks.push(GuestLock { name, kind });
         self.locks.len() as u32 - 1
     }
 
@@ -94,7 +94,7 @@ impl Parts {
 
 /// A distribution of times: `work = { exponential_us = 45 }`, or a plain number
 /// of µs.
-pub(super) fn duration(table: &Reader<'_>, key: &'static str) -> Option<Duration> {
+pub(super) fn duration(table: &TableReader<'_>, key: &'static str) -> Option<Duration> {
     let node = table.get(key)?;
     let found = distribution(node);
     if found.is_none() {
@@ -109,20 +109,20 @@ pub(super) fn duration(table: &Reader<'_>, key: &'static str) -> Option<Duration
     found
 }
 
-fn distribution(node: &Node) -> Option<Duration> {
+fn distribution(node: &ScenarioNode) -> Option<Duration> {
     /// Ten minutes.
     const LONGEST_US: f64 = 6e8;
-    let us = |node: &Node| {
+    let us = |node: &ScenarioNode| {
         let value = number_of(node).filter(|value| (0.0..=LONGEST_US).contains(value))?;
         Some((value * 1e3).round() as u64)
     };
     let table = match &node.value {
-        Value::Table(table) => table,
+        ScenarioValue::Table(table) => table,
         _ => return us(node).map(Duration::Constant),
     };
     let (kind, value) = table.iter().next().filter(|_| table.len() == 1)?;
     let pair = || match &value.value {
-        Value::List(items) if items.len() == 2 => Some((&items[0], &items[1])),
+        ScenarioValue::List(items) if items.len() == 2 => Some((&items[0], &items[1])),
         _ => None,
     };
     Some(match kind.as_str() {
@@ -146,14 +146,14 @@ fn distribution(node: &Node) -> Option<Duration> {
     })
 }
 
-fn needed(table: &Reader<'_>, key: &'static str) -> Duration {
+fn needed(table: &TableReader<'_>, key: &'static str) -> Duration {
     if table.get(key).is_none() {
         table.problem(table.line, format!("This workload needs {key}: {key} = 10 is 10 us"));
     }
     duration(table, key).unwrap_or(Duration::Constant(1_000))
 }
 
-fn lock_kind(table: &Reader<'_>) -> LockKind {
+fn lock_kind(table: &TableReader<'_>) -> LockKind {
     /// `SPIN_THRESHOLD` is 2^15 rounds of PAUSE; some 40 cycles each at 2.4 GHz.
     const SPIN_NS: u64 = 500_000;
     let spin_ns = table.time("lock_spin_us", SPIN_NS, 1e3);
@@ -167,9 +167,11 @@ fn lock_kind(table: &Reader<'_>) -> LockKind {
 }
 
 /// `spin_us` of a barrier: a number, or "forever".
-fn spin_ns(table: &Reader<'_>) -> u64 {
+fn spin_ns(table: &TableReader<'_>) -> u64 {
     match table.get("spin_us") {
-        Some(Node { value: Value::Text(text), .. }) if text == "forever" => u64::MAX,
+        Some(ScenarioNode { value: ScenarioValue::Text(text), .. }) if text == "forever" => {
+            u64::MAX
+        }
         _ => table.time("spin_us", 0, 1e3),
     }
 }
@@ -200,7 +202,7 @@ const KINDS: [(&str, WorkloadKind); 9] = [
 ];
 
 /// Whether so many steps of all tasks can be simulated; else that is told.
-fn fits(table: &Reader<'_>, steps: u64) -> bool {
+fn fits(table: &TableReader<'_>, steps: u64) -> bool {
     if steps > MOST_STEPS {
         let message = format!("These tasks have {steps} steps: at most {MOST_STEPS} can be");
         table.problem(table.line, message + " simulated");
@@ -209,7 +211,12 @@ fn fits(table: &Reader<'_>, steps: u64) -> bool {
 }
 
 /// Reads the workload `name` for a VM of `vcpus`.
-pub(super) fn read(name: &str, table: &Reader<'_>, vcpus: u32, meters: &mut Meters) -> Parts {
+pub(super) fn read(
+    name: &str,
+    table: &TableReader<'_>,
+    vcpus: u32,
+    meters: &mut Meters,
+) -> GuestWork {
     if table.get("class").is_none() {
         let words: Vec<_> = KINDS.iter().map(|(word, _)| *word).collect();
         let words = words.join(", ");
@@ -218,7 +225,7 @@ pub(super) fn read(name: &str, table: &Reader<'_>, vcpus: u32, meters: &mut Mete
     let kind = table.choice("class", &KINDS.map(|(word, kind)| (word, Some(kind))), None);
     let meter = table.text("meter").map_or(name, |(meter, _)| meter);
     let done = Op::Done(meters.of(meter));
-    let mut parts = Parts::default();
+    let mut parts = GuestWork::default();
     let Some(kind) = kind else {
         table.excuse();
         return parts;
@@ -235,7 +242,7 @@ pub(super) fn read(name: &str, table: &Reader<'_>, vcpus: u32, meters: &mut Mete
     match kind {
         WorkloadKind::SpinLock => {
             let own = work("work");
-            let hold = Op::Work(needed(table, "hold"), Class { kernel: true, ..class });
+            let hold = Op::Work(needed(table, "hold"), WorkClass { kernel: true, ..class });
             let count = table.whole("locks", 1, 1, 10_000) as u32;
             let kind = lock_kind(table);
             if !fits(table, u64::from(tasks) * u64::from(count) * 5) {
@@ -326,13 +333,13 @@ pub(super) fn read(name: &str, table: &Reader<'_>, vcpus: u32, meters: &mut Mete
     parts
 }
 
-fn class(table: &Reader<'_>, kind: WorkloadKind) -> Class {
+fn class(table: &TableReader<'_>, kind: WorkloadKind) -> WorkClass {
     let stream = kind == WorkloadKind::Stream;
     let default = if stream { 1.0 } else { 0.0 };
     let memory = table.number("memory_bound", 0.0, 1.0).unwrap_or(default);
     let in_kernel =
         matches!(kind, WorkloadKind::SpinLock | WorkloadKind::Messages | WorkloadKind::Flush);
-    Class {
+    WorkClass {
         stream,
         memory_permille: (memory * 1_000.0) as u16,
         kernel: table.flag("in_kernel", in_kernel),
@@ -340,10 +347,10 @@ fn class(table: &Reader<'_>, kind: WorkloadKind) -> Class {
 }
 
 /// Steps in words of the format.
-fn program(name: &str, table: &Reader<'_>, done: Op, parts: &mut Parts) {
+fn program(name: &str, table: &TableReader<'_>, done: Op, parts: &mut GuestWork) {
     let mut locks = Vec::new();
     for (lock, node) in table.table("locks").entries() {
-        let reader = Reader::new(node, lock, table.problems());
+        let reader = TableReader::new(node, lock, table.problems());
         let kind = lock_kind(&reader);
         reader.finish();
         parts.lock(lock.to_owned(), kind);
@@ -351,7 +358,7 @@ fn program(name: &str, table: &Reader<'_>, done: Op, parts: &mut Parts) {
     }
     let mut barriers = Vec::new();
     for (barrier, node) in table.table("barriers").entries() {
-        let reader = Reader::new(node, barrier, table.problems());
+        let reader = TableReader::new(node, barrier, table.problems());
         let parties = reader.whole("parties", 2, 1, 100_000) as u32;
         let spin_ns = spin_ns(&reader);
         reader.finish();
@@ -360,7 +367,7 @@ fn program(name: &str, table: &Reader<'_>, done: Op, parts: &mut Parts) {
     }
     let mut channels = Vec::new();
     for (channel, node) in table.table("channels").entries() {
-        let reader = Reader::new(node, channel, table.problems());
+        let reader = TableReader::new(node, channel, table.problems());
         let initial = reader.whole("initial", 0, 0, 1 << 40);
         let capacity = reader.whole("capacity", u64::MAX >> 1, 1, u64::MAX >> 1);
         reader.finish();
@@ -378,7 +385,7 @@ fn program(name: &str, table: &Reader<'_>, done: Op, parts: &mut Parts) {
         let in_kernel = group.flag("in_kernel", false);
         let mut program = Vec::new();
         match group.get("steps") {
-            Some(Node { value: Value::List(items), .. }) if !items.is_empty() => {
+            Some(ScenarioNode { value: ScenarioValue::List(items), .. }) if !items.is_empty() => {
                 for item in items {
                     let known = (&locks[..], &barriers[..], &channels[..]);
                     program.extend(step(item, &group, known, in_kernel, done));
@@ -441,26 +448,26 @@ fn sound(program: &[Op], locks: &[&str]) -> Result<(), String> {
 }
 
 fn step(
-    item: &Node,
-    group: &Reader<'_>,
+    item: &ScenarioNode,
+    group: &TableReader<'_>,
     (locks, barriers, channels): (&[&str], &[&str], &[&str]),
     kernel: bool,
     done: Op,
 ) -> Option<Op> {
-    let class = Class { kernel, ..Class::COMPUTE };
+    let class = WorkClass { kernel, ..WorkClass::COMPUTE };
     let wrong = |must: &str| {
         group.wrong("steps", item, must);
         None
     };
     match &item.value {
-        Value::Text(word) => match word.as_str() {
+        ScenarioValue::Text(word) => match word.as_str() {
             "flush" => return Some(Op::Flush),
             "begin" => return Some(Op::Begin),
             "done" => return Some(done),
             _ => {}
         },
-        Value::Table(keys) if keys.len() == 1 => {
-            let reader = Reader::new(item, "a step", group.problems());
+        ScenarioValue::Table(keys) if keys.len() == 1 => {
+            let reader = TableReader::new(item, "a step", group.problems());
             let named = |key, known: &[&str]| {
                 let (name, line) = reader.text(key)?;
                 let found = known.iter().position(|known| *known == name);
@@ -472,7 +479,7 @@ fn step(
             let op = match keys.keys().next().map_or("", String::as_str) {
                 "work" => duration(&reader, "work").map(|work| Op::Work(work, class)),
                 "stream" => {
-                    let class = Class { stream: true, memory_permille: 1_000, kernel };
+                    let class = WorkClass { stream: true, memory_permille: 1_000, kernel };
                     duration(&reader, "stream").map(|work| Op::Work(work, class))
                 }
                 "sleep" => duration(&reader, "sleep").map(Op::Sleep),

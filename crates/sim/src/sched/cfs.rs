@@ -4,7 +4,7 @@ use super::{Enqueue, Entity, RunQueue, SchedPolicy};
 
 /// How far one task is ahead of another, as `wakeup_preempt_entity` tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Vs {
+pub(super) enum VruntimeLead {
     /// Not ahead.
     Behind,
     /// Ahead by at most the granularity.
@@ -15,14 +15,18 @@ pub(super) enum Vs {
 
 /// `wakeup_preempt_entity(ahead, of)`: the granularity is in `of`'s virtual
 /// time.
-pub(super) fn beyond_granularity(policy: &SchedPolicy, ahead: &Entity, of: &Entity) -> Vs {
+pub(super) fn beyond_granularity(
+    policy: &SchedPolicy,
+    ahead: &Entity,
+    of: &Entity,
+) -> VruntimeLead {
     let difference = ahead.vruntime - of.vruntime;
     if difference <= 0 {
-        Vs::Behind
+        VruntimeLead::Behind
     } else if difference > of.virtual_of(policy.wakeup_granularity_ns) {
-        Vs::Beyond
+        VruntimeLead::Beyond
     } else {
-        Vs::Within
+        VruntimeLead::Within
     }
 }
 
@@ -89,7 +93,8 @@ impl RunQueue {
         let (left, second) = self.two_leftmost(tasks);
         let left = left?;
         let near = |id: u32| {
-            beyond_granularity(policy, &tasks[id as usize], &tasks[left as usize]) != Vs::Beyond
+            beyond_granularity(policy, &tasks[id as usize], &tasks[left as usize])
+                != VruntimeLead::Beyond
         };
         let mut chosen = left;
         if self.skip == Some(left)

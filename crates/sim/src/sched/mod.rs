@@ -357,7 +357,7 @@ impl RunQueue {
             self.preempts_eevdf(tasks, id)
         } else {
             cfs::beyond_granularity(policy, &tasks[current as usize], &tasks[id as usize])
-                == cfs::Vs::Beyond
+                == cfs::VruntimeLead::Beyond
         }
     }
 

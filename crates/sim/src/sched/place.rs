@@ -6,15 +6,15 @@
 
 use crate::machine::SimMachine;
 
-/// What placement asks about the CPUs.
-pub(crate) trait View {
+/// What placing a task needs to know of the run queues.
+pub(crate) trait RunqueueView {
     /// Whether nothing runs or waits there.
     fn idle(&self, cpu: u32) -> bool;
     /// How many run or wait there.
     fn load(&self, cpu: u32) -> usize;
 }
 
-fn core_idle(machine: &SimMachine, view: &impl View, cpu: u32) -> bool {
+fn core_idle(machine: &SimMachine, view: &impl RunqueueView, cpu: u32) -> bool {
     view.idle(cpu) && machine.siblings(cpu).iter().all(|sibling| view.idle(*sibling))
 }
 
@@ -24,7 +24,7 @@ fn core_idle(machine: &SimMachine, view: &impl View, cpu: u32) -> bool {
 /// `start` says where the search begins, as `for_each_cpu_wrap(target)` does.
 pub(crate) fn on_wakeup(
     machine: &SimMachine,
-    view: &impl View,
+    view: &impl RunqueueView,
     before: u32,
     allowed: impl Fn(u32) -> bool,
 ) -> u32 {
@@ -56,7 +56,7 @@ pub(crate) fn on_wakeup(
 /// core of the idlest cache, counted by what runs there; `start` breaks ties.
 pub(crate) fn on_fork(
     machine: &SimMachine,
-    view: &impl View,
+    view: &impl RunqueueView,
     start: u32,
     allowed: impl Fn(u32) -> bool,
 ) -> u32 {
@@ -81,7 +81,7 @@ pub(crate) fn on_fork(
 /// The CPU from which idle `cpu` should take a task: the one with the most
 /// waiting, near before far; where none waits and this whole core is idle, one
 /// of two that share a core (`ASYM`/`SD_PREFER_SIBLING`, active balance).
-pub(crate) fn busiest_for(machine: &SimMachine, view: &impl View, cpu: u32) -> Option<u32> {
+pub(crate) fn busiest_for(machine: &SimMachine, view: &impl RunqueueView, cpu: u32) -> Option<u32> {
     let mine = machine.place(cpu);
     let distance = |other: u32| {
         let place = machine.place(other);

@@ -1,8 +1,9 @@
 //! The rules that are compared, each with the design that its users run.
 
+use record::Better;
 use stats::{
     AdaptiveAnswer, AdaptiveClaim, AdaptiveComparison, AdaptivePolicy, AdaptiveQuestion,
-    AdaptiveStep, AdaptiveTrial, Arm, Better, RepetitionCosts, mann_whitney, welch,
+    AdaptiveStep, AdaptiveTrial, Arm, RepetitionCosts, mann_whitney, welch,
 };
 
 use crate::laboratory::{self, Laboratory, MARGIN, Noise};

@@ -2,7 +2,7 @@
 
 /// What the trials were planned to cost, and when they began.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Clock {
+pub(super) struct TrialClock {
     /// Cost of all trials so far, as planned.
     planned: f64,
     /// When the first and the last trial with a time began, and what had been
@@ -11,7 +11,7 @@ pub(super) struct Clock {
     last: Option<(f64, f64)>,
 }
 
-impl Clock {
+impl TrialClock {
     /// Counts a trial that was planned to cost so much. Times that are no
     /// numbers or run backwards are as good as none.
     pub(super) fn add(&mut self, started_s: Option<f64>, cost: f64) {
@@ -51,12 +51,12 @@ mod tests {
 
     #[test]
     fn costs_are_seconds_until_times_say_otherwise() {
-        let mut clock = Clock::default();
+        let mut clock = TrialClock::default();
         clock.add(None, 10.0);
         clock.add(None, 10.0);
         assert_eq!((clock.used_s(), clock.seconds(3.0)), (20.0, 3.0));
         // Trials of 10 that take 25 s each.
-        let mut clock = Clock::default();
+        let mut clock = TrialClock::default();
         for start_s in [5.0, 30.0, 55.0] {
             clock.add(Some(start_s), 10.0);
         }

@@ -35,7 +35,7 @@ impl Levels {
 
 /// An estimate of the log ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Evidence {
+pub(super) struct RatioEstimate {
     pub(super) n: u32,
     pub(super) mean: f64,
     /// Variance of one block's difference.
@@ -52,7 +52,7 @@ pub(super) struct Evidence {
 /// of so many cases.
 const CORRELATED: f64 = 0.05;
 
-impl Evidence {
+impl RatioEstimate {
     /// None for fewer than two blocks. `floor` is the variance that iterations
     /// alone give to one boot's number.
     pub(super) fn of(a: &[f64], b: &[f64], floor: f64, pool: bool) -> Option<Self> {

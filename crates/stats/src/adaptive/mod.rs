@@ -30,12 +30,12 @@ use crate::judgement::ratio_of;
 use crate::variance::{Allocation, Components, RepetitionCosts, allocate, components};
 use crate::warm_up::{iteration_noise, most_departure, warm_up};
 use crate::{
-    Better, Disturbance, HostDifference, InvalidPlan, Invalidity, LogRatio, Sign, Verdict, Warning,
-    Weight, lost,
+    Better, Disturbance, DisturbanceWeight, HostDifference, HostSign, InvalidPlan, Invalidity,
+    LogRatio, Verdict, Warning, lost,
 };
 
-use clock::Clock;
-use evidence::{Evidence, Levels};
+use clock::TrialClock;
+use evidence::{Levels, RatioEstimate};
 
 /// One of the two configurations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -219,7 +219,7 @@ pub struct AdaptiveAnswer {
 
 /// A usable block: the logarithms of the values of both, by invocation.
 #[derive(Debug, Clone)]
-struct Block {
+struct PairedBlock {
     logs: [Vec<Vec<f64>>; 2],
     /// The greatest share of time that others took from one of its runs.
     steal: f64,
@@ -227,7 +227,7 @@ struct Block {
     host: [Disturbance; 2],
 }
 
-impl Block {
+impl PairedBlock {
     fn shortest(&self) -> usize {
         self.logs.iter().flatten().map(Vec::len).min().unwrap_or(0)
     }
@@ -238,15 +238,15 @@ impl Block {
 pub struct AdaptiveComparison {
     question: AdaptiveQuestion,
     policy: AdaptivePolicy,
-    blocks: Vec<Block>,
+    blocks: Vec<PairedBlock>,
     /// Blocks that were asked for, useless ones and restarts included.
     asked: u32,
     /// Useless blocks in a row.
     useless: u32,
-    clock: Clock,
+    clock: TrialClock,
 }
 
-/// So many useless blocks in a row, and the case is given up.
+/// After this many useless blocks in a row the case is given up.
 const MOST_USELESS: u32 = 3;
 /// A median of normal values varies by so much more than their mean.
 const MEDIAN_VARIANCE: f64 = 1.4;
@@ -272,7 +272,7 @@ impl AdaptiveComparison {
         if let Some(max_s) = question.max_s.filter(|max_s| max_s.is_nan() || *max_s <= 0.0) {
             return Err(InvalidPlan::Time(max_s));
         }
-        let clock = Clock::default();
+        let clock = TrialClock::default();
         Ok(Self { question, policy, blocks: Vec::new(), asked: 0, useless: 0, clock })
     }
 
@@ -382,7 +382,7 @@ impl AdaptiveComparison {
 
     fn is_worth_while(
         &self,
-        evidence: &Evidence,
+        evidence: &RatioEstimate,
         levels: &Levels,
         allocation: Allocation,
         discard: usize,
@@ -460,7 +460,7 @@ impl AdaptiveComparison {
     /// Blocks whose runs are long enough when so much is discarded, and from
     /// which others took no time. The rest is kept: what is known of warm-up
     /// and steal may change.
-    fn counted(&self, discard: usize) -> impl Iterator<Item = &Block> {
+    fn counted(&self, discard: usize) -> impl Iterator<Item = &PairedBlock> {
         let needed = discard + self.policy.least_iterations as usize;
         let steal = self.steal_limit();
         self.blocks.iter().filter(move |block| block.shortest() >= needed && block.steal <= steal)
@@ -485,7 +485,7 @@ impl AdaptiveComparison {
         MEDIAN_VARIANCE * f64::midpoint(a, b) / kept
     }
 
-    fn evidence(&self, discard: usize) -> Option<Evidence> {
+    fn evidence(&self, discard: usize) -> Option<RatioEstimate> {
         let statistic = |arm: usize| -> Vec<f64> {
             self.counted(discard).map(|block| boot_log(&block.logs[arm], discard)).collect()
         };
@@ -496,7 +496,7 @@ impl AdaptiveComparison {
             .sum();
         let n = self.counted(discard).count() as f64;
         let floor = self.iteration_variance(n / kept);
-        Evidence::of(&statistic(0), &statistic(1), floor, self.policy.pool)
+        RatioEstimate::of(&statistic(0), &statistic(1), floor, self.policy.pool)
     }
 
     /// Invocations in a boot until it is known what they are good for.
@@ -568,7 +568,7 @@ impl AdaptiveComparison {
 
     fn decide(
         &self,
-        evidence: &Evidence,
+        evidence: &RatioEstimate,
         levels: &Levels,
         discard: usize,
     ) -> Option<AdaptiveAnswer> {
@@ -598,7 +598,7 @@ impl AdaptiveComparison {
     fn host(
         &self,
         claim: AdaptiveClaim,
-        evidence: &Evidence,
+        evidence: &RatioEstimate,
         half_width: f64,
         discard: usize,
     ) -> Option<(HostDifference, bool)> {
@@ -616,32 +616,32 @@ impl AdaptiveComparison {
         };
         let host: Vec<_> = self.counted(discard).map(|block| block.host.clone()).collect();
         let mut seen = disturbance::differences(&host, claimed);
-        seen.retain(|found| found.weight >= Weight::Unclear);
+        seen.retain(|found| found.weight >= DisturbanceWeight::Unclear);
         let found = *seen.first()?;
-        Some((found, found.weight > Weight::Unclear && claimed.survives_all_of(&found)))
+        Some((found, found.weight > DisturbanceWeight::Unclear && claimed.survives_all_of(&found)))
     }
 
     fn answer(
         &self,
         claim: AdaptiveClaim,
-        evidence: &Evidence,
+        evidence: &RatioEstimate,
         half_width: f64,
         why: String,
     ) -> AdaptiveAnswer {
-        let Evidence { n, mean, .. } = *evidence;
+        let RatioEstimate { n, mean, .. } = *evidence;
         let (lo, hi) = (ratio_of(mean - half_width), ratio_of(mean + half_width));
         AdaptiveAnswer { claim, ratio: ratio_of(mean), lo, hi, blocks: n, why }
     }
 
-    fn end(&self, evidence: Option<&Evidence>, levels: &Levels, why: &str) -> AdaptiveStep {
-        let width = |evidence: &Evidence| {
+    fn end(&self, evidence: Option<&RatioEstimate>, levels: &Levels, why: &str) -> AdaptiveStep {
+        let width = |evidence: &RatioEstimate| {
             levels.difference(evidence.n).map(|level| evidence.half_width(level))
         };
         match evidence.and_then(|evidence| width(evidence).map(|width| (evidence, width))) {
             Some((evidence, width)) => {
                 let discard = self.discard();
                 let host = self.host(AdaptiveClaim::Inconclusive, evidence, width, discard);
-                let beyond = host.filter(|(host, _)| host.weight == Weight::Beyond);
+                let beyond = host.filter(|(host, _)| host.weight == DisturbanceWeight::Beyond);
                 let why = beyond.map_or(why.to_owned(), |(host, _)| {
                     Invalidity::HostDiffered { host }.to_string()
                 });
@@ -676,7 +676,7 @@ fn boot_log(invocations: &[Vec<f64>], discard: usize) -> f64 {
 }
 
 /// The block of these trials, if both configurations have usable values.
-fn block(trials: &[AdaptiveTrial]) -> Option<Block> {
+fn block(trials: &[AdaptiveTrial]) -> Option<PairedBlock> {
     let of = |arm: Arm| {
         let trial = trials.iter().find(|trial| trial.arm == arm)?;
         let finite = |run: &Vec<f64>| -> Vec<f64> {
@@ -702,10 +702,10 @@ fn block(trials: &[AdaptiveTrial]) -> Option<Block> {
         let of_it = trials.iter().filter(|trial| trial.arm == arm).flat_map(|trial| &trial.steal);
         let shares: Vec<f64> = of_it.copied().filter(|share| share.is_finite()).collect();
         let mean = shares.iter().sum::<f64>() / shares.len() as f64;
-        let seen = (!shares.is_empty()).then(|| (Sign::Steal, lost(mean)));
+        let seen = (!shares.is_empty()).then(|| (HostSign::Steal, lost(mean)));
         Disturbance { signs: seen.into_iter().collect(), own: None }
     });
-    Some(Block { logs: [logs(a)?, logs(b)?], steal, host })
+    Some(PairedBlock { logs: [logs(a)?, logs(b)?], steal, host })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use super::evidence::{Evidence, Levels};
+use super::evidence::{Levels, RatioEstimate};
 
 /// The greatest chance of a decision by blocks needed for it, over the next
 /// `left` blocks, if mean and variance are as they seem. `band` is the margin
@@ -10,9 +10,14 @@ use super::evidence::{Evidence, Levels};
 ///
 /// The mean after more blocks is normal around the present one: its variance
 /// falls from that of `n` blocks to that of all.
-pub(super) fn chance_by_cost(evidence: &Evidence, levels: &Levels, band: f64, left: u32) -> f64 {
+pub(super) fn chance_by_cost(
+    evidence: &RatioEstimate,
+    levels: &Levels,
+    band: f64,
+    left: u32,
+) -> f64 {
     let normal = Normal::standard();
-    let Evidence { n, mean, hoped: variance, freedom, .. } = *evidence;
+    let RatioEstimate { n, mean, hoped: variance, freedom, .. } = *evidence;
     let mut best = 0.0_f64;
     for more in 1..=left {
         let then = n + more;

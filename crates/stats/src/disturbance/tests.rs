@@ -10,7 +10,7 @@ use crate::{
     Comparison, Engine, Invalidity, Judgement, PairedBlocks, Sequential, Verdict, Warning,
 };
 
-fn seen(sign: Sign, part: f64) -> Disturbance {
+fn seen(sign: HostSign, part: f64) -> Disturbance {
     Disturbance { signs: vec![(sign, lost(part))], own: None }
 }
 
@@ -19,8 +19,8 @@ fn a_part_that_is_lost_costs_the_rest() {
     assert!((lost(0.5).exp() - 2.0).abs() < 1e-12);
     assert_eq!((lost(0.0), lost(-1.0)), (0.0, 0.0));
     assert!(lost(1.0).is_finite());
-    let nothing = Disturbance { signs: vec![(Sign::Steal, f64::NAN)], own: None };
-    assert_eq!((nothing.get(Sign::Steal), nothing.get(Sign::Others)), (None, None));
+    let nothing = Disturbance { signs: vec![(HostSign::Steal, f64::NAN)], own: None };
+    assert_eq!((nothing.get(HostSign::Steal), nothing.get(HostSign::Others)), (None, None));
 }
 
 /// Blocks of a comparison with a mean of `log` and half an interval of `half`.
@@ -31,21 +31,21 @@ fn claimed(mean: f64, half_width: f64) -> HostVerdict {
 #[test]
 fn a_difference_is_weighed_by_the_interval() {
     let host: Vec<_> = [0.19, 0.20, 0.21, 0.20]
-        .map(|part| [seen(Sign::Others, 0.01), seen(Sign::Others, part)])
+        .map(|part| [seen(HostSign::Others, 0.01), seen(HostSign::Others, part)])
         .into();
     let weight = |half_width| differences(&host, claimed(0.0, half_width))[0].weight;
-    assert_eq!(weight(0.1), Weight::Beyond);
-    assert_eq!(weight(0.3), Weight::Held);
-    assert_eq!(weight(1.0), Weight::Slight);
+    assert_eq!(weight(0.1), DisturbanceWeight::Beyond);
+    assert_eq!(weight(0.3), DisturbanceWeight::Held);
+    assert_eq!(weight(1.0), DisturbanceWeight::Slight);
     // Two blocks show nothing, nor does what changes sides.
     assert!(differences(&host[..2], claimed(0.0, 0.1)).is_empty());
     let mut swapped = host.clone();
     swapped[0].swap(0, 1);
     swapped[1].swap(0, 1);
-    assert_eq!(differences(&swapped, claimed(0.0, 0.1))[0].weight, Weight::Even);
+    assert_eq!(differences(&swapped, claimed(0.0, 0.1))[0].weight, DisturbanceWeight::Even);
     // What variants make themselves is not compared.
     let own: Vec<_> =
-        (0..4).map(|_| [seen(Sign::RunDelay, 0.0), seen(Sign::RunDelay, 0.5)]).collect();
+        (0..4).map(|_| [seen(HostSign::RunDelay, 0.0), seen(HostSign::RunDelay, 0.5)]).collect();
     assert!(differences(&own, claimed(0.0, 0.01)).is_empty());
 }
 
@@ -54,7 +54,7 @@ fn what_a_vm_leaves_to_others_is_not_laid_on_the_host() {
     // On a host without idle time others get what the VM leaves: one vCPU of two
     // pCPUs leaves more than two do.
     let used = |own: f64, others: f64| Disturbance {
-        signs: vec![(Sign::Others, lost(others))],
+        signs: vec![(HostSign::Others, lost(others))],
         own: Some(lost(own)),
     };
     let weigh = |a: (f64, f64), b: (f64, f64)| {
@@ -62,15 +62,15 @@ fn what_a_vm_leaves_to_others_is_not_laid_on_the_host() {
         let host: Vec<_> = jitter.map(|by| [used(a.0, a.1 + by), used(b.0, b.1 - by)]).into();
         differences(&host, claimed(-0.3, 0.05))[0].weight
     };
-    assert_eq!(weigh((0.45, 0.50), (0.75, 0.24)), Weight::Own);
+    assert_eq!(weigh((0.45, 0.50), (0.75, 0.24)), DisturbanceWeight::Own);
     // Both use the same, and others are beside one of them.
-    assert_eq!(weigh((0.45, 0.05), (0.45, 0.40)), Weight::Beyond);
+    assert_eq!(weigh((0.45, 0.05), (0.45, 0.40)), DisturbanceWeight::Beyond);
 }
 
 #[test]
 fn only_a_difference_that_the_host_can_make_is_lost() {
     let host: Vec<_> = [0.19, 0.20, 0.21, 0.20]
-        .map(|part| [seen(Sign::Steal, 0.0), seen(Sign::Steal, part)])
+        .map(|part| [seen(HostSign::Steal, 0.0), seen(HostSign::Steal, part)])
         .into();
     let is_lost = |mean: f64, is_claim: bool| {
         let claim = if is_claim { ClaimKind::Difference } else { ClaimKind::NoDifference };
@@ -86,12 +86,12 @@ fn only_a_difference_that_the_host_can_make_is_lost() {
 
 #[test]
 fn what_is_out_of_line_is_told_by_its_own_past() {
-    let limits = [(Sign::Others, lost(0.1))];
+    let limits = [(HostSign::Others, lost(0.1))];
     let trials = |parts: [f64; 2]| {
         parts
             .into_iter()
             .enumerate()
-            .map(|(v, part)| (v, seen(Sign::Others, part)))
+            .map(|(v, part)| (v, seen(HostSign::Others, part)))
             .collect::<Vec<_>>()
     };
     // B's own work looks like others', always.
@@ -147,7 +147,7 @@ fn study(neighbours: Neighbours, effect: f64, random: &mut Pcg64) -> Judgement {
                 };
             let part = (part + 0.005 * normal(random)).clamp(0.0, 0.6);
             let effect = if is_b { effect } else { 0.0 };
-            (effect + cost * lost(part) + 0.01 * normal(random), seen(Sign::Others, part))
+            (effect + cost * lost(part) + 0.01 * normal(random), seen(HostSign::Others, part))
         });
         comparison.blocks.log_ratios.push(b.0 - a.0);
         comparison.host.push([a.1, b.1]);

@@ -85,7 +85,7 @@ fn with_as_many_blocks_on_each_it_is_student_s_t_on_the_hosts_means() {
     let half = (prediction.hi - prediction.lo) / 2.0;
     let expected = 12.706_204_7 * (between + t.sd.powi(2) / 3.0).sqrt();
     assert!((half - expected).abs() < 1e-5, "{half} {expected}");
-    assert_eq!((found.hosts, found.blocks, found.holds), (3, 6, Holds::NoClasses));
+    assert_eq!((found.hosts, found.blocks, found.holds), (3, 6, ClassConsistency::NoClasses));
 }
 
 /// No other variance between hosts is likelier (restricted likelihood).
@@ -140,7 +140,7 @@ fn a_class_on_which_it_does_not_hold_is_named() {
         host.log_ratios.iter_mut().for_each(|log| *log += 0.002 * number as f64);
     }
     let found = across_hosts(&hosts, &QUESTION);
-    assert_eq!(found.holds, Holds::NotEverywhere, "{found:?}");
+    assert_eq!(found.holds, ClassConsistency::NotEverywhere, "{found:?}");
     let [one, other] = &found.classes[..] else { panic!("{found:?}") };
     assert_eq!((&*one.class, &one.verdict), ("fast", &Verdict::BBetter));
     assert_eq!((&*other.class, &other.verdict), ("slow", &Verdict::BWorse));
@@ -151,7 +151,7 @@ fn a_class_on_which_it_does_not_hold_is_named() {
         host.log_ratios.iter_mut().for_each(|log| *log -= 0.5);
     }
     let found = across_hosts(&hosts, &QUESTION);
-    assert_eq!((found.holds, &found.verdict), (Holds::Everywhere, &Verdict::BBetter));
+    assert_eq!((found.holds, &found.verdict), (ClassConsistency::Everywhere, &Verdict::BBetter));
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn one_host_of_each_class_is_judged_by_its_blocks() {
     assert_eq!(found.classes[0].verdict, Verdict::BBetter);
     let why = Invalidity::TooFewBlocks { blocks: 1 };
     assert_eq!(found.classes[2].verdict, Verdict::Invalid { why });
-    assert_eq!(found.holds, Holds::NotShownEverywhere);
+    assert_eq!(found.holds, ClassConsistency::NotShownEverywhere);
     assert_eq!(found.classes_p, None);
 }
 
@@ -227,7 +227,7 @@ fn false_claims_are_as_rare_as_they_say() {
         let mut random = Pcg64::seed_from_u64(round);
         let found = across_hosts(&fleet.hosts(&mut random), &QUESTION);
         claims += u32::from(found.verdict.is_difference());
-        contradictions += u32::from(found.holds == Holds::NotEverywhere);
+        contradictions += u32::from(found.holds == ClassConsistency::NotEverywhere);
     }
     assert!(claims < 130, "{claims} of {rounds}");
     assert!(contradictions < 60, "{contradictions} of {rounds}");

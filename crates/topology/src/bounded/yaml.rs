@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use saphyr_parser::{Event, Parser, ScalarStyle};
 use serde_json::Value;
 
-use super::{Broken, MAX_DEPTH, MAX_VALUES, check_size, too_deep};
+use super::{MAX_DEPTH, MAX_VALUES, MalformedText, check_size, too_deep};
 
 /// Bytes `start..end` of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -259,7 +259,7 @@ fn merge(entries: &mut Vec<(YamlKey, YamlValue)>) {
 }
 
 /// A container that has not ended.
-struct Open {
+struct OpenContainer {
     value: YamlValue,
     anchor: usize,
     key: Option<YamlKey>,
@@ -268,7 +268,7 @@ struct Open {
     height: usize,
 }
 
-struct Anchored {
+struct YamlAnchor {
     value: YamlValue,
     size: usize,
     height: usize,
@@ -277,23 +277,23 @@ struct Anchored {
 /// The documents of a YAML text.
 ///
 /// # Errors
-/// [`Broken`]: it is no YAML, or over the budget.
-pub fn yaml(text: &str) -> Result<Vec<YamlValue>, Broken> {
+/// [`MalformedText`]: it is no YAML, or over the budget.
+pub fn yaml(text: &str) -> Result<Vec<YamlValue>, MalformedText> {
     check_size(text)?;
     let offsets = Offsets::new(text);
     let mut documents = Vec::new();
-    let mut anchors: HashMap<usize, Anchored> = HashMap::new();
-    let mut stack: Vec<Open> = Vec::new();
+    let mut anchors: HashMap<usize, YamlAnchor> = HashMap::new();
+    let mut stack: Vec<OpenContainer> = Vec::new();
     let mut left = MAX_VALUES;
     for event in Parser::new_from_str(text) {
         let (event, at) = event.map_err(|error| {
             let at = offsets.byte(error.marker().index());
-            Broken::new(at, format!("Not YAML: {}", error.info()))
+            MalformedText::new(at, format!("Not YAML: {}", error.info()))
         })?;
         let span =
             Span { start: offsets.byte(at.start.index()), end: offsets.byte(at.end.index()) };
         let (start, line) = (span.start, at.start.line());
-        let broken = |what: String| Broken::new(start, what);
+        let broken = |what: String| MalformedText::new(start, what);
         let mut spend = |values: usize| {
             left = left
                 .checked_sub(values)
@@ -326,14 +326,15 @@ pub fn yaml(text: &str) -> Result<Vec<YamlValue>, Broken> {
                     _ => YamlKind::Map(Vec::new()),
                 };
                 let value = YamlValue { span, line, plain: false, kind };
-                stack.push(Open { value, anchor, key: None, size: 1, height: 1 });
+                stack.push(OpenContainer { value, anchor, key: None, size: 1, height: 1 });
                 if stack.len() > MAX_DEPTH {
                     return Err(broken(too_deep()));
                 }
                 continue;
             }
             Event::SequenceEnd | Event::MappingEnd => {
-                let Some(Open { mut value, anchor, size, height, .. }) = stack.pop() else {
+                let Some(OpenContainer { mut value, anchor, size, height, .. }) = stack.pop()
+                else {
                     continue;
                 };
                 value.span.end = start.max(value.span.start);
@@ -349,7 +350,7 @@ pub fn yaml(text: &str) -> Result<Vec<YamlValue>, Broken> {
         }
         if anchor > 0 {
             spend(size)?;
-            anchors.insert(anchor, Anchored { value: value.clone(), size, height });
+            anchors.insert(anchor, YamlAnchor { value: value.clone(), size, height });
         }
         let Some(open) = stack.last_mut() else {
             documents.push(value);

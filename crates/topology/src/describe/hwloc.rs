@@ -13,33 +13,33 @@ use roxmltree::Node as Element;
 
 use super::cores::name_cores;
 use super::sets::{Sets, number, pcpu};
-use super::{Description, Facet, Fault, sum_of_nodes, xml};
+use super::{Defect, Description, Facet, sum_of_nodes, xml};
 use crate::{Cache, CacheKind, CoreKind, HugePagePool, Node, Pcpu, PcpuSet, sysfs};
 
 /// `HWLOC_DISTANCES_KIND_MEANS_LATENCY`.
 const MEANS_LATENCY: u32 = 4;
 
-pub(super) fn read(text: &str, sets: &mut Sets) -> Result<Description, Fault> {
+pub(super) fn read(text: &str, sets: &mut Sets) -> Result<Description, Defect> {
     let document = xml::parse(text)?;
     let root = document.root_element();
     let machine = xml::children(root, "object")
         .next()
-        .ok_or_else(|| Fault::new(xml::line(root), "", "This topology has no objects"))?;
-    let mut walk = Walk {
+        .ok_or_else(|| Defect::new(xml::line(root), "", "This topology has no objects"))?;
+    let mut walk = HwlocWalk {
         online: set(sets, machine, "online_cpuset")?,
         sets,
         found: Description::default(),
         cores: BTreeMap::new(),
         sockets: 0,
     };
-    walk.object(machine, Place::default())?;
-    let Walk { mut found, cores, .. } = walk;
+    walk.object(machine, ObjectLocation::default())?;
+    let HwlocWalk { mut found, cores, .. } = walk;
     if !found.host.pcpus.iter().any(|pcpu| pcpu.online) {
-        return Err(Fault::new(xml::line(machine), "", "No object of type PU has a number"));
+        return Err(Defect::new(xml::line(machine), "", "No object of type PU has a number"));
     }
     found.host.pcpus.sort_by_key(|pcpu| pcpu.id);
     if let Some(pair) = found.host.pcpus.windows(2).find(|pair| pair[0].id == pair[1].id) {
-        return Err(Fault::new(
+        return Err(Defect::new(
             None,
             &pair[0].id.to_string(),
             "A PU with this number is there twice",
@@ -52,7 +52,7 @@ pub(super) fn read(text: &str, sets: &mut Sets) -> Result<Description, Fault> {
     }
     found.host.nodes.sort_by_key(|node| node.id);
     if let Some(pair) = found.host.nodes.windows(2).find(|pair| pair[0].id == pair[1].id) {
-        return Err(Fault::new(
+        return Err(Defect::new(
             None,
             &pair[0].id.to_string(),
             "A node with this number is there twice",
@@ -74,7 +74,7 @@ pub(super) fn read(text: &str, sets: &mut Sets) -> Result<Description, Fault> {
 
 /// Where an object lies.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct ObjectLocation {
     socket: Option<u32>,
     die: Option<u32>,
     cluster: Option<u32>,
@@ -83,7 +83,7 @@ struct Place {
     core_at: Option<usize>,
 }
 
-struct Walk<'a> {
+struct HwlocWalk<'a> {
     sets: &'a mut Sets,
     /// Version 1 lists pCPUs that are switched off and says so here.
     online: Option<PcpuSet>,
@@ -93,8 +93,8 @@ struct Walk<'a> {
     sockets: u32,
 }
 
-impl Walk<'_> {
-    fn object(&mut self, element: Element, mut place: Place) -> Result<(), Fault> {
+impl HwlocWalk<'_> {
+    fn object(&mut self, element: Element, mut place: ObjectLocation) -> Result<(), Defect> {
         let kind = element.attribute("type").unwrap_or_default();
         let id: Option<u32> = match element.attribute("os_index") {
             // "Unknown" is written as the highest number.
@@ -138,7 +138,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn die(&mut self, place: &mut Place, id: Option<u32>) {
+    fn die(&mut self, place: &mut ObjectLocation, id: Option<u32>) {
         place.die = id;
         self.found.knows(&[Facet::Dies]);
     }
@@ -160,7 +160,7 @@ impl Walk<'_> {
         }
     }
 
-    fn pcpu(&mut self, element: Element, place: Place) -> Result<(), Fault> {
+    fn pcpu(&mut self, element: Element, place: ObjectLocation) -> Result<(), Defect> {
         let id = element
             .attribute("os_index")
             .and_then(pcpu)
@@ -185,7 +185,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn node(&mut self, element: Element, id: Option<u32>) -> Result<(), Fault> {
+    fn node(&mut self, element: Element, id: Option<u32>) -> Result<(), Defect> {
         let id = id.ok_or_else(|| xml::fault(element, "os_index", "A node without a number"))?;
         let pcpus = set(self.sets, element, "cpuset")?.unwrap_or_default();
         let memory_bytes = xml::number(element, "local_memory")?;
@@ -212,7 +212,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn cache(&mut self, element: Element) -> Result<(), Fault> {
+    fn cache(&mut self, element: Element) -> Result<(), Defect> {
         // A cache in front of memory has no level among the pCPUs' caches.
         if element.attribute("type") == Some("MemCache") {
             return Ok(());
@@ -244,7 +244,7 @@ fn info<'a>(element: Element<'a, '_>, name: &str) -> Option<&'a str> {
 }
 
 /// A mask; `None` where there is none or where it has no end (`0xf...f`).
-fn set(sets: &mut Sets, element: Element, attribute: &str) -> Result<Option<PcpuSet>, Fault> {
+fn set(sets: &mut Sets, element: Element, attribute: &str) -> Result<Option<PcpuSet>, Defect> {
     element
         .attribute(attribute)
         .filter(|text| !text.contains("..."))
@@ -253,7 +253,7 @@ fn set(sets: &mut Sets, element: Element, attribute: &str) -> Result<Option<Pcpu
 }
 
 /// The complete set of pCPUs names more than the tree does.
-fn read_offline(machine: Element, found: &mut Description, sets: &mut Sets) -> Result<(), Fault> {
+fn read_offline(machine: Element, found: &mut Description, sets: &mut Sets) -> Result<(), Defect> {
     let complete = set(sets, machine, "complete_cpuset")?;
     if complete.is_some() {
         found.knows(&[Facet::Offline]);
@@ -322,7 +322,7 @@ fn assign_nodes(found: &mut Description) {
     found.host.huge_pages = super::sum_of_pools(&found.host.nodes);
 }
 
-fn read_distances(root: Element, machine: Element, found: &mut Description) -> Result<(), Fault> {
+fn read_distances(root: Element, machine: Element, found: &mut Description) -> Result<(), Defect> {
     for matrix in xml::children(root, "distances2") {
         let kind: u32 = xml::number(matrix, "kind")?.unwrap_or(MEANS_LATENCY);
         if matrix.attribute("type") != Some("NUMANode")
@@ -357,13 +357,13 @@ fn read_distances(root: Element, machine: Element, found: &mut Description) -> R
 }
 
 /// The numbers in all elements of this name together.
-fn numbers(matrix: Element, name: &'static str) -> Result<Vec<u32>, Fault> {
+fn numbers(matrix: Element, name: &'static str) -> Result<Vec<u32>, Defect> {
     let mut numbers = Vec::new();
     for element in xml::children(matrix, name) {
         for word in element.text().unwrap_or_default().split_whitespace() {
             let number = number(word);
             numbers
-                .push(number.ok_or_else(|| Fault::new(xml::line(element), word, "Not a number"))?);
+                .push(number.ok_or_else(|| Defect::new(xml::line(element), word, "Not a number"))?);
         }
     }
     Ok(numbers)
@@ -374,10 +374,10 @@ fn set_distances(
     ids: &[u32],
     costs: &[u32],
     found: &mut Description,
-) -> Result<(), Fault> {
+) -> Result<(), Defect> {
     if ids.is_empty() || ids.len().checked_mul(ids.len()) != Some(costs.len()) {
         let why = format!("{} distances between {} nodes", costs.len(), ids.len());
-        return Err(Fault::new(xml::line(matrix), "<distances>", why));
+        return Err(Defect::new(xml::line(matrix), "<distances>", why));
     }
     for (id, row) in ids.iter().zip(costs.chunks(ids.len())) {
         if let Some(node) = found.host.nodes.iter_mut().find(|node| node.id == *id) {
@@ -389,7 +389,7 @@ fn set_distances(
 }
 
 /// Kinds of cores, frequencies and capacities.
-fn read_kinds(root: Element, found: &mut Description, sets: &mut Sets) -> Result<(), Fault> {
+fn read_kinds(root: Element, found: &mut Description, sets: &mut Sets) -> Result<(), Defect> {
     let mut kinds: BTreeMap<u32, CoreKind> = BTreeMap::new();
     let mut groups = 0usize;
     let mut told = 0usize;

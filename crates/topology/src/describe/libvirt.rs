@@ -8,14 +8,14 @@ use roxmltree::Node as Element;
 
 use super::cores::name_cores;
 use super::sets::{Sets, pcpu};
-use super::{Description, Facet, Fault, sum_of_nodes, sum_of_pools, xml};
+use super::{Defect, Description, Facet, sum_of_nodes, sum_of_pools, xml};
 use crate::{Cache, CacheKind, HugePagePool, Node, Pcpu, PcpuSet};
 
-pub(super) fn read(text: &str, sets: &mut Sets) -> Result<Description, Fault> {
+pub(super) fn read(text: &str, sets: &mut Sets) -> Result<Description, Defect> {
     let document = xml::parse(text)?;
     let root = document.root_element();
     let host = child(root, "host")
-        .ok_or_else(|| Fault::new(xml::line(root), "", "There is no <host> inside"))?;
+        .ok_or_else(|| Defect::new(xml::line(root), "", "There is no <host> inside"))?;
     let mut found = Description::default();
     if let Some(processor) = child(host, "cpu") {
         let text = |name| child(processor, name)?.text().map(|text| text.trim().to_owned());
@@ -36,15 +36,15 @@ pub(super) fn read(text: &str, sets: &mut Sets) -> Result<Description, Fault> {
     }
     if found.host.pcpus.is_empty() {
         let why = "libvirt shows no pCPUs here (it reads none on a machine without NUMA)";
-        return Err(Fault::new(xml::line(host), "<cells>", why));
+        return Err(Defect::new(xml::line(host), "<cells>", why));
     }
     found.host.pcpus.sort_by_key(|pcpu| pcpu.id);
     if let Some(pair) = found.host.pcpus.windows(2).find(|pair| pair[0].id == pair[1].id) {
-        return Err(Fault::new(None, &pair[0].id.to_string(), "This pCPU is there twice"));
+        return Err(Defect::new(None, &pair[0].id.to_string(), "This pCPU is there twice"));
     }
     found.host.nodes.sort_by_key(|node| node.id);
     if let Some(pair) = found.host.nodes.windows(2).find(|pair| pair[0].id == pair[1].id) {
-        return Err(Fault::new(None, &pair[0].id.to_string(), "This cell is there twice"));
+        return Err(Defect::new(None, &pair[0].id.to_string(), "This cell is there twice"));
     }
     found.host.memory_bytes = sum_of_nodes(&found.host.nodes);
     found.host.huge_pages = sum_of_pools(&found.host.nodes);
@@ -73,7 +73,7 @@ fn read_cell(
     found: &mut Description,
     siblings: &mut BTreeMap<u32, u32>,
     sets: &mut Sets,
-) -> Result<(), Fault> {
+) -> Result<(), Defect> {
     let id: u32 = xml::number(cell, "id")?
         .ok_or_else(|| xml::fault(cell, "id", "A cell without a number"))?;
     let mut node = Node { id, ..Node::default() };
@@ -144,7 +144,7 @@ fn read_bank(
     online: &PcpuSet,
     found: &mut Description,
     sets: &mut Sets,
-) -> Result<(), Fault> {
+) -> Result<(), Defect> {
     let level = xml::number(bank, "level")?;
     let pcpus = bank.attribute("cpus").unwrap_or_default();
     let pcpus = sets.list(pcpus).map_err(|why| xml::fault(bank, "cpus", why))?;
@@ -181,19 +181,19 @@ fn read_guests(root: Element, found: &mut Description) {
 }
 
 /// An amount of memory with its unit; KiB without one.
-fn amount(element: Element) -> Result<u64, Fault> {
+fn amount(element: Element) -> Result<u64, Defect> {
     let unit = unit(element)?;
     count(element)?.checked_mul(unit).ok_or_else(|| {
-        Fault::new(xml::line(element), element.text().unwrap_or_default(), "Too much")
+        Defect::new(xml::line(element), element.text().unwrap_or_default(), "Too much")
     })
 }
 
-fn count(element: Element) -> Result<u64, Fault> {
+fn count(element: Element) -> Result<u64, Defect> {
     let text = element.text().unwrap_or_default();
-    text.trim().parse().map_err(|_| Fault::new(xml::line(element), text, "Not a number"))
+    text.trim().parse().map_err(|_| Defect::new(xml::line(element), text, "Not a number"))
 }
 
-fn unit(element: Element) -> Result<u64, Fault> {
+fn unit(element: Element) -> Result<u64, Defect> {
     match element.attribute("unit") {
         Some("B" | "bytes") => Ok(1),
         None | Some("KiB") => Ok(1 << 10),

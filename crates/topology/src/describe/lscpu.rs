@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::cores::name_cores;
 use super::sets::{Sets, number};
-use super::{CacheSizes, Description, Facet, Fault};
-use crate::{Cache, CacheKind, Host, Node, Pcpu, PcpuSet, Virtualised};
+use super::{CacheSizes, Defect, Description, Facet};
+use crate::{Cache, CacheKind, Host, HostVirtualisation, Node, Pcpu, PcpuSet};
 
 /// The columns of a row, and where it stands.
 struct LscpuRow {
@@ -21,11 +21,11 @@ struct LscpuRow {
     /// Whether it would say where an online pCPU lies.
     tells_places: bool,
     /// Column name and value; absent values are left out.
-    cells: Vec<(Column, String)>,
+    cells: Vec<(LscpuColumn, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Column {
+enum LscpuColumn {
     Pcpu,
     Node,
     Socket,
@@ -37,28 +37,28 @@ enum Column {
     Other,
 }
 
-impl Column {
+impl LscpuColumn {
     /// The column under this heading; upper or lower case.
-    fn of(heading: &str) -> Column {
+    fn of(heading: &str) -> LscpuColumn {
         match heading.to_ascii_lowercase().as_str() {
-            "cpu" => Column::Pcpu,
-            "node" => Column::Node,
-            "socket" => Column::Socket,
-            "cluster" => Column::Cluster,
-            "core" => Column::Core,
-            "online" => Column::Online,
-            "maxmhz" => Column::MaxMhz,
+            "cpu" => LscpuColumn::Pcpu,
+            "node" => LscpuColumn::Node,
+            "socket" => LscpuColumn::Socket,
+            "cluster" => LscpuColumn::Cluster,
+            "core" => LscpuColumn::Core,
+            "online" => LscpuColumn::Online,
+            "maxmhz" => LscpuColumn::MaxMhz,
             // "L1d" or "L1d:L1i:L2:L3".
             heading => match heading.split(':').map(cache_of).collect() {
-                Some(caches) => Column::Caches(caches),
-                None => Column::Other,
+                Some(caches) => LscpuColumn::Caches(caches),
+                None => LscpuColumn::Other,
             },
         }
     }
 
     /// Whether every online pCPU has a value here. Nodes need not be there.
     fn is_place(&self) -> bool {
-        matches!(self, Column::Socket | Column::Core)
+        matches!(self, LscpuColumn::Socket | LscpuColumn::Core)
     }
 }
 
@@ -89,15 +89,15 @@ fn is_parsable_row(line: &str) -> bool {
 
 /// Whether a first line is the heading of `lscpu -e`.
 pub(super) fn is_table_header(line: &str) -> bool {
-    let columns: Vec<Column> = line.split_whitespace().map(Column::of).collect();
-    columns.contains(&Column::Pcpu) && !line.contains(',')
+    let columns: Vec<LscpuColumn> = line.split_whitespace().map(LscpuColumn::of).collect();
+    columns.contains(&LscpuColumn::Pcpu) && !line.contains(',')
 }
 
 /// Reads `lscpu -e`.
-pub(super) fn table(text: &str) -> Result<Description, Fault> {
+pub(super) fn table(text: &str) -> Result<Description, Defect> {
     let mut lines = lines(text);
     let (_, heading) = lines.next().unwrap_or_default();
-    let columns: Vec<Column> = heading.split_whitespace().map(Column::of).collect();
+    let columns: Vec<LscpuColumn> = heading.split_whitespace().map(LscpuColumn::of).collect();
     let mut rows = Vec::new();
     for (line, text) in lines {
         let cells: Vec<&str> = text.split_whitespace().collect();
@@ -110,25 +110,26 @@ pub(super) fn table(text: &str) -> Result<Description, Fault> {
 }
 
 /// Reads `lscpu -p`: its last comment is the heading.
-pub(super) fn parsable(text: &str) -> Result<Description, Fault> {
+pub(super) fn parsable(text: &str) -> Result<Description, Defect> {
     // As they stand, and with one column for all caches: a pCPU that is
     // switched off has one blank for them.
-    let mut columns: Option<[Vec<Column>; 2]> = None;
+    let mut columns: Option<[Vec<LscpuColumn>; 2]> = None;
     let mut rows = Vec::new();
     for (line, text) in lines(text) {
         if let Some(comment) = text.strip_prefix('#') {
-            let headings: Vec<Column> = comment.trim().split(',').map(Column::of).collect();
-            if headings.contains(&Column::Pcpu) {
+            let headings: Vec<LscpuColumn> =
+                comment.trim().split(',').map(LscpuColumn::of).collect();
+            if headings.contains(&LscpuColumn::Pcpu) {
                 let mut short = headings.clone();
                 short.dedup_by(|one, other| {
-                    matches!((one, other), (Column::Caches(_), Column::Caches(_)))
+                    matches!((one, other), (LscpuColumn::Caches(_), LscpuColumn::Caches(_)))
                 });
                 columns = Some([headings, short]);
             }
             continue;
         }
         let [long, short] = columns.as_ref().ok_or_else(|| {
-            Fault::new(
+            Defect::new(
                 line,
                 text,
                 "The heading '# CPU,Core,...' is missing above the first row: keep lscpu's comments",
@@ -148,10 +149,15 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .filter(|(_, line)| !line.is_empty())
 }
 
-fn row(line: usize, text: &str, columns: &[Column], cells: &[&str]) -> Result<LscpuRow, Fault> {
+fn row(
+    line: usize,
+    text: &str,
+    columns: &[LscpuColumn],
+    cells: &[&str],
+) -> Result<LscpuRow, Defect> {
     if cells.len() != columns.len() {
         let why = format!("{} values stand under {} headings", cells.len(), columns.len());
-        return Err(Fault::new(line, text, why));
+        return Err(Defect::new(line, text, why));
     }
     let cells = columns
         .iter()
@@ -159,11 +165,15 @@ fn row(line: usize, text: &str, columns: &[Column], cells: &[&str]) -> Result<Ls
         .filter(|(_, cell)| !matches!(cell.trim(), "" | "-"))
         .map(|(column, cell)| (column.clone(), (*cell).trim().to_owned()))
         .collect();
-    Ok(LscpuRow { line: Some(line), tells_places: columns.iter().any(Column::is_place), cells })
+    Ok(LscpuRow {
+        line: Some(line),
+        tells_places: columns.iter().any(LscpuColumn::is_place),
+        cells,
+    })
 }
 
 /// Reads any of the outputs of `lscpu -J`.
-pub(super) fn json(text: &str, sets: &mut Sets) -> Result<Description, Fault> {
+pub(super) fn json(text: &str, sets: &mut Sets) -> Result<Description, Defect> {
     // util-linux writes a bare dash for some absent values.
     let mended: Vec<&str> = text
         .lines()
@@ -175,7 +185,7 @@ pub(super) fn json(text: &str, sets: &mut Sets) -> Result<Description, Fault> {
     let value: Value = serde_json::from_str(&mended.join("\n")).map_err(|error| {
         let line = error.line().max(1);
         let at = text.lines().nth(line - 1).unwrap_or_default();
-        Fault::new(line, at, format!("Not JSON: {error}"))
+        Defect::new(line, at, format!("Not JSON: {error}"))
     })?;
     if let Some(entries) = value.get("cpus").and_then(Value::as_array) {
         let mut found = place(entries.iter().map(json_row).collect())?;
@@ -187,7 +197,7 @@ pub(super) fn json(text: &str, sets: &mut Sets) -> Result<Description, Fault> {
         flatten(entries, &mut fields);
         return describe(&fields, sets);
     }
-    Err(Fault::new(
+    Err(Defect::new(
         None,
         text,
         "No pCPU is described here: use 'lscpu -J -e' or 'lscpu -J', not 'lscpu -C'",
@@ -204,19 +214,19 @@ fn json_row(entry: &Value) -> LscpuRow {
             _ => return None,
         };
         let absent = matches!(text.trim(), "" | "-");
-        (!absent).then(|| (Column::of(name), text))
+        (!absent).then(|| (LscpuColumn::of(name), text))
     });
     let mut names = entry.as_object().into_iter().flat_map(|entry| entry.keys());
-    let tells_places = names.any(|name| Column::of(name).is_place());
+    let tells_places = names.any(|name| LscpuColumn::of(name).is_place());
     LscpuRow { line: None, tells_places, cells: cells.collect() }
 }
 
 /// Newer versions nest the fields below headings.
-fn flatten(entries: &[Value], fields: &mut Vec<Field>) {
+fn flatten(entries: &[Value], fields: &mut Vec<SummaryField>) {
     for entry in entries {
         let text = |key| entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let name = text("field").trim_end_matches(':').to_owned();
-        fields.push(Field { line: None, name, value: text("data") });
+        fields.push(SummaryField { line: None, name, value: text("data") });
         if let Some(children) = entry.get("children").and_then(Value::as_array) {
             flatten(children, fields);
         }
@@ -230,7 +240,7 @@ struct CachedPcpu {
     caches: Vec<(u32, CacheKind, u32)>,
 }
 
-fn place(rows: Vec<LscpuRow>) -> Result<Description, Fault> {
+fn place(rows: Vec<LscpuRow>) -> Result<Description, Defect> {
     let mut found = Description::default();
     let mut placed: BTreeMap<u32, CachedPcpu> = BTreeMap::new();
     for row in &rows {
@@ -238,12 +248,12 @@ fn place(rows: Vec<LscpuRow>) -> Result<Description, Fault> {
         if one.pcpu.online {
             for (column, _) in &row.cells {
                 match column {
-                    Column::Node => found.knows(&[Facet::Nodes, Facet::NodePcpus]),
-                    Column::Socket => found.knows(&[Facet::Sockets]),
-                    Column::Cluster => found.knows(&[Facet::Clusters]),
-                    Column::Core => found.knows(&[Facet::Cores]),
-                    Column::Caches(_) => found.knows(&[Facet::Caches, Facet::InnerCaches]),
-                    Column::MaxMhz => found.knows(&[Facet::MaxFrequency]),
+                    LscpuColumn::Node => found.knows(&[Facet::Nodes, Facet::NodePcpus]),
+                    LscpuColumn::Socket => found.knows(&[Facet::Sockets]),
+                    LscpuColumn::Cluster => found.knows(&[Facet::Clusters]),
+                    LscpuColumn::Core => found.knows(&[Facet::Cores]),
+                    LscpuColumn::Caches(_) => found.knows(&[Facet::Caches, Facet::InnerCaches]),
+                    LscpuColumn::MaxMhz => found.knows(&[Facet::MaxFrequency]),
                     _ => {}
                 }
             }
@@ -251,11 +261,11 @@ fn place(rows: Vec<LscpuRow>) -> Result<Description, Fault> {
             found.knows(&[Facet::Offline]);
         }
         if placed.insert(id, one).is_some() {
-            return Err(Fault::new(row.line, &id.to_string(), "This pCPU is listed twice"));
+            return Err(Defect::new(row.line, &id.to_string(), "This pCPU is listed twice"));
         }
     }
     if !placed.values().any(|one| one.pcpu.online) {
-        return Err(Fault::new(None, "", "No online pCPU is listed"));
+        return Err(Defect::new(None, "", "No online pCPU is listed"));
     }
     gather_caches(&placed, &mut found.host);
     let cores = cores(&placed);
@@ -265,45 +275,45 @@ fn place(rows: Vec<LscpuRow>) -> Result<Description, Fault> {
     Ok(found)
 }
 
-fn read_row(row: &LscpuRow) -> Result<(u32, CachedPcpu), Fault> {
+fn read_row(row: &LscpuRow) -> Result<(u32, CachedPcpu), Defect> {
     let mut pcpu = Pcpu::default();
     let mut caches = Vec::new();
     let mut id = None;
     let mut online = None;
     let mut lies_somewhere = false;
     for (column, text) in &row.cells {
-        let not_a_number = || Fault::new(row.line, text, "Not a number");
-        let mut place = |to: &mut Option<u32>| -> Result<(), Fault> {
+        let not_a_number = || Defect::new(row.line, text, "Not a number");
+        let mut place = |to: &mut Option<u32>| -> Result<(), Defect> {
             *to = Some(number(text).ok_or_else(not_a_number)?);
             lies_somewhere = true;
             Ok(())
         };
         match column {
-            Column::Pcpu => {
+            LscpuColumn::Pcpu => {
                 id = Some(
                     super::sets::pcpu(text)
-                        .ok_or_else(|| Fault::new(row.line, text, "Not the number of a pCPU"))?,
+                        .ok_or_else(|| Defect::new(row.line, text, "Not the number of a pCPU"))?,
                 );
             }
-            Column::Node => place(&mut pcpu.node)?,
-            Column::Socket => place(&mut pcpu.socket)?,
-            Column::Cluster => place(&mut pcpu.cluster)?,
-            Column::Core => place(&mut pcpu.core)?,
-            Column::Online => {
+            LscpuColumn::Node => place(&mut pcpu.node)?,
+            LscpuColumn::Socket => place(&mut pcpu.socket)?,
+            LscpuColumn::Cluster => place(&mut pcpu.cluster)?,
+            LscpuColumn::Core => place(&mut pcpu.core)?,
+            LscpuColumn::Online => {
                 online = Some(match text.to_ascii_lowercase().as_str() {
                     "yes" | "y" => true,
                     "no" | "n" => false,
-                    _ => return Err(Fault::new(row.line, text, "Neither yes nor no")),
+                    _ => return Err(Defect::new(row.line, text, "Neither yes nor no")),
                 });
             }
-            Column::MaxMhz => {
+            LscpuColumn::MaxMhz => {
                 let khz = text.parse::<f64>().map_err(|_| not_a_number())? * 1000.0;
                 // Zero stands where the kernel does not tell.
                 if khz.is_finite() && khz >= 1.0 {
                     pcpu.max_khz = Some(khz.round() as u64);
                 }
             }
-            Column::Caches(names) => {
+            LscpuColumn::Caches(names) => {
                 let ids: Vec<&str> = text.split(':').collect();
                 // One dash may stand for all of them.
                 if ids.iter().all(|id| matches!(*id, "" | "-")) {
@@ -316,10 +326,10 @@ fn read_row(row: &LscpuRow) -> Result<(u32, CachedPcpu), Fault> {
                     }
                 }
             }
-            Column::Other => {}
+            LscpuColumn::Other => {}
         }
     }
-    let id = id.ok_or_else(|| Fault::new(row.line, "", "This row names no pCPU"))?;
+    let id = id.ok_or_else(|| Defect::new(row.line, "", "This row names no pCPU"))?;
     pcpu.id = id;
     pcpu.online = online.unwrap_or(lies_somewhere || !row.tells_places);
     if !pcpu.online {
@@ -370,25 +380,25 @@ fn gather_nodes(host: &mut Host) {
 }
 
 /// One line of the summary.
-struct Field {
+struct SummaryField {
     line: Option<usize>,
     name: String,
     value: String,
 }
 
 /// Reads plain `lscpu`.
-pub(super) fn summary(text: &str, sets: &mut Sets) -> Result<Description, Fault> {
-    let fields: Vec<Field> = lines(text)
+pub(super) fn summary(text: &str, sets: &mut Sets) -> Result<Description, Defect> {
+    let fields: Vec<SummaryField> = lines(text)
         .filter_map(|(line, text)| {
             let (name, value) = text.split_once(':')?;
             let (name, value) = (name.trim().to_owned(), value.trim().to_owned());
-            Some(Field { line: Some(line), name, value })
+            Some(SummaryField { line: Some(line), name, value })
         })
         .collect();
     describe(&fields, sets)
 }
 
-fn describe(fields: &[Field], sets: &mut Sets) -> Result<Description, Fault> {
+fn describe(fields: &[SummaryField], sets: &mut Sets) -> Result<Description, Defect> {
     let mut found = Description::default();
     let all = |name: &str| -> Vec<&str> {
         let named = fields.iter().filter(|field| field.name == name);
@@ -398,21 +408,21 @@ fn describe(fields: &[Field], sets: &mut Sets) -> Result<Description, Fault> {
             .collect()
     };
     let first = |name: &str| all(name).first().map(|value| (*value).to_owned());
-    let mut read_set = |field: &Field| -> Result<PcpuSet, Fault> {
+    let mut read_set = |field: &SummaryField| -> Result<PcpuSet, Defect> {
         let pcpus = if field.value.starts_with("0x") {
             sets.mask(&field.value)
         } else {
             sets.list(&field.value)
         };
-        pcpus.map_err(|why| Fault::new(field.line, &field.value, why))
+        pcpus.map_err(|why| Defect::new(field.line, &field.value, why))
     };
-    let mut set = |list: &str, mask: &str| -> Result<Option<PcpuSet>, Fault> {
+    let mut set = |list: &str, mask: &str| -> Result<Option<PcpuSet>, Defect> {
         let mut named = fields.iter().filter(|field| field.name == list || field.name == mask);
         named.next().map(&mut read_set).transpose()
     };
     let online = set("On-line CPU(s) list", "On-line CPU(s) mask")?.filter(|set| !set.is_empty());
     let Some(online) = online else {
-        return Err(Fault::new(None, "", "No line 'On-line CPU(s) list' names a pCPU"));
+        return Err(Defect::new(None, "", "No line 'On-line CPU(s) list' names a pCPU"));
     };
     let offline = set("Off-line CPU(s) list", "Off-line CPU(s) mask")?.unwrap_or_default();
     let mut nodes: BTreeMap<u32, PcpuSet> = BTreeMap::new();
@@ -480,7 +490,7 @@ fn describe(fields: &[Field], sets: &mut Sets) -> Result<Description, Fault> {
     Ok(found)
 }
 
-fn virtualised(hypervisor: Option<String>, flags: Option<String>) -> Virtualised {
+fn virtualised(hypervisor: Option<String>, flags: Option<String>) -> HostVirtualisation {
     let flag = flags.map(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"));
     let (is_vm, signs) = match hypervisor {
         Some(vendor) => (Some(true), vec![format!("lscpu's hypervisor vendor: {vendor}")]),
@@ -489,13 +499,13 @@ fn virtualised(hypervisor: Option<String>, flags: Option<String>) -> Virtualised
         }
         None => (flag, Vec::new()),
     };
-    Virtualised { is_vm, signs, ..Virtualised::default() }
+    HostVirtualisation { is_vm, signs, ..HostVirtualisation::default() }
 }
 
 /// Sizes from lines like `L2 cache: 6 MiB (12 instances)`, of all instances
 /// together. Without the count the number may mean one or all, depending on
 /// the version; on a machine with several kinds of core the sizes differ.
-fn cache_sizes(fields: &[Field], models: usize) -> CacheSizes {
+fn cache_sizes(fields: &[SummaryField], models: usize) -> CacheSizes {
     let mut sizes = CacheSizes::new();
     if models > 1 {
         return sizes;

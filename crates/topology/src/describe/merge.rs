@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Described, Facet};
+use super::{DescribedMachine, Facet};
 use crate::{Host, Node, Pcpu, PcpuSet};
 
-/// Error type for [`Described::merge`].
+/// Error type for [`DescribedMachine::merge`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{first} and {second} describe different machines, or one at different times: {what}")]
 pub struct MergeError {
@@ -17,14 +17,14 @@ pub struct MergeError {
     pub what: String,
 }
 
-impl Described {
+impl DescribedMachine {
     /// Completes this description by another one of the same machine. Where
     /// both tell something, this one counts.
     ///
     /// # Errors
     /// [`MergeError`] if the two cannot be of one machine: they list other
     /// pCPUs, or put them into other nodes or cores.
-    pub fn merge(self, other: Described) -> Result<Described, MergeError> {
+    pub fn merge(self, other: DescribedMachine) -> Result<DescribedMachine, MergeError> {
         if let Some(what) = contradiction(&self, &other) {
             return Err(MergeError { first: self.name, second: other.name, what });
         }
@@ -48,7 +48,7 @@ impl Described {
     }
 }
 
-fn contradiction(one: &Described, other: &Described) -> Option<String> {
+fn contradiction(one: &DescribedMachine, other: &DescribedMachine) -> Option<String> {
     let (here, there) = (one.host.online(), other.host.online());
     if here != there {
         return Some(format!("pCPUs {here} are online in one, {there} in the other"));
@@ -76,7 +76,7 @@ fn cores(host: &Host) -> BTreeSet<PcpuSet> {
 }
 
 /// Ids of one level come from one description alone: others number otherwise.
-fn merge_pcpus(merged: &mut Described, other: &Described) {
+fn merge_pcpus(merged: &mut DescribedMachine, other: &DescribedMachine) {
     let lacks = |facet| !merged.known.contains(&facet) && other.known.contains(&facet);
     let (sockets, dies, clusters) =
         (lacks(Facet::Sockets), lacks(Facet::Dies), lacks(Facet::Clusters));
@@ -110,7 +110,7 @@ fn merge_pcpus(merged: &mut Described, other: &Described) {
     merged.host.pcpus.sort_by_key(|pcpu| pcpu.id);
 }
 
-fn merge_nodes(merged: &mut Described, other: &Described) {
+fn merge_nodes(merged: &mut DescribedMachine, other: &DescribedMachine) {
     let nodes = std::mem::take(&mut merged.host.nodes).into_iter();
     let mut nodes: BTreeMap<u32, Node> = nodes.map(|node| (node.id, node)).collect();
     for there in &other.host.nodes {
@@ -133,7 +133,7 @@ fn merge_nodes(merged: &mut Described, other: &Described) {
     merged.host.nodes = nodes.into_values().collect();
 }
 
-fn merge_caches(merged: &mut Described, other: &Described) {
+fn merge_caches(merged: &mut DescribedMachine, other: &DescribedMachine) {
     let sizes: BTreeMap<_, Option<u64>> = other
         .host
         .caches
@@ -153,7 +153,7 @@ fn merge_caches(merged: &mut Described, other: &Described) {
 }
 
 /// One description tells the sizes, another one who shares the caches.
-fn size_caches(merged: &mut Described) {
+fn size_caches(merged: &mut DescribedMachine) {
     for cache in &mut merged.host.caches {
         if cache.size_bytes.is_none() {
             cache.size_bytes = merged.cache_sizes.get(&(cache.level, cache.kind)).copied();

@@ -5,20 +5,20 @@
 use std::collections::BTreeMap;
 
 use super::sets::{number, pcpu};
-use super::{Description, Facet, Fault};
+use super::{Defect, Description, Facet};
 use crate::{Node, Pcpu};
 
 /// numactl prints memory in MB and means MiB.
 const MIB: u64 = 1 << 20;
 
-pub(super) fn read(text: &str) -> Result<Description, Fault> {
+pub(super) fn read(text: &str) -> Result<Description, Defect> {
     let mut nodes: BTreeMap<u32, Node> = BTreeMap::new();
     let mut pcpus: BTreeMap<u32, u32> = BTreeMap::new();
     // The nodes that the columns of the matrix stand for.
     let mut columns: Vec<u32> = Vec::new();
     let mut found = Description::default();
     for (at, text) in text.lines().enumerate() {
-        let fault = |why: &str| Fault::new(at + 1, text, why);
+        let fault = |why: &str| Defect::new(at + 1, text, why);
         let words: Vec<&str> = text.split_whitespace().collect();
         match words.as_slice() {
             ["node", id, "cpus:", members @ ..] => {
@@ -76,7 +76,7 @@ pub(super) fn read(text: &str) -> Result<Description, Fault> {
     }
     if pcpus.is_empty() {
         let (line, text) = super::first_line(text);
-        return Err(Fault::new(line, text, "No node with pCPUs is listed"));
+        return Err(Defect::new(line, text, "No node with pCPUs is listed"));
     }
     found.host.pcpus = pcpus
         .into_iter()

@@ -89,7 +89,7 @@ const OF_CLUSTERS: &Outputs = &[
 ];
 
 #[track_caller]
-fn described(name: &str, text: &str) -> Described {
+fn described(name: &str, text: &str) -> DescribedMachine {
     read_description(name, text.as_bytes()).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -104,7 +104,7 @@ fn together<K: Ord>(host: &Host, key: impl Fn(&crate::Pcpu) -> K) -> BTreeSet<Pc
 
 /// Fails where a description and the machine's own files tell different things.
 #[track_caller]
-fn agrees(name: &str, read: &Described, truth: &Host) {
+fn agrees(name: &str, read: &DescribedMachine, truth: &Host) {
     let host = &read.host;
     let knows = |facet| read.known.contains(&facet);
     assert_eq!(host.online(), truth.online(), "{name}");
@@ -153,7 +153,7 @@ fn agrees(name: &str, read: &Described, truth: &Host) {
 }
 
 #[track_caller]
-fn caches_agree(name: &str, read: &Described, truth: &Host) {
+fn caches_agree(name: &str, read: &DescribedMachine, truth: &Host) {
     if read.known.contains(&Facet::Caches) {
         let sized = read.known.contains(&Facet::CacheSizes);
         let inner = read.known.contains(&Facet::InnerCaches);
@@ -179,7 +179,7 @@ fn caches_agree(name: &str, read: &Described, truth: &Host) {
 }
 
 #[track_caller]
-fn nodes_agree(name: &str, read: &Described, truth: &Host) {
+fn nodes_agree(name: &str, read: &DescribedMachine, truth: &Host) {
     let knows = |facet| read.known.contains(&facet);
     // hwloc and libvirt call a machine without nodes one node.
     if knows(Facet::Nodes) && !truth.nodes.is_empty() {

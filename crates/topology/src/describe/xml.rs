@@ -2,7 +2,7 @@
 
 use roxmltree::{Document, Node};
 
-use super::Fault;
+use super::Defect;
 use crate::bounded;
 
 /// The name of the first element.
@@ -20,11 +20,11 @@ pub(super) fn root_name(text: &str) -> Option<&str> {
 }
 
 /// Parses a document.
-pub(super) fn parse(text: &str) -> Result<Document<'_>, Fault> {
+pub(super) fn parse(text: &str) -> Result<Document<'_>, Defect> {
     bounded::xml(text).map_err(|broken| {
         let line = broken.line(text);
         let at = text.get(broken.at..).or(text.lines().nth(line - 1)).unwrap_or_default();
-        Fault::new(line, at.lines().next().unwrap_or_default(), broken.what)
+        Defect::new(line, at.lines().next().unwrap_or_default(), broken.what)
     })
 }
 
@@ -34,17 +34,17 @@ pub(super) fn line(node: Node) -> usize {
 }
 
 /// A fault in one attribute.
-pub(super) fn fault(node: Node, attribute: &str, why: impl Into<String>) -> Fault {
+pub(super) fn fault(node: Node, attribute: &str, why: impl Into<String>) -> Defect {
     let value = node.attribute(attribute).unwrap_or_default();
     let text = format!("<{} {attribute}=\"{value}\">", node.tag_name().name());
-    Fault::new(line(node), &text, why)
+    Defect::new(line(node), &text, why)
 }
 
 /// A number in an attribute; `None` where there is no such attribute.
 pub(super) fn number<T: std::str::FromStr>(
     node: Node,
     attribute: &str,
-) -> Result<Option<T>, Fault> {
+) -> Result<Option<T>, Defect> {
     node.attribute(attribute)
         .map(|text| text.trim().parse().map_err(|_| fault(node, attribute, "Not a number")))
         .transpose()

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::reader::Reader;
-use crate::{Host, Virtualised};
+use super::reader::SysfsReader;
+use crate::{Host, HostVirtualisation};
 
-pub(super) fn read(reader: &mut Reader, host: &mut Host) {
+pub(super) fn read(reader: &mut SysfsReader, host: &mut Host) {
     // "(none)" stands where nobody named the machine.
     host.hostname = reader.text("proc/sys/kernel/hostname").filter(|name| name != "(none)");
     host.kernel = reader.text("proc/sys/kernel/osrelease").or_else(|| {
@@ -201,7 +201,7 @@ fn arm_core(implementer: &str, part: &str) -> String {
     name.to_owned()
 }
 
-fn virtualised(reader: &mut Reader, cpuinfo: &Cpuinfo) -> Virtualised {
+fn virtualised(reader: &mut SysfsReader, cpuinfo: &Cpuinfo) -> HostVirtualisation {
     let mut signs = Vec::new();
     let flag = cpuinfo
         .first("flags")
@@ -242,7 +242,7 @@ fn virtualised(reader: &mut Reader, cpuinfo: &Cpuinfo) -> Virtualised {
     } else {
         None
     };
-    Virtualised { is_vm, signs, ..Virtualised::default() }
+    HostVirtualisation { is_vm, signs, ..HostVirtualisation::default() }
 }
 
 /// Whether a DMI vendor or product stands for a hypervisor's machine.

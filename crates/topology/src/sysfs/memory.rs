@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::reader::Reader;
+use super::reader::SysfsReader;
 use crate::{Host, HugePagePool, Node, PcpuSet};
 
 const NODES: &str = "sys/devices/system/node";
 
-pub(super) fn read_nodes(reader: &mut Reader, host: &mut Host) {
+pub(super) fn read_nodes(reader: &mut SysfsReader, host: &mut Host) {
     let mut ids = reader.numbered(NODES, "node");
     if let Some(online) = reader.set(&format!("{NODES}/online"))
         && !online.is_empty()
@@ -26,7 +26,7 @@ pub(super) fn read_nodes(reader: &mut Reader, host: &mut Host) {
     }
 }
 
-fn read_node(reader: &mut Reader, id: u32, ids: &[u32]) -> Node {
+fn read_node(reader: &mut SysfsReader, id: u32, ids: &[u32]) -> Node {
     let folder = format!("{NODES}/node{id}");
     let pcpus = match reader.set(&format!("{folder}/cpulist")) {
         Some(pcpus) => pcpus,
@@ -54,7 +54,7 @@ fn read_node(reader: &mut Reader, id: u32, ids: &[u32]) -> Node {
 }
 
 /// The kernel writes one distance for each online node, by ascending id.
-fn read_distances(reader: &mut Reader, folder: &str, ids: &[u32]) -> BTreeMap<u32, u32> {
+fn read_distances(reader: &mut SysfsReader, folder: &str, ids: &[u32]) -> BTreeMap<u32, u32> {
     let Some(text) = reader.text(&format!("{folder}/distance")) else {
         return BTreeMap::new();
     };
@@ -75,7 +75,7 @@ fn read_distances(reader: &mut Reader, folder: &str, ids: &[u32]) -> BTreeMap<u3
 }
 
 /// Huge page pools below a `hugepages` folder, by page size.
-fn read_pools(reader: &mut Reader, folder: &str) -> Vec<HugePagePool> {
+fn read_pools(reader: &mut SysfsReader, folder: &str) -> Vec<HugePagePool> {
     let mut pools = Vec::new();
     for name in reader.list(folder) {
         let Some(kib) = name
@@ -99,7 +99,7 @@ fn read_pools(reader: &mut Reader, folder: &str) -> Vec<HugePagePool> {
     pools
 }
 
-pub(super) fn read_memory(reader: &mut Reader, host: &mut Host) {
+pub(super) fn read_memory(reader: &mut SysfsReader, host: &mut Host) {
     match reader.raw("proc/meminfo") {
         Some(text) => {
             host.memory_bytes = kib_line(&text, "MemTotal:");

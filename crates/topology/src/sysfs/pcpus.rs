@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::reader::{Reader, numbered_name};
+use super::reader::{SysfsReader, numbered_name};
 use crate::{Cache, CacheKind, CoreKind, Host, Pcpu, PcpuSet};
 
 const PCPUS: &str = "sys/devices/system/cpu";
@@ -14,7 +14,7 @@ const UNKNOWN_X86_ID: u32 = 65_535;
 /// core: mid-size cores stay above three quarters, the small ones below half.
 const EFFICIENCY_SHARE: f64 = 0.75;
 
-pub(super) fn read(reader: &mut Reader, host: &mut Host) {
+pub(super) fn read(reader: &mut SysfsReader, host: &mut Host) {
     let (present, online) = present_and_online(reader);
     let mut seen = PcpuNumbers::default();
     for id in present.iter() {
@@ -46,7 +46,7 @@ struct PcpuNumbers {
     without_topology: PcpuSet,
 }
 
-fn present_and_online(reader: &mut Reader) -> (PcpuSet, PcpuSet) {
+fn present_and_online(reader: &mut SysfsReader) -> (PcpuSet, PcpuSet) {
     let folders: PcpuSet = reader.numbered(PCPUS, "cpu").into_iter().collect();
     let present = match reader.set(&format!("{PCPUS}/present")) {
         Some(present) => present.union(&folders),
@@ -81,7 +81,7 @@ fn present_and_online(reader: &mut Reader) -> (PcpuSet, PcpuSet) {
     (present.union(&online), online)
 }
 
-fn read_online(reader: &mut Reader, id: u32, host: &Host, seen: &mut PcpuNumbers) -> Pcpu {
+fn read_online(reader: &mut SysfsReader, id: u32, host: &Host, seen: &mut PcpuNumbers) -> Pcpu {
     let folder = format!("{PCPUS}/cpu{id}/topology");
     let known = |id: &u32| *id != UNKNOWN_X86_ID;
     let node = host
@@ -122,7 +122,7 @@ fn read_online(reader: &mut Reader, id: u32, host: &Host, seen: &mut PcpuNumbers
 }
 
 /// The node that a pCPU's folder links to: also there while it is offline.
-fn read_node_link(reader: &Reader, id: u32) -> Option<u32> {
+fn read_node_link(reader: &SysfsReader, id: u32) -> Option<u32> {
     reader.list(&format!("{PCPUS}/cpu{id}")).iter().find_map(|name| numbered_name(name, "node"))
 }
 
@@ -148,7 +148,7 @@ fn name_sockets(host: &mut Host, seen: &PcpuNumbers) {
 
 /// Makes `(socket, die, cluster, core)` name one core. The lists of threads
 /// decide; core ids repeat on kernels that do not show dies.
-fn name_cores(reader: &mut Reader, host: &mut Host, seen: &PcpuNumbers) {
+fn name_cores(reader: &mut SysfsReader, host: &mut Host, seen: &PcpuNumbers) {
     let mut by_ids: BTreeMap<_, PcpuSet> = BTreeMap::new();
     for pcpu in host.pcpus.iter().filter(|pcpu| pcpu.online) {
         by_ids.entry(ids(pcpu)).or_default().insert(pcpu.id);
@@ -188,7 +188,7 @@ fn ids(pcpu: &Pcpu) -> Ids {
 
 /// x86 tells sockets and cores in `/proc/cpuinfo` too, which containers that
 /// hide the topology folders often leave.
-fn fill_from_cpuinfo(reader: &mut Reader, host: &mut Host, without: &PcpuSet) {
+fn fill_from_cpuinfo(reader: &mut SysfsReader, host: &mut Host, without: &PcpuSet) {
     if without.is_empty() {
         return;
     }
@@ -230,7 +230,7 @@ fn fill_from_cpuinfo(reader: &mut Reader, host: &mut Host, without: &PcpuSet) {
     }
 }
 
-fn processors_of_cpuinfo(reader: &Reader) -> PcpuSet {
+fn processors_of_cpuinfo(reader: &SysfsReader) -> PcpuSet {
     let text = reader.raw("proc/cpuinfo").unwrap_or_default();
     text.lines()
         .filter_map(|line| line.split_once(':'))
@@ -251,7 +251,7 @@ pub(crate) fn number_threads(host: &mut Host) {
     }
 }
 
-fn name_kinds(reader: &mut Reader, host: &mut Host) {
+fn name_kinds(reader: &mut SysfsReader, host: &mut Host) {
     let mut kinds: BTreeMap<u32, CoreKind> = BTreeMap::new();
     for (name, kind) in [
         ("cpu_core", CoreKind::Performance),
@@ -302,7 +302,7 @@ pub(crate) fn set_kinds(host: &mut Host, kinds: &BTreeMap<u32, CoreKind>) {
     }
 }
 
-fn read_caches(reader: &mut Reader, host: &mut Host, online: &PcpuSet) {
+fn read_caches(reader: &mut SysfsReader, host: &mut Host, online: &PcpuSet) {
     let mut without = PcpuSet::new();
     // The same folder name with the same pCPUs is the same cache: three of
     // four reads are saved on a machine with a thousand pCPUs.
@@ -364,7 +364,7 @@ fn parse_size(text: &str) -> Option<u64> {
     (size > 0).then_some(size)
 }
 
-fn read_allowed(reader: &mut Reader, host: &mut Host, online: &PcpuSet) {
+fn read_allowed(reader: &mut SysfsReader, host: &mut Host, online: &PcpuSet) {
     let Some(text) = reader.raw("proc/self/status") else {
         return;
     };

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::reader::Reader;
+use super::reader::SysfsReader;
 use crate::{Cpuidle, FrequencyPolicy, Host, IdleState, KernelModule, KernelSettings, PcpuSet};
 
 const PCPUS: &str = "sys/devices/system/cpu";
 const MODULES: &str = "sys/module";
 
-pub(super) fn read(reader: &mut Reader, host: &mut Host) {
+pub(super) fn read(reader: &mut SysfsReader, host: &mut Host) {
     host.settings = read_settings(reader);
     read_frequency(reader, host);
     host.cpuidle = read_cpuidle(reader, host.online().first());
@@ -16,7 +16,7 @@ pub(super) fn read(reader: &mut Reader, host: &mut Host) {
     warn_of_quota(reader);
 }
 
-fn read_settings(reader: &mut Reader) -> KernelSettings {
+fn read_settings(reader: &mut SysfsReader) -> KernelSettings {
     const THP: &str = "sys/kernel/mm/transparent_hugepage";
     const KSM: &str = "sys/kernel/mm/ksm";
     KernelSettings {
@@ -34,14 +34,14 @@ fn read_settings(reader: &mut Reader) -> KernelSettings {
 }
 
 /// The word in brackets: `always [madvise] never`.
-fn chosen(reader: &Reader, path: &str) -> Option<String> {
+fn chosen(reader: &SysfsReader, path: &str) -> Option<String> {
     let text = reader.text(path)?;
     let (_, rest) = text.split_once('[')?;
     let (word, _) = rest.split_once(']')?;
     Some(word.to_owned())
 }
 
-fn read_frequency(reader: &mut Reader, host: &mut Host) {
+fn read_frequency(reader: &mut SysfsReader, host: &mut Host) {
     let mut folders: Vec<(String, Option<u32>)> = reader
         .numbered(&format!("{PCPUS}/cpufreq"), "policy")
         .into_iter()
@@ -98,7 +98,7 @@ fn add_policy(policies: &mut Vec<FrequencyPolicy>, policy: FrequencyPolicy, pcpu
     }
 }
 
-fn read_cpuidle(reader: &mut Reader, first: Option<u32>) -> Cpuidle {
+fn read_cpuidle(reader: &mut SysfsReader, first: Option<u32>) -> Cpuidle {
     let folder = format!("{PCPUS}/cpuidle");
     let governor = reader
         .text(&format!("{folder}/current_governor"))
@@ -113,7 +113,7 @@ fn read_cpuidle(reader: &mut Reader, first: Option<u32>) -> Cpuidle {
     }
 }
 
-fn read_idle_states(reader: &mut Reader, pcpu: u32) -> Vec<IdleState> {
+fn read_idle_states(reader: &mut SysfsReader, pcpu: u32) -> Vec<IdleState> {
     let folder = format!("{PCPUS}/cpu{pcpu}/cpuidle");
     let mut states = Vec::new();
     for state in reader.numbered(&folder, "state") {
@@ -130,7 +130,7 @@ fn read_idle_states(reader: &mut Reader, pcpu: u32) -> Vec<IdleState> {
     states
 }
 
-fn read_modules(reader: &mut Reader, host: &mut Host) {
+fn read_modules(reader: &mut SysfsReader, host: &mut Host) {
     let names = reader.list(MODULES);
     if names.is_empty() {
         reader.warn("Kernel modules are unknown: /sys/module cannot be read");
@@ -164,7 +164,7 @@ fn read_modules(reader: &mut Reader, host: &mut Host) {
 
 /// Names of the kernel's small character devices; `None` where both places
 /// that list them are hidden.
-fn misc_devices(reader: &Reader) -> Option<Vec<String>> {
+fn misc_devices(reader: &SysfsReader) -> Option<Vec<String>> {
     if let Some(text) = reader.raw("proc/misc") {
         let names = text.lines().filter_map(|line| line.split_whitespace().nth(1));
         return Some(names.map(str::to_owned).collect());
@@ -176,7 +176,7 @@ fn misc_devices(reader: &Reader) -> Option<Vec<String>> {
 /// Warns of a CPU quota on the process's control group or one above it.
 ///
 /// Source: Linux `Documentation/admin-guide/cgroup-v2.rst`, `cpu.max`.
-fn warn_of_quota(reader: &mut Reader) {
+fn warn_of_quota(reader: &mut SysfsReader) {
     let groups = reader.text("proc/self/cgroup").unwrap_or_default();
     let mut group = groups
         .lines()

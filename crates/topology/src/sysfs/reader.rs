@@ -6,7 +6,7 @@ use super::Tree;
 use crate::PcpuSet;
 
 /// Reads values from a tree and gathers warnings.
-pub(super) struct Reader<'a> {
+pub(super) struct SysfsReader<'a> {
     tree: &'a dyn Tree,
     warnings: Vec<String>,
     /// By file name: the first file that made no sense, its text, how many
@@ -14,9 +14,9 @@ pub(super) struct Reader<'a> {
     senseless: BTreeMap<String, (String, String, usize)>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SysfsReader<'a> {
     pub(super) fn new(tree: &'a dyn Tree) -> Self {
-        Reader { tree, warnings: Vec::new(), senseless: BTreeMap::new() }
+        SysfsReader { tree, warnings: Vec::new(), senseless: BTreeMap::new() }
     }
 
     pub(super) fn into_warnings(mut self) -> Vec<String> {

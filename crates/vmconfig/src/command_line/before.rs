@@ -4,19 +4,19 @@
 
 use topology::PcpuSet;
 
-use super::shell::Word;
+use super::shell::ShellWord;
 use crate::libvirt::list;
 use crate::source::Located;
 
 /// What stands before QEMU means.
 #[derive(Debug, Clone, Default)]
-pub struct Before {
+pub struct Wrappers {
     /// pCPUs on which all of QEMU's threads may run.
     pub affinity: Option<Located<PcpuSet>>,
     /// Nodes from which all of its memory comes.
     pub memory_nodes: Option<Located<PcpuSet>>,
     /// The words that say nothing of pCPUs.
-    pub rest: Vec<Word>,
+    pub rest: Vec<ShellWord>,
 }
 
 /// A program that starts another.
@@ -35,10 +35,10 @@ enum OptionOperand {
     Nodes,
 }
 
-impl Before {
+impl Wrappers {
     /// Reads the words that stand before the program.
     #[must_use]
-    pub fn read(words: &[Word]) -> Self {
+    pub fn read(words: &[ShellWord]) -> Self {
         let mut before = Self::default();
         let mut words = words.iter().peekable();
         let mut program = Program::Other;
@@ -96,7 +96,8 @@ impl Before {
                 (None, _) => before.rest.extend(used.into_iter().cloned()),
             }
         }
-        let is_bare = |rest: &[Word]| matches!(rest, [one] if file_name(&one.text) == "numactl");
+        let is_bare =
+            |rest: &[ShellWord]| matches!(rest, [one] if file_name(&one.text) == "numactl");
         if before.affinity.is_some() && is_bare(&before.rest) {
             before.rest.clear();
         }
@@ -114,8 +115,8 @@ mod tests {
     use super::*;
 
     fn check(text: &str, affinity: Option<&str>, nodes: Option<&str>, rest: &str) {
-        let words: Vec<Word> = text.split(' ').map(Word::of_argument).collect();
-        let read = Before::read(&words);
+        let words: Vec<ShellWord> = text.split(' ').map(ShellWord::of_argument).collect();
+        let read = Wrappers::read(&words);
         let set = |at: Option<Located<PcpuSet>>| at.map(|at| at.value.to_string());
         assert_eq!(set(read.affinity).as_deref(), affinity, "{text}");
         assert_eq!(set(read.memory_nodes).as_deref(), nodes, "{text}");

@@ -16,23 +16,23 @@ mod smp;
 
 use crate::source::{Located, Span};
 
-pub use before::Before;
+pub use before::Wrappers;
 use before::file_name;
 pub use options::takes_value;
 pub use properties::{Properties, switch};
-pub use shell::Word;
+pub use shell::ShellWord;
 pub use smp::Smp;
 
-/// One option.
+/// One option of QEMU's command line.
 #[derive(Debug, Clone)]
-pub struct Opt {
+pub struct QemuOption {
     /// Its name without dashes; empty for an image that stands alone.
     pub name: Located<String>,
     /// Its value, if it has one.
-    pub value: Option<Word>,
+    pub value: Option<ShellWord>,
 }
 
-impl Opt {
+impl QemuOption {
     /// The value's text, empty if there is none.
     #[must_use]
     pub fn text(&self) -> &str {
@@ -48,7 +48,7 @@ impl Opt {
     /// Where option and value stand.
     #[must_use]
     pub fn span(&self) -> Span {
-        let value = self.value.as_ref().map(Word::span);
+        let value = self.value.as_ref().map(ShellWord::span);
         value.filter(|span| !span.is_empty()).unwrap_or(self.name.span)
     }
 }
@@ -57,14 +57,14 @@ impl Opt {
 #[derive(Debug, Clone)]
 pub struct CommandLine {
     /// What stands before the program: `sudo`, `taskset -c 0-3`.
-    pub before: Vec<Word>,
+    pub before: Vec<ShellWord>,
     /// The program, if it is named.
-    pub program: Option<Word>,
+    pub program: Option<ShellWord>,
     /// The options.
-    pub options: Vec<Opt>,
+    pub options: Vec<QemuOption>,
     /// Words among the options that could not be resolved, and what may be
     /// behind them is not known: `"$@"`, `$(cat args)`.
-    pub unresolved: Vec<Word>,
+    pub unresolved: Vec<ShellWord>,
 }
 
 /// The accelerators that a command line asks for.
@@ -88,7 +88,7 @@ impl CommandLine {
     /// Reads arguments that are already apart, without the program.
     #[must_use]
     pub fn of_arguments(arguments: &[String]) -> Self {
-        let words = arguments.iter().map(|text| Word::of_argument(text)).collect();
+        let words = arguments.iter().map(|text| ShellWord::of_argument(text)).collect();
         Self::new(Vec::new(), None, words)
     }
 
@@ -125,20 +125,20 @@ impl CommandLine {
             return Some(line);
         }
         let words = shell::commands(text).into_iter().flat_map(|command| command.words);
-        let mut words: Vec<Word> = words.collect();
+        let mut words: Vec<ShellWord> = words.collect();
         let first = words.iter().position(|word| word.text.starts_with('-'))?;
         let arguments = words.split_off(first);
         Some(Self::new(words, None, arguments))
     }
 
-    fn new(before: Vec<Word>, program: Option<Word>, arguments: Vec<Word>) -> Self {
+    fn new(before: Vec<ShellWord>, program: Option<ShellWord>, arguments: Vec<ShellWord>) -> Self {
         let mut line = Self { before, program, options: Vec::new(), unresolved: Vec::new() };
         line.add(arguments);
         line
     }
 
     /// Reads arguments behind those that are there.
-    pub(crate) fn add(&mut self, arguments: Vec<Word>) {
+    pub(crate) fn add(&mut self, arguments: Vec<ShellWord>) {
         let mut arguments = arguments.into_iter().peekable();
         while let Some(word) = arguments.next() {
             // QEMU takes every option with one dash or with two.
@@ -146,7 +146,7 @@ impl CommandLine {
             if word.text.len() <= dashes || !word.text.starts_with('-') {
                 if word.unresolved.is_empty() {
                     let name = Located::new(String::new(), word.span());
-                    self.options.push(Opt { name, value: Some(word) });
+                    self.options.push(QemuOption { name, value: Some(word) });
                 } else {
                     self.unresolved.push(word);
                 }
@@ -154,7 +154,7 @@ impl CommandLine {
             }
             let name = Located::new(word.text[dashes..].to_owned(), word.span());
             let may_be_value =
-                |next: &Word| !next.text.starts_with('-') && next.unresolved.is_empty();
+                |next: &ShellWord| !next.text.starts_with('-') && next.unresolved.is_empty();
             let value = match takes_value(&name.value) {
                 Some(true) => arguments.next(),
                 Some(false) => None,
@@ -163,7 +163,7 @@ impl CommandLine {
             if let Some(value) = value.as_ref().filter(|value| !value.unresolved.is_empty()) {
                 self.unresolved.push(value.clone());
             }
-            self.options.push(Opt { name, value });
+            self.options.push(QemuOption { name, value });
         }
     }
 
@@ -194,7 +194,7 @@ impl CommandLine {
     /// The machine type, without its properties.
     #[must_use]
     pub fn machine(&self) -> Option<Located<String>> {
-        let named = |option: &Opt| option.properties("type").at("type").cloned();
+        let named = |option: &QemuOption| option.properties("type").at("type").cloned();
         self.options.iter().rev().filter(|option| is_machine(option)).find_map(named)
     }
 
@@ -258,12 +258,12 @@ impl CommandLine {
     }
 }
 
-fn is_machine(option: &Opt) -> bool {
+fn is_machine(option: &QemuOption) -> bool {
     matches!(option.name.value.as_str(), "machine" | "M")
 }
 
 /// Whether the last of some arguments is an option that needs a value.
-fn misses_value(arguments: &[Word]) -> bool {
+fn misses_value(arguments: &[ShellWord]) -> bool {
     let name = arguments.last().map_or("", |word| word.text.trim_start_matches('-'));
     arguments.is_empty() || takes_value(name) == Some(true)
 }

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::shell::Word;
+use super::shell::ShellWord;
 use crate::size;
 use crate::source::{Located, Span};
 
@@ -29,7 +29,7 @@ impl Properties {
     /// `implied`, a later one is a switch that is on; a comma in a value is said
     /// twice. JSON is flattened: `{"a": {"b": [1]}}` is `a.b.0=1`.
     #[must_use]
-    pub fn read(word: &Word, implied: &str) -> Self {
+    pub fn read(word: &ShellWord, implied: &str) -> Self {
         let mut properties = Self { items: Vec::new(), span: word.span() };
         if word.text.trim_start().starts_with('{')
             && let Ok(object @ Value::Object(_)) = serde_json::from_str(&word.text)
@@ -57,7 +57,7 @@ impl Properties {
         properties
     }
 
-    fn flatten(&mut self, path: &str, value: &Value, word: &Word) {
+    fn flatten(&mut self, path: &str, value: &Value, word: &ShellWord) {
         let below = |name: &str| {
             if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
         };
@@ -241,7 +241,7 @@ fn unescape(text: &str) -> String {
 }
 
 /// Where a value stands in a JSON word, if its key is there once.
-fn located(path: &str, value: &Value, word: &Word) -> Option<Span> {
+fn located(path: &str, value: &Value, word: &ShellWord) -> Option<Span> {
     let name = of_list(path);
     let key = format!("\"{}\"", name.rsplit('.').next()?);
     let mut found = word.text.match_indices(&key);
@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: &[(&str, &str)]) {
-        let properties = Properties::read(&Word::of_argument(text), "head");
+        let properties = Properties::read(&ShellWord::of_argument(text), "head");
         let found: Vec<(&str, &str)> =
             properties.iter().map(|(key, at)| (key, at.value.as_str())).collect();
         assert_eq!(found, expected, "{text}");
@@ -288,14 +288,14 @@ mod tests {
             r#"{"qom-type":"x","n":[0,2],"c":{"direct":true}}"#,
             &[("c.direct", "on"), ("n.0", "0"), ("n.1", "2"), ("qom-type", "x")],
         );
-        let properties = Properties::read(&Word::of_argument(r#"{"n":[0,2],"n2":1}"#), "");
+        let properties = Properties::read(&ShellWord::of_argument(r#"{"n":[0,2],"n2":1}"#), "");
         assert_eq!(properties.all("n").map(|at| at.value.as_str()).collect::<Vec<_>>(), ["0", "2"]);
         check("{no json", &[("head", "{no json")]);
     }
 
     #[test]
     fn what_is_not_understood_is_left() {
-        let mut properties = Properties::read(&Word::of_argument("a,b=1,,2,c=x"), "head");
+        let mut properties = Properties::read(&ShellWord::of_argument("a,b=1,,2,c=x"), "head");
         assert_eq!(properties.take("head").as_deref(), Some("a"));
         assert_eq!(properties.take_if("c", |text| text.parse::<u32>().ok()), None);
         assert_eq!(properties.rest().as_deref(), Some("b=1,,2,c=x"));

@@ -4,7 +4,7 @@
 //! Quotes, continued lines, comments and here-documents are the shell's.
 //! Variables and arrays are followed while they are assigned in a straight line;
 //! what depends on a branch, a loop, an argument or another program is not
-//! guessed: the word keeps its text, and [`Word::unresolved`] names it. An array to
+//! guessed: the word keeps its text, and [`ShellWord::unresolved`] names it. An array to
 //! which a branch adds keeps what it had, and the addition is such a word. A unit of
 //! systemd is read as a script whose `Environment=` assigns.
 //!
@@ -21,7 +21,7 @@ const EXPANDED_BYTES: usize = 1 << 20;
 
 /// One word without its quotes.
 #[derive(Debug, Default, Clone)]
-pub struct Word {
+pub struct ShellWord {
     /// The word.
     pub text: String,
     /// Place of each byte: of a variable's value, where it was assigned.
@@ -32,7 +32,7 @@ pub struct Word {
     whole: Option<Span>,
 }
 
-impl Word {
+impl ShellWord {
     /// A word that stands nowhere, such as an argument of a running program.
     #[must_use]
     pub fn of_argument(text: &str) -> Self {
@@ -94,9 +94,9 @@ impl Word {
 
 /// One simple command.
 #[derive(Debug, Default, Clone)]
-pub struct Command {
+pub struct ShellCommand {
     /// Its words; assignments in front of it are left out.
-    pub words: Vec<Word>,
+    pub words: Vec<ShellWord>,
     /// Whether it ends with its line, so that a careless text may go on.
     pub ends_with_line: bool,
 }
@@ -104,20 +104,20 @@ pub struct Command {
 /// The commands of `text`, in its order. A line that begins with a dash goes on
 /// with the command before it, as pasted command lines do.
 #[must_use]
-pub fn commands(text: &str) -> Vec<Command> {
+pub fn commands(text: &str) -> Vec<ShellCommand> {
     // The kernel separates arguments by NUL, and nothing in them is quoted.
     if text.contains('\0') {
         let mut words = Vec::new();
         let mut at = 0;
         for part in text.split('\0') {
             if !part.is_empty() {
-                let mut word = Word::default();
+                let mut word = ShellWord::default();
                 part.char_indices().for_each(|(byte, letter)| word.push(at + byte, letter));
                 words.push(word);
             }
             at += part.len() + 1;
         }
-        return vec![Command { words, ends_with_line: false }];
+        return vec![ShellCommand { words, ends_with_line: false }];
     }
     let is_unit = text.lines().any(|line| line.trim_end() == "[Service]");
     let mut reader = ShellReader { text, is_unit, ..ShellReader::default() };
@@ -128,8 +128,8 @@ pub fn commands(text: &str) -> Vec<Command> {
 /// What is known of a variable.
 #[derive(Debug, Clone)]
 enum Variable {
-    Scalar(Word),
-    Array(Vec<Word>),
+    Scalar(ShellWord),
+    Array(Vec<ShellWord>),
     /// Assigned where it depends on something.
     Unknown,
 }
@@ -153,13 +153,13 @@ struct ShellReader<'a> {
     /// A unit of systemd: close to a shell's words, with specifiers (`%i`).
     is_unit: bool,
     at: usize,
-    commands: Vec<Command>,
-    words: Vec<Word>,
-    word: Option<Word>,
+    commands: Vec<ShellCommand>,
+    words: Vec<ShellWord>,
+    word: Option<ShellWord>,
     variables: HashMap<String, Variable>,
     expanded_bytes: usize,
     /// The value that was assigned last in this command.
-    assigned: Option<Word>,
+    assigned: Option<ShellWord>,
     /// Branches and loops around this place.
     depth: usize,
     /// Behind `&&` or `||`.
@@ -358,7 +358,7 @@ impl ShellReader<'_> {
         self.end_word();
         if !self.words.is_empty() {
             let words = std::mem::take(&mut self.words);
-            self.commands.push(Command { words, ends_with_line });
+            self.commands.push(ShellCommand { words, ends_with_line });
         }
         self.conditional = conditional;
         self.assigned = None;
@@ -374,7 +374,7 @@ impl ShellReader<'_> {
         let word = self.word.take().unwrap_or_default();
         let outer = std::mem::take(&mut self.words);
         // A first word keeps the reader from taking what follows for assignments.
-        self.words.push(Word::default());
+        self.words.push(ShellWord::default());
         while let Some((at, letter)) = self.next() {
             match letter {
                 ')' => break,
@@ -393,10 +393,10 @@ impl ShellReader<'_> {
         if let Some((name, adds, _)) = assignment(&word.text) {
             let depends = self.depth > 0 || self.conditional;
             match self.variables.get_mut(&name) {
-                // What it has already it keeps; that there may be more is told.
+                // What it has already it keeps; that there may be more is reported.
                 Some(Variable::Array(known)) if adds && depends => {
                     let span = Span { start: word.span().start, end: self.at };
-                    let mut more = Word::default();
+                    let mut more = ShellWord::default();
                     self.text[span.start..span.end]
                         .char_indices()
                         .for_each(|(byte, letter)| more.push(span.start + byte, letter));
@@ -473,7 +473,7 @@ impl ShellReader<'_> {
         let value = match (self.variables.get(name), fallback) {
             (None, Some(fallback)) => {
                 let from = self.at + length - 1 - fallback.len();
-                let mut word = Word::default();
+                let mut word = ShellWord::default();
                 fallback.char_indices().for_each(|(byte, c)| word.push(from + byte, c));
                 Variable::Scalar(word)
             }
@@ -569,13 +569,13 @@ fn closing(text: &str, open: char, close: char) -> Option<usize> {
 }
 
 /// The words that an unquoted value falls into.
-fn fields(word: &Word) -> Vec<Word> {
+fn fields(word: &ShellWord) -> Vec<ShellWord> {
     // Blanks in what is not known are no separators.
     if word.unresolved == [word.span()] {
         return vec![word.clone()];
     }
-    let mut words: Vec<Word> = Vec::new();
-    let mut current: Option<Word> = None;
+    let mut words: Vec<ShellWord> = Vec::new();
+    let mut current: Option<ShellWord> = None;
     for (byte, letter) in word.text.char_indices() {
         if letter.is_whitespace() {
             words.extend(current.take());

@@ -132,7 +132,7 @@ fn prefers_sockets(machine: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shell::Word;
+    use super::super::shell::ShellWord;
     use super::*;
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
         let check = |present: Option<u32>, levels: &[&str], expected: &str| {
             let text = Smp::write(present, &topology, |level| levels.contains(&level));
             assert_eq!(text, expected);
-            let read = Properties::read(&Word::of_argument(&text), "cpus");
+            let read = Properties::read(&ShellWord::of_argument(&text), "cpus");
             let smp = Smp::resolve(&read, "q35");
             assert_eq!((smp.vcpus, smp.max_vcpus), (present.unwrap_or(12), 12), "{text}");
             assert_eq!((smp.sockets, smp.cores, smp.threads), (2, 3, 2), "{text}");
@@ -153,7 +153,8 @@ mod tests {
     #[test]
     fn as_qemu_completes_it() {
         let check = |text: &str, machine: &str, expected: [u32; 8]| {
-            let smp = Smp::resolve(&Properties::read(&Word::of_argument(text), "cpus"), machine);
+            let smp =
+                Smp::resolve(&Properties::read(&ShellWord::of_argument(text), "cpus"), machine);
             let Smp { vcpus, max_vcpus, sockets, dies, clusters, modules, cores, threads } = smp;
             let found = [vcpus, max_vcpus, sockets, dies, clusters, modules, cores, threads];
             assert_eq!(found, expected, "{text}");

@@ -3,31 +3,35 @@
 use std::path::Path;
 
 use crate::{
-    Accel, Arch, Binding, BootSource, Clock, ClockBase, Disk, DiskBus, DiskSource, EmittedText,
-    Enlightenment, HostDevice, Loss, Memory, MemorySource, Nic, NicBackend, NicModel, NumberSet,
-    RtcTrack, Scheduler, VmSpec, split_cpu_model,
+    Accel, Arch, Binding, BootSource, ClockBase, Disk, DiskBus, DiskSource, EmittedText,
+    Enlightenment, GuestClock, HostDevice, Loss, MemoryBacking, MemorySource, Nic, NicBackend,
+    NicModel, NumberSet, RtcTrack, Scheduler, VmSpec, split_cpu_model,
 };
 
 use super::launched::{LaunchedInstance, leaves_model};
 use super::tree::Yaml;
-use super::{Kind, MAX_NIC_QUEUES, assign_iothreads};
+use super::{KubevirtKind, MAX_NIC_QUEUES, assign_iothreads};
 
 /// Why KubeVirt has no word for a thing that it decides.
 const ITS_OWN: &str = "KubeVirt decides it by itself";
 
 /// The VM as an object of KubeVirt, and what that can't say.
 #[must_use]
-pub fn emit(spec: &VmSpec, kind: Kind) -> EmittedText {
+pub fn emit(spec: &VmSpec, kind: KubevirtKind) -> EmittedText {
     emit_as(spec, kind, None)
 }
 
 /// The VM as an instance that vmlab runs by itself, and what that can't say.
 #[must_use]
 pub fn emit_launched(spec: &VmSpec, launched: &LaunchedInstance<'_>) -> EmittedText {
-    emit_as(spec, Kind::Instance, Some(launched))
+    emit_as(spec, KubevirtKind::Instance, Some(launched))
 }
 
-fn emit_as(spec: &VmSpec, kind: Kind, launched: Option<&LaunchedInstance<'_>>) -> EmittedText {
+fn emit_as(
+    spec: &VmSpec,
+    kind: KubevirtKind,
+    launched: Option<&LaunchedInstance<'_>>,
+) -> EmittedText {
     let mut losses = Vec::new();
     let metadata = match launched {
         Some(launched) => launched.metadata(),
@@ -53,12 +57,12 @@ fn emit_as(spec: &VmSpec, kind: Kind, launched: Option<&LaunchedInstance<'_>>) -
     }
     let version = Yaml::text("kubevirt.io/v1");
     let object = match kind {
-        Kind::Instance => Yaml::map()
+        KubevirtKind::Instance => Yaml::map()
             .with("apiVersion", version)
             .with("kind", Yaml::text("VirtualMachineInstance"))
             .with("metadata", metadata)
             .with("spec", instance),
-        Kind::Machine => Yaml::map()
+        KubevirtKind::Machine => Yaml::map()
             .with("apiVersion", version)
             .with("kind", Yaml::text("VirtualMachine"))
             .with("metadata", metadata)
@@ -344,7 +348,7 @@ fn realtime(spec: &VmSpec, mirror: bool, losses: &mut Vec<Loss>) -> Option<Numbe
 }
 
 fn memory(spec: &VmSpec, losses: &mut Vec<Loss>) -> Yaml {
-    let Memory { huge_pages, source, .. } = spec.memory;
+    let MemoryBacking { huge_pages, source, .. } = spec.memory;
     let mut memory = Yaml::map();
     if let Some(size) = huge_pages {
         let page = Yaml::text(format!("{size}i"));
@@ -408,7 +412,7 @@ fn features(spec: &VmSpec) -> Yaml {
     features
 }
 
-fn clock(given: &Clock, losses: &mut Vec<Loss>) -> Yaml {
+fn clock(given: &GuestClock, losses: &mut Vec<Loss>) -> Yaml {
     let present = |on: bool| Yaml::map().with("present", Yaml::plain(on));
     let tick =
         |policy: crate::TickPolicy| Yaml::map().with("tickPolicy", Yaml::text(policy.name()));

@@ -19,9 +19,9 @@ use crate::source::{Located, Span};
 #[derive(Debug, Clone, Default)]
 pub struct Catalogue(BTreeMap<(String, String), YamlValue>);
 
-/// What came of a VirtualMachine.
+/// A VirtualMachine with its instance type and preference applied.
 #[derive(Debug, Clone, Default)]
-pub struct Applied {
+pub struct ExpandedVm {
     /// The VMI's spec with all that is known; `None` where nothing was added.
     pub spec: Option<YamlValue>,
     /// Fields that the VM sets and its instance type too, with their places: KubeVirt
@@ -66,8 +66,8 @@ impl Catalogue {
     /// What the instance type and the preference of a VirtualMachine make of it; of two
     /// with one name that of the first catalogue.
     #[must_use]
-    pub fn apply(catalogues: &[&Catalogue], object: &YamlValue) -> Applied {
-        let mut applied = Applied::default();
+    pub fn apply(catalogues: &[&Catalogue], object: &YamlValue) -> ExpandedVm {
+        let mut applied = ExpandedVm::default();
         let kind = look_up(catalogues, object, "instancetype");
         let preference = look_up(catalogues, object, "preference");
         let Some(spec) = get(object, "spec.template.spec") else { return applied };
@@ -558,7 +558,7 @@ spec:
   devices: {preferredDiskBus: virtio, preferredInterfaceMasquerade: {}}
 ";
 
-    fn applied(vm: &str, types: &str) -> Applied {
+    fn applied(vm: &str, types: &str) -> ExpandedVm {
         let mut catalogue = Catalogue::default();
         catalogue.add(&yaml(types).unwrap_or_default());
         let documents = yaml(vm).unwrap_or_default();
@@ -599,7 +599,7 @@ spec:
 
     #[test]
     fn what_both_say_is_a_conflict() {
-        let paths = |applied: Applied| -> Vec<String> {
+        let paths = |applied: ExpandedVm| -> Vec<String> {
             applied.conflicts.into_iter().map(|conflict| conflict.value).collect()
         };
         let both = vm("{cpu: {cores: 2, dedicatedCpuPlacement: true}, memory: {guest: 1Gi}}");

@@ -12,7 +12,7 @@ use crate::{
 };
 
 use super::kinds::{is_list, template_of};
-use super::tree::Node;
+use super::tree::ManifestNode;
 use super::{Catalogue, MAX_NIC_QUEUES, Quantity, assign_iothreads, defaults};
 
 /// Why a text holds no VM of KubeVirt.
@@ -45,10 +45,10 @@ pub fn parse(text: &str) -> Result<Vec<Parsed>, NotKubevirt> {
 pub fn parse_documents(mut documents: Vec<YamlValue>, known: &[&Catalogue]) -> Vec<Parsed> {
     super::instancetype::fill_in(&mut documents, known);
     super::instancetype::attach_all(&mut documents);
-    let documents: Vec<Node<'_>> = documents.iter().map(Node::new).collect();
+    let documents: Vec<ManifestNode<'_>> = documents.iter().map(ManifestNode::new).collect();
     let mut all = Vec::new();
     for document in &documents {
-        match document.peek("kind").and_then(Node::text) {
+        match document.peek("kind").and_then(ManifestNode::text) {
             Some(kind) if is_list(kind) => {
                 all.extend(document.items("items").iter().filter_map(object));
             }
@@ -58,8 +58,8 @@ pub fn parse_documents(mut documents: Vec<YamlValue>, known: &[&Catalogue]) -> V
     all
 }
 
-fn object(document: &Node<'_>) -> Option<Parsed> {
-    let kind = document.peek("kind").and_then(Node::text);
+fn object(document: &ManifestNode<'_>) -> Option<Parsed> {
+    let kind = document.peek("kind").and_then(ManifestNode::text);
     let is_kubevirt = |text: &str| {
         ["kubevirt.io/", "pool.kubevirt.io/"]
             .iter()
@@ -87,7 +87,7 @@ fn object(document: &Node<'_>) -> Option<Parsed> {
         cpu_model: defaults::cpu_model("amd64").to_owned(),
         ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, BootSource::Firmware)
     };
-    let mut parser = Parser { settings, lines: BTreeMap::new() };
+    let mut parser = ManifestParser { settings, lines: BTreeMap::new() };
     parser.at("", document);
     if let Some(metadata) = document.get("metadata")
         && let Some(name) = metadata.read("name", |text| Some(text.to_owned()))
@@ -113,13 +113,13 @@ fn object(document: &Node<'_>) -> Option<Parsed> {
 const CLUSTERS: [&str; 6] =
     ["creationTimestamp", "finalizers", "generation", "managedFields", "resourceVersion", "uid"];
 
-struct Parser {
+struct ManifestParser {
     settings: VmSettings,
     lines: BTreeMap<String, u32>,
 }
 
-impl Parser {
-    fn at(&mut self, field: &str, node: &Node<'_>) {
+impl ManifestParser {
+    fn at(&mut self, field: &str, node: &ManifestNode<'_>) {
         self.lines.insert(field.to_owned(), node.line());
     }
 
@@ -138,12 +138,13 @@ impl Parser {
 
     /// A kernel from a container of its own, as `emit` says it; others' containers are
     /// kept as they are.
-    fn kernel_boot(&mut self, domain: &Node<'_>) {
+    fn kernel_boot(&mut self, domain: &ManifestNode<'_>) {
         let firmware = domain.peek("firmware");
         let Some(boot) = firmware.and_then(|firmware| firmware.peek("kernelBoot")) else { return };
         let Some(container) = boot.peek("container") else { return };
-        let text =
-            |node: &Node<'_>, key: &str| node.peek(key).and_then(Node::text).map(str::to_owned);
+        let text = |node: &ManifestNode<'_>, key: &str| {
+            node.peek(key).and_then(ManifestNode::text).map(str::to_owned)
+        };
         let Some(kernel) = text(container, "kernelPath").map(PathBuf::from) else { return };
         let name = kernel.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
         if text(container, "image") != Some(name) {
@@ -159,7 +160,7 @@ impl Parser {
         }
     }
 
-    fn instance(&mut self, instance: &Node<'_>) {
+    fn instance(&mut self, instance: &ManifestNode<'_>) {
         if let Some(arch) = instance.read("architecture", |text| match text {
             "amd64" => Some(Arch::X86_64),
             "arm64" => Some(Arch::Aarch64),
@@ -194,7 +195,7 @@ impl Parser {
     }
 
     /// The interface that is there where nobody says a word of networks.
-    fn pod_network(&mut self, devices: Option<&Node<'_>>, instance: &Node<'_>) {
+    fn pod_network(&mut self, devices: Option<&ManifestNode<'_>>, instance: &ManifestNode<'_>) {
         let interfaces = devices.map_or(0, |devices| devices.items("interfaces").len());
         let attach = devices.and_then(|devices| devices.peek("autoattachPodInterface")?.text());
         if defaults::joins_pod_network(instance.items("networks").len(), interfaces, attach) {
@@ -207,7 +208,7 @@ impl Parser {
         }
     }
 
-    fn memory(&mut self, domain: &Node<'_>) {
+    fn memory(&mut self, domain: &ManifestNode<'_>) {
         let mib = |text: &str| quantity_mib(text);
         let memory = domain.get("memory");
         if let Some(memory) = memory {
@@ -221,7 +222,7 @@ impl Parser {
                 self.at("memory_mib", memory);
                 // The pod asks for the same.
                 let asked = domain.peek("resources").and_then(|node| node.peek("requests"));
-                let asked = asked.and_then(|node| node.peek("memory")).and_then(Node::text);
+                let asked = asked.and_then(|node| node.peek("memory")).and_then(ManifestNode::text);
                 if asked.and_then(quantity_mib) == Some(guest)
                     && let Some(resources) = domain.get("resources")
                 {
@@ -234,7 +235,7 @@ impl Parser {
         let resources = domain.peek("resources");
         let wanted = ["requests", "limits"].into_iter().find_map(|key| {
             let list = resources?.peek(key)?;
-            let mib = list.peek("memory").and_then(Node::text).and_then(mib)?;
+            let mib = list.peek("memory").and_then(ManifestNode::text).and_then(mib)?;
             resources?.used_path(key, "memory");
             domain.get("resources");
             Some((mib, list.line()))
@@ -245,7 +246,7 @@ impl Parser {
         }
     }
 
-    fn cpu(&mut self, domain: &Node<'_>) {
+    fn cpu(&mut self, domain: &ManifestNode<'_>) {
         let cpu = domain.get("cpu");
         // 0 is the same as nothing.
         let count = |text: &str| text.parse::<u32>().ok();
@@ -280,7 +281,7 @@ impl Parser {
             self.cpu_model(&model);
         }
         for feature in cpu.items("features") {
-            let sign = match feature.peek("policy").and_then(Node::text) {
+            let sign = match feature.peek("policy").and_then(ManifestNode::text) {
                 None | Some("require" | "force" | "") => "+",
                 Some("disable" | "forbid") => "-",
                 Some(_) => {
@@ -318,7 +319,7 @@ impl Parser {
         }
     }
 
-    fn clock(&mut self, domain: &Node<'_>) {
+    fn clock(&mut self, domain: &ManifestNode<'_>) {
         let Some(clock) = domain.get("clock") else { return };
         self.at("clock", clock);
         clock.get("utc");
@@ -338,11 +339,11 @@ impl Parser {
         given.rtc_track = timer.get("rtc").and_then(|rtc| rtc.read("track", RtcTrack::from_name));
     }
 
-    fn features(&mut self, domain: &Node<'_>) {
+    fn features(&mut self, domain: &ManifestNode<'_>) {
         let Some(features) = domain.get("features") else { return };
         self.at("hints", features);
         // A feature that is named is on.
-        let state = |parent: &Node<'_>, name: &str| {
+        let state = |parent: &ManifestNode<'_>, name: &str| {
             let node = parent.get(name)?;
             Some(node.flag("enabled").unwrap_or(true))
         };
@@ -372,19 +373,24 @@ impl Parser {
         }
     }
 
-    fn disks(&mut self, domain: &Node<'_>, devices: &Node<'_>, instance: &Node<'_>) {
+    fn disks(
+        &mut self,
+        domain: &ManifestNode<'_>,
+        devices: &ManifestNode<'_>,
+        instance: &ManifestNode<'_>,
+    ) {
         let volumes = instance.items("volumes");
         let mut used_volumes = vec![false; volumes.len()];
         let mut dedicated = Vec::new();
         for disk in devices.items("disks") {
-            let name = disk.peek("name").and_then(Node::text);
+            let name = disk.peek("name").and_then(ManifestNode::text);
             let place = volumes.iter().position(|volume| {
-                name.is_some() && volume.peek("name").and_then(Node::text) == name
+                name.is_some() && volume.peek("name").and_then(ManifestNode::text) == name
             });
             let source = place.and_then(|place| source(&volumes[place]));
             let target = disk.peek("disk");
             let other = ["cdrom", "lun"].iter().any(|kind| disk.peek(kind).is_some());
-            let bus = target.and_then(|target| target.peek("bus").and_then(Node::text));
+            let bus = target.and_then(|target| target.peek("bus").and_then(ManifestNode::text));
             let bus = match bus.unwrap_or(defaults::disk_bus(self.architecture())) {
                 _ if other => None,
                 "virtio" => Some(DiskBus::VirtioBlk),
@@ -436,8 +442,8 @@ impl Parser {
         }
     }
 
-    /// A device with more than its resource, such as a tag, is told with the rest.
-    fn host_devices(&mut self, devices: &Node<'_>) {
+    /// A device with more than its resource, such as a tag, is reported with the rest.
+    fn host_devices(&mut self, devices: &ManifestNode<'_>) {
         for device in devices.items("hostDevices") {
             let name = device.read("deviceName", |text| Some(text.to_owned()));
             let Some(name) = name else {
@@ -451,13 +457,13 @@ impl Parser {
         }
     }
 
-    fn nics(&mut self, devices: &Node<'_>, instance: &Node<'_>) {
+    fn nics(&mut self, devices: &ManifestNode<'_>, instance: &ManifestNode<'_>) {
         let networks = instance.items("networks");
         let mut used = vec![false; networks.len()];
         for interface in devices.items("interfaces") {
-            let name = interface.peek("name").and_then(Node::text);
+            let name = interface.peek("name").and_then(ManifestNode::text);
             let place = networks.iter().position(|network| {
-                name.is_some() && network.peek("name").and_then(Node::text) == name
+                name.is_some() && network.peek("name").and_then(ManifestNode::text) == name
             });
             let keys = interface.keys();
             let binding = if keys.contains(&"masquerade") {
@@ -515,8 +521,8 @@ impl Parser {
 }
 
 /// Where a volume's sectors are, if it is of a kind that is known.
-fn source(volume: &Node<'_>) -> Option<DiskSource> {
-    let text = |inner: &Node<'_>, key: &str| inner.read(key, |text| Some(text.to_owned()));
+fn source(volume: &ManifestNode<'_>) -> Option<DiskSource> {
+    let text = |inner: &ManifestNode<'_>, key: &str| inner.read(key, |text| Some(text.to_owned()));
     let found = if let Some(inner) = volume.get("persistentVolumeClaim") {
         DiskSource::Claim(text(inner, "claimName")?)
     } else if let Some(inner) = volume.get("dataVolume") {

@@ -7,8 +7,8 @@ use crate::*;
 
 use topology::bounded::YamlValue;
 
-use super::tree::Node;
-use super::{Kind, emit, parse};
+use super::tree::ManifestNode;
+use super::{KubevirtKind, emit, parse};
 
 mod cluster;
 
@@ -20,7 +20,7 @@ fn first(text: &str) -> YamlValue {
 proptest! {
     #[test]
     fn what_is_emitted_is_read_as_the_same_vm(
-        spec in any_spec(), kind in prop::sample::select(vec![Kind::Instance, Kind::Machine]),
+        spec in any_spec(), kind in prop::sample::select(vec![KubevirtKind::Instance, KubevirtKind::Machine]),
     ) {
         let EmittedText { text, losses } = emit(&spec, kind);
         let parsed = parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}")).remove(0);
@@ -50,7 +50,7 @@ fn devices_of_the_host_are_resources() {
     );
     let mut settings = parsed.settings.clone();
     settings.host_devices.push(HostDevice::Pci("0000:3b:00.0".parse().unwrap()));
-    let emitted = emit(&VmSpec::new(settings).unwrap(), Kind::Instance);
+    let emitted = emit(&VmSpec::new(settings).unwrap(), KubevirtKind::Instance);
     assert_eq!(emitted.text.matches("deviceName: ").count(), 2, "{}", emitted.text);
     let lost = emitted.losses.iter().find(|loss| loss.what == "host devices at 0000:3b:00.0");
     assert!(lost.is_some_and(|loss| loss.why.contains("permittedHostDevices")), "{emitted:?}");
@@ -183,20 +183,23 @@ fn complaints(value: &YamlValue, schema: &YamlValue, path: &str, all: &mut Vec<S
 /// that are emitted.
 ///
 /// Source: KubeVirt 1.9.0, `vmi-create-admitter.go`.
-fn webhook(instance: &Node<'_>) -> Vec<&'static str> {
+fn webhook(instance: &ManifestNode<'_>) -> Vec<&'static str> {
     let domain = instance.peek("domain").unwrap();
     let (cpu, devices) = (domain.peek("cpu").unwrap(), domain.peek("devices").unwrap());
-    let number = |node: &Node<'_>, key: &str| node.read(key, |text| text.parse::<u64>().ok());
+    let number =
+        |node: &ManifestNode<'_>, key: &str| node.read(key, |text| text.parse::<u64>().ok());
     let dedicated = cpu.flag("dedicatedCpuPlacement") == Some(true);
     let (numa, realtime) = (cpu.peek("numa").is_some(), cpu.peek("realtime").is_some());
     let page = domain.peek("memory").and_then(|memory| memory.peek("hugepages"));
     let guest = domain.peek("memory").and_then(|memory| memory.read("guest", crate_mib)).unwrap();
     let page_mib = page.and_then(|page| page.read("pageSize", crate_mib));
-    let names = |parent: &Node<'_>, key: &str| -> Vec<String> {
-        let name = |node: &Node<'_>| node.peek("name").and_then(Node::text).unwrap().to_owned();
+    let names = |parent: &ManifestNode<'_>, key: &str| -> Vec<String> {
+        let name = |node: &ManifestNode<'_>| {
+            node.peek("name").and_then(ManifestNode::text).unwrap().to_owned()
+        };
         parent.items(key).iter().map(name).collect()
     };
-    let policy = domain.peek("ioThreadsPolicy").and_then(Node::text);
+    let policy = domain.peek("ioThreadsPolicy").and_then(ManifestNode::text);
     let rules = [
         (
             "isolateEmulatorThread needs dedicated",
@@ -228,19 +231,19 @@ proptest! {
     #[test]
     fn the_schemas_and_the_webhook_take_every_vm(spec in any_spec()) {
         for (kind, text) in [
-            (Kind::Instance, include_str!("../../testdata/kubevirt-crds/virtualmachineinstances.kubevirt.io.yaml")),
-            (Kind::Machine, include_str!("../../testdata/kubevirt-crds/virtualmachines.kubevirt.io.yaml")),
+            (KubevirtKind::Instance, include_str!("../../testdata/kubevirt-crds/virtualmachineinstances.kubevirt.io.yaml")),
+            (KubevirtKind::Machine, include_str!("../../testdata/kubevirt-crds/virtualmachines.kubevirt.io.yaml")),
         ] {
             let emitted = emit(&spec, kind).text;
             let object = first(&emitted);
             let mut all = Vec::new();
             complaints(&object, &schema(text), "", &mut all);
             prop_assert!(all.is_empty(), "{all:#?}\n{emitted}");
-            let object = Node::new(&object);
+            let object = ManifestNode::new(&object);
             let instance = object.peek("spec").unwrap();
             let instance = match kind {
-                Kind::Instance => instance,
-                Kind::Machine => instance.peek("template").unwrap().peek("spec").unwrap(),
+                KubevirtKind::Instance => instance,
+                KubevirtKind::Machine => instance.peek("template").unwrap().peek("spec").unwrap(),
             };
             prop_assert_eq!(webhook(instance), Vec::<&str>::new(), "{}", emitted);
         }

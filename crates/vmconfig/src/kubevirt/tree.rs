@@ -6,19 +6,21 @@ use topology::bounded::{YamlKind, YamlValue};
 
 /// One value, and whether it was understood.
 #[derive(Debug)]
-pub(super) struct Node<'a> {
+pub(super) struct ManifestNode<'a> {
     value: &'a YamlValue,
     used: Cell<bool>,
     /// Those of a list's or a map's values, in their order.
-    inner: Vec<Node<'a>>,
+    inner: Vec<ManifestNode<'a>>,
 }
 
-impl<'a> Node<'a> {
+impl<'a> ManifestNode<'a> {
     pub(super) fn new(value: &'a YamlValue) -> Self {
         let inner = match &value.kind {
             YamlKind::Scalar(_) => Vec::new(),
-            YamlKind::List(items) => items.iter().map(Node::new).collect(),
-            YamlKind::Map(entries) => entries.iter().map(|(_, value)| Node::new(value)).collect(),
+            YamlKind::List(items) => items.iter().map(ManifestNode::new).collect(),
+            YamlKind::Map(entries) => {
+                entries.iter().map(|(_, value)| ManifestNode::new(value)).collect()
+            }
         };
         Self { value, used: Cell::new(false), inner }
     }
@@ -34,14 +36,14 @@ impl<'a> Node<'a> {
     }
 
     /// A value of a map, without understanding it; the last of that name.
-    pub(super) fn peek(&self, key: &str) -> Option<&Node<'a>> {
+    pub(super) fn peek(&self, key: &str) -> Option<&ManifestNode<'a>> {
         let place = self.value.entries().iter().rposition(|(name, _)| name.text == key)?;
         self.inner.get(place)
     }
 
     /// A value of a map; it is understood if it is a container, of which what
     /// is inside is asked for one by one.
-    pub(super) fn get(&self, key: &str) -> Option<&Node<'a>> {
+    pub(super) fn get(&self, key: &str) -> Option<&ManifestNode<'a>> {
         let node = self.peek(key)?;
         node.used.set(true);
         Some(node)
@@ -56,7 +58,7 @@ impl<'a> Node<'a> {
 
     fn use_all(&self) {
         self.used.set(true);
-        self.inner.iter().for_each(Node::use_all);
+        self.inner.iter().for_each(ManifestNode::use_all);
     }
 
     /// A scalar of a map if it means something.
@@ -79,7 +81,7 @@ impl<'a> Node<'a> {
     }
 
     /// The values of a list, each understood as a container.
-    pub(super) fn items(&self, key: &str) -> &[Node<'a>] {
+    pub(super) fn items(&self, key: &str) -> &[ManifestNode<'a>] {
         let Some(node) = self.get(key).filter(|node| matches!(node.value.kind, YamlKind::List(_)))
         else {
             return &[];

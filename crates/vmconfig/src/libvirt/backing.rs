@@ -3,30 +3,30 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Loss, Memory, MemorySource, NumberSet, PageSize, VmSpec};
+use crate::{Loss, MemoryBacking, MemorySource, NumberSet, PageSize, VmSpec};
 
-use super::xml::Element;
+use super::xml::XmlElement;
 
 /// `<memoryBacking>`, and what it can't say.
-pub(super) fn memory_backing(spec: &VmSpec, losses: &mut Vec<Loss>) -> Element {
+pub(super) fn memory_backing(spec: &VmSpec, losses: &mut Vec<Loss>) -> XmlElement {
     let all = spec.backing();
-    let mut backing = Element::new("memoryBacking");
+    let mut backing = XmlElement::new("memoryBacking");
     huge_pages(spec, &all, &mut backing);
     if spec.memory.nosharepages == Some(true) {
-        backing.push(Element::new("nosharepages"));
+        backing.push(XmlElement::new("nosharepages"));
     }
     if spec.memory.locked == Some(true) {
-        backing.push(Element::new("locked"));
+        backing.push(XmlElement::new("locked"));
     }
     let source = source(spec, &all, losses);
     if let Some(kind) = source.and_then(kind) {
-        backing.push(Element::new("source").attr("type", kind));
+        backing.push(XmlElement::new("source").attr("type", kind));
     }
     // libvirt shares a memfd unless told otherwise.
     if let Some(shared) = same(&all, |memory| memory.shared == Some(true))
         && (shared || source == Some(MemorySource::Memfd))
     {
-        backing.push(Element::new("access").attr("mode", mode(shared)));
+        backing.push(XmlElement::new("access").attr("mode", mode(shared)));
     }
     allocation(spec, &all, &mut backing, losses);
     backing
@@ -59,13 +59,14 @@ fn kind(source: MemorySource) -> Option<&'static str> {
 }
 
 /// What all say, if they say the same.
-fn same<T: PartialEq>(all: &[Memory], of: impl Fn(&Memory) -> T) -> Option<T> {
+fn same<T: PartialEq>(all: &[MemoryBacking], of: impl Fn(&MemoryBacking) -> T) -> Option<T> {
     let first = all.first().map(&of)?;
     all.iter().all(|memory| of(memory) == first).then_some(first)
 }
 
-fn huge_pages(spec: &VmSpec, all: &[Memory], backing: &mut Element) {
-    let page = |size: PageSize| Element::new("page").attr("size", size.kib()).attr("unit", "KiB");
+fn huge_pages(spec: &VmSpec, all: &[MemoryBacking], backing: &mut XmlElement) {
+    let page =
+        |size: PageSize| XmlElement::new("page").attr("size", size.kib()).attr("unit", "KiB");
     let mut cells: BTreeMap<PageSize, NumberSet> = BTreeMap::new();
     for (cell, memory) in (0..).zip(all) {
         if let Some(size) = memory.huge_pages {
@@ -76,7 +77,7 @@ fn huge_pages(spec: &VmSpec, all: &[Memory], backing: &mut Element) {
     if cells.is_empty() {
         return;
     }
-    let mut pages = Element::new("hugepages");
+    let mut pages = XmlElement::new("hugepages");
     match same(all, |memory| memory.huge_pages).flatten() {
         Some(size) => pages.push(page(size)),
         None => cells.iter().for_each(|(size, set)| pages.push(page(*size).attr("nodeset", set))),
@@ -86,7 +87,7 @@ fn huge_pages(spec: &VmSpec, all: &[Memory], backing: &mut Element) {
 }
 
 /// What `<source>` says: that of all, and a memfd if any has one.
-fn said_source(all: &[Memory]) -> Option<MemorySource> {
+fn said_source(all: &[MemoryBacking]) -> Option<MemorySource> {
     let shared = all.iter().all(|memory| memory.shared == Some(true));
     let is = |source| all.iter().any(|memory| memory.source == Some(source));
     match same(all, |memory| memory.source) {
@@ -99,10 +100,10 @@ fn said_source(all: &[Memory]) -> Option<MemorySource> {
     }
 }
 
-fn source(spec: &VmSpec, all: &[Memory], losses: &mut Vec<Loss>) -> Option<MemorySource> {
+fn source(spec: &VmSpec, all: &[MemoryBacking], losses: &mut Vec<Loss>) -> Option<MemorySource> {
     let said = said_source(all);
     let is_mixed = same(all, |memory| memory.shared == Some(true)).is_none();
-    let made = |memory: &Memory| {
+    let made = |memory: &MemoryBacking| {
         // Sharing needs a file, and so do huge pages.
         let shared = is_mixed && memory.shared == Some(true);
         let file = memory.huge_pages.is_some() || shared || memory.source.is_some();
@@ -128,13 +129,18 @@ fn of_cells(spec: &VmSpec, field: &str, what: &str, why: &str) -> Loss {
     (0..spec.numa.len()).fold(loss, |loss, cell| loss.also(&format!("numa.{cell}.{field}")))
 }
 
-fn allocation(spec: &VmSpec, all: &[Memory], backing: &mut Element, losses: &mut Vec<Loss>) {
-    let is_huge = |memory: &Memory| memory.huge_pages.is_some();
-    let is_early = |memory: &Memory| memory.prealloc == Some(true);
+fn allocation(
+    spec: &VmSpec,
+    all: &[MemoryBacking],
+    backing: &mut XmlElement,
+    losses: &mut Vec<Loss>,
+) {
+    let is_huge = |memory: &MemoryBacking| memory.huge_pages.is_some();
+    let is_early = |memory: &MemoryBacking| memory.prealloc == Some(true);
     // What libvirt does by itself need not be said, but where it holds for all.
     let immediate =
         all.iter().all(is_early) || all.iter().any(|memory| is_early(memory) && !is_huge(memory));
-    let made = |memory: &Memory| immediate || is_huge(memory);
+    let made = |memory: &MemoryBacking| immediate || is_huge(memory);
     if all.iter().any(|memory| made(memory) != is_early(memory)) {
         let (what, why) = if all.iter().any(|memory| is_huge(memory) && !is_early(memory)) {
             let why = "libvirt allocates all of them when the VM starts";
@@ -147,7 +153,7 @@ fn allocation(spec: &VmSpec, all: &[Memory], backing: &mut Element, losses: &mut
     let threads = spec.memory.prealloc_threads;
     if immediate || threads.is_some() {
         let mode = immediate.then_some("immediate");
-        let allocation = Element::new("allocation").maybe_attr("mode", mode);
+        let allocation = XmlElement::new("allocation").maybe_attr("mode", mode);
         backing.push(allocation.maybe_attr("threads", threads));
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::Arch;
 use crate::qemu::Channels;
 
-use super::xml::Element;
+use super::xml::XmlElement;
 
 /// The namespace of the element in `<metadata>` that tells whose a domain is: the
 /// owner's own text. A domain without it is not vmlab's.
@@ -17,7 +17,7 @@ pub const OWNER_NAMESPACE: &str = "urn:vmlab:owner:1";
 
 /// A domain that vmlab starts.
 #[derive(Debug, Clone, Copy)]
-pub struct Launched<'a> {
+pub struct LaunchedDomain<'a> {
     /// Its name among the domains of the host.
     pub name: &'a str,
     /// QEMU's program.
@@ -41,30 +41,30 @@ pub fn owner_in(said: &str) -> Option<String> {
     root.text().filter(|_| root.has_tag_name("owner")).map(str::to_owned)
 }
 
-impl Launched<'_> {
-    pub(super) fn metadata(&self) -> Element {
-        let owner = Element::new("vmlab:owner").attr("xmlns:vmlab", OWNER_NAMESPACE);
-        Element::new("metadata").child(owner.text(self.owner))
+impl LaunchedDomain<'_> {
+    pub(super) fn metadata(&self) -> XmlElement {
+        let owner = XmlElement::new("vmlab:owner").attr("xmlns:vmlab", OWNER_NAMESPACE);
+        XmlElement::new("metadata").child(owner.text(self.owner))
     }
 
     /// A guest that ends or starts again by itself is at its end.
-    pub(super) fn ends() -> [Element; 3] {
-        ["on_poweroff", "on_reboot", "on_crash"].map(|name| Element::new(name).text("destroy"))
+    pub(super) fn ends() -> [XmlElement; 3] {
+        ["on_poweroff", "on_reboot", "on_crash"].map(|name| XmlElement::new(name).text("destroy"))
     }
 
-    pub(super) fn emulator(&self) -> Element {
-        Element::new("emulator").text(self.emulator.to_string_lossy())
+    pub(super) fn emulator(&self) -> XmlElement {
+        XmlElement::new("emulator").text(self.emulator.to_string_lossy())
     }
 
     /// The console, the ports, and what tells of a panic.
-    pub(super) fn ports(&self, arch: Arch) -> Vec<Element> {
+    pub(super) fn ports(&self, arch: Arch) -> Vec<XmlElement> {
         let unix = |name: &'static str, path: &Path| {
-            let source = Element::new("source").attr("mode", "connect");
+            let source = XmlElement::new("source").attr("mode", "connect");
             let source = source.attr("path", path.to_string_lossy());
-            Element::new(name).attr("type", "unix").child(source)
+            XmlElement::new(name).attr("type", "unix").child(source)
         };
         let port = |path: &Path, name: &str| {
-            let target = Element::new("target").attr("type", "virtio").attr("name", name);
+            let target = XmlElement::new("target").attr("type", "virtio").attr("name", name);
             unix("channel", path).child(target)
         };
         let mut all = vec![
@@ -73,18 +73,18 @@ impl Launched<'_> {
             port(&self.channels.done_socket, "org.vmlab.done.0"),
         ];
         if arch == Arch::X86_64 {
-            all.push(Element::new("panic").attr("model", "isa"));
+            all.push(XmlElement::new("panic").attr("model", "isa"));
         }
         all
     }
 
-    pub(super) fn security(&self) -> Element {
-        let label = Element::new("seclabel");
+    pub(super) fn security(&self) -> XmlElement {
+        let label = XmlElement::new("seclabel");
         let Some((user, group)) = self.run_as else { return label };
         label
             .attr("type", "static")
             .attr("model", "dac")
             .attr("relabel", "no")
-            .child(Element::new("label").text(format!("+{user}:+{group}")))
+            .child(XmlElement::new("label").text(format!("+{user}:+{group}")))
     }
 }

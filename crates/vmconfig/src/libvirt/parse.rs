@@ -14,7 +14,7 @@ use crate::{
 };
 
 use super::QEMU_NAMESPACE;
-use super::xml::{Reader, Xml};
+use super::xml::{Xml, XmlReader};
 use super::{list, unit};
 
 /// Why a text is no domain of libvirt.
@@ -104,18 +104,18 @@ fn read<'a>(domains: &Domains<'a>, domain: Xml<'a>) -> Parsed {
         cpu_model: "qemu64".to_owned(),
         ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, BootSource::Firmware)
     };
-    let xml = Reader::new(domains.text, Rc::clone(&domains.line_ends));
+    let xml = XmlReader::new(domains.text, Rc::clone(&domains.line_ends));
     let mut parser =
-        Parser { xml, settings, kept: Vec::new(), pages: None, iothread_ids: Vec::new() };
+        DomainParser { xml, settings, kept: Vec::new(), pages: None, iothread_ids: Vec::new() };
     parser.domain(domain);
-    let Parser { xml, settings, mut kept, .. } = parser;
+    let DomainParser { xml, settings, mut kept, .. } = parser;
     let (lines, rest) = xml.rest(domain);
     kept.extend(rest);
     Parsed { settings, kept, lines }.finish()
 }
 
-pub(super) struct Parser<'a> {
-    pub(super) xml: Reader<'a>,
+pub(super) struct DomainParser<'a> {
+    pub(super) xml: XmlReader<'a>,
     pub(super) settings: VmSettings,
     pub(super) kept: Vec<UnmodelledSetting>,
     /// `<hugepages>`, until the cells are known.
@@ -125,7 +125,7 @@ pub(super) struct Parser<'a> {
 }
 
 /// A `<page>` of `<hugepages>`.
-struct Page<'a> {
+struct HugepageSize<'a> {
     element: Xml<'a>,
     /// None if it can't be.
     size: Option<PageSize>,
@@ -135,7 +135,7 @@ struct Page<'a> {
     is_bad: bool,
 }
 
-fn page(element: Xml<'_>) -> Page<'_> {
+fn page(element: Xml<'_>) -> HugepageSize<'_> {
     let size = element.attribute("size").and_then(|text| {
         let unit = element.attribute("unit").unwrap_or("KiB");
         let bytes = text.trim().parse::<u64>().ok()?.checked_mul(unit::bytes(unit)?)?;
@@ -144,10 +144,10 @@ fn page(element: Xml<'_>) -> Page<'_> {
     let said = element.attribute("nodeset");
     let cells = said.map(pcpus);
     let is_bad = cells.as_ref().is_some_and(Option::is_none);
-    Page { element, size, cells: cells.flatten(), is_bad }
+    HugepageSize { element, size, cells: cells.flatten(), is_bad }
 }
 
-impl<'a> Parser<'a> {
+impl<'a> DomainParser<'a> {
     fn domain(&mut self, domain: Xml<'a>) {
         if let Some(accel) = self.xml.attr_if(domain, "type", |text| match text {
             "kvm" => Some(Accel::Kvm),
@@ -279,15 +279,17 @@ impl<'a> Parser<'a> {
         let Some(pages) = self.pages else { return };
         self.xml.at("memory.huge_pages", pages);
         let all = self.xml.children(pages, "page").into_iter().map(page);
-        let (bad, all): (Vec<Page<'a>>, Vec<Page<'a>>) = all.partition(|page| page.is_bad);
+        let (bad, all): (Vec<HugepageSize<'a>>, Vec<HugepageSize<'a>>) =
+            all.partition(|page| page.is_bad);
         bad.iter().for_each(|page| self.xml.reject(page.element));
         if all.is_empty() && !bad.is_empty() {
             return;
         }
         let general = all.iter().rfind(|page| page.cells.is_none()).map(|page| page.size);
         let of_cell = |cell: u32| {
-            let named =
-                |page: &&Page<'a>| page.cells.as_ref().is_some_and(|set| set.contains(cell));
+            let named = |page: &&HugepageSize<'a>| {
+                page.cells.as_ref().is_some_and(|set| set.contains(cell))
+            };
             all.iter().find(named).map(|page| page.size).or(general)
         };
         let cells = u32::try_from(self.settings.numa.len()).unwrap_or(u32::MAX);
@@ -302,7 +304,7 @@ impl<'a> Parser<'a> {
             all.iter().for_each(|page| self.xml.reject(page.element));
             return;
         }
-        for Page { element, .. } in &all {
+        for HugepageSize { element, .. } in &all {
             for name in ["size", "unit", "nodeset"] {
                 self.xml.attr(*element, name);
             }
@@ -503,7 +505,7 @@ impl<'a> Parser<'a> {
         }
         ordered.sort_by_key(|(number, _)| *number);
         if !ordered.iter().map(|(number, _)| *number).eq(0..ordered.len()) {
-            // What can't be: as it stands there, and the numbers are told.
+            // What can't be is kept as written, and the numbers are reported.
             ordered = elements.iter().copied().map(|cell| (usize::MAX, cell)).collect();
         }
         for (place, (number, cell)) in ordered.into_iter().enumerate() {

@@ -9,7 +9,7 @@ use crate::{
 };
 
 use super::ROOT_SERIAL;
-use super::parse::Parser;
+use super::parse::DomainParser;
 use super::xml::Xml;
 
 /// Who serves a disk, or all disks of a SCSI controller, and its queues.
@@ -27,7 +27,7 @@ impl ControllerDriver {
     }
 }
 
-impl<'a> Parser<'a> {
+impl<'a> DomainParser<'a> {
     pub(super) fn devices(&mut self, devices: Xml<'a>) {
         let mut controllers: BTreeMap<u32, ControllerDriver> = BTreeMap::new();
         for element in devices.children().filter(|node| node.is_element()) {
@@ -343,7 +343,7 @@ impl<'a> Parser<'a> {
             let known = self.xml.attr_if(model, "type", |text| {
                 NicModel::NAMES.iter().find(|row| row.1 == text).map(|row| row.0)
             });
-            // Which generations of virtio the guest may drive is told, not kept.
+            // Which generations of virtio the guest may drive is reported, not kept.
             let virtio =
                 model.attribute("type").is_some_and(|text| text.ends_with("-transitional"));
             let Some(known) = known.or(virtio.then_some(NicModel::Virtio)) else { return false };

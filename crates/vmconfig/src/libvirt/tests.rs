@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::qemu::Channels;
 
-use super::{Launched, bus_of_target, emit, emit_launched, parse};
+use super::{LaunchedDomain, bus_of_target, emit, emit_launched, parse};
 
 mod daemon;
 mod oracle;
@@ -43,8 +43,8 @@ fn channels(folder: &Path) -> Channels {
     }
 }
 
-fn launched(channels: &Channels) -> Launched<'_> {
-    Launched {
+fn launched(channels: &Channels) -> LaunchedDomain<'_> {
+    LaunchedDomain {
         name: "vmlab-1-trial",
         emulator: Path::new("/usr/bin/qemu-system-x86_64"),
         channels,
@@ -271,7 +271,8 @@ fn huge_pages_are_those_of_the_cells_and_preallocated() {
             "<vcpu>2</vcpu><memoryBacking>{pages}</memoryBacking><cpu><numa>{cells}</numa></cpu>"
         ));
         let all = parsed.spec().unwrap().backing();
-        let size = |memory: &Memory| memory.huge_pages.map_or("-".to_owned(), |n| n.to_string());
+        let size =
+            |memory: &MemoryBacking| memory.huge_pages.map_or("-".to_owned(), |n| n.to_string());
         let found: Vec<String> = all.iter().map(size).collect();
         assert_eq!((found.join(" "), parsed.kept.len()), (expected.join(" "), kept), "{pages}");
         for memory in &all {
@@ -310,7 +311,7 @@ fn cells_have_memory_of_their_own() {
         </numa></cpu>",
     );
     let spec = parsed.spec().unwrap();
-    assert_eq!((spec.memory.clone(), parsed.kept.len()), (Memory::default(), 0));
+    assert_eq!((spec.memory.clone(), parsed.kept.len()), (MemoryBacking::default(), 0));
     let [plain, huge, file] = &*spec.numa else { panic!("{:?}", spec.numa) };
     assert_eq!((plain.source, plain.shared), (None, None));
     let own = (huge.huge_pages, huge.source, huge.shared, huge.prealloc);

@@ -10,14 +10,14 @@ use crate::UnmodelledSetting;
 
 /// An element to be written.
 #[derive(Debug, Clone)]
-pub(super) struct Element {
+pub(super) struct XmlElement {
     name: &'static str,
     attributes: Vec<(&'static str, String)>,
-    children: Vec<Element>,
+    children: Vec<XmlElement>,
     text: Option<String>,
 }
 
-impl Element {
+impl XmlElement {
     pub(super) fn new(name: &'static str) -> Self {
         Self { name, attributes: Vec::new(), children: Vec::new(), text: None }
     }
@@ -39,17 +39,17 @@ impl Element {
         self
     }
 
-    pub(super) fn child(mut self, child: Element) -> Self {
+    pub(super) fn child(mut self, child: XmlElement) -> Self {
         self.children.push(child);
         self
     }
 
-    pub(super) fn push(&mut self, child: Element) {
+    pub(super) fn push(&mut self, child: XmlElement) {
         self.children.push(child);
     }
 
     /// Adds a child unless it says nothing.
-    pub(super) fn push_some(&mut self, child: Element) {
+    pub(super) fn push_some(&mut self, child: XmlElement) {
         if !child.children.is_empty() || !child.attributes.is_empty() {
             self.children.push(child);
         }
@@ -91,8 +91,8 @@ fn escape(text: &str) -> String {
 }
 
 /// A document that is read once, with a note of each element and attribute that
-/// was understood: [`Reader::rest`] gives all others.
-pub(super) struct Reader<'a> {
+/// was understood: [`XmlReader::rest`] gives all others.
+pub(super) struct XmlReader<'a> {
     text: &'a str,
     line_ends: Rc<[usize]>,
     elements: RefCell<HashSet<NodeId>>,
@@ -103,7 +103,7 @@ pub(super) struct Reader<'a> {
 
 pub(super) type Xml<'a> = Node<'a, 'a>;
 
-impl<'a> Reader<'a> {
+impl<'a> XmlReader<'a> {
     pub(super) fn new(text: &'a str, line_ends: Rc<[usize]>) -> Self {
         Self {
             text,

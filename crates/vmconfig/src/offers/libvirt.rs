@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use roxmltree::Node;
-use topology::bounded::{self, Broken};
+use topology::bounded::{self, MalformedText};
 
 use super::model::{CpuModel, CpuModels, DomainKind, MachineType, Offers, feature_name};
 use crate::Accel;
 
-pub(super) fn read(text: &str) -> Result<Offers, Broken> {
+pub(super) fn read(text: &str) -> Result<Offers, MalformedText> {
     let document = bounded::xml(text)?;
     let mut offers = Offers::default();
     for node in document.descendants() {
@@ -39,12 +39,12 @@ fn text(node: Node<'_, '_>) -> String {
     node.text().unwrap_or_default().trim().to_owned()
 }
 
-fn broken(node: Node<'_, '_>, what: String) -> Broken {
-    Broken { at: node.range().start, what }
+fn broken(node: Node<'_, '_>, what: String) -> MalformedText {
+    MalformedText { at: node.range().start, what }
 }
 
 /// A number of vCPUs in an attribute.
-fn number(node: Node<'_, '_>, name: &str) -> Result<Option<u32>, Broken> {
+fn number(node: Node<'_, '_>, name: &str) -> Result<Option<u32>, MalformedText> {
     let Some(said) = node.attribute(name) else { return Ok(None) };
     let number = said.trim().parse();
     number.map(Some).map_err(|_| broken(node, format!("{name} is no number: {said:?}")))
@@ -58,7 +58,7 @@ fn accel(kind: &str) -> Option<Accel> {
     }
 }
 
-fn capabilities(root: Node<'_, '_>, offers: &mut Offers) -> Result<(), Broken> {
+fn capabilities(root: Node<'_, '_>, offers: &mut Offers) -> Result<(), MalformedText> {
     let host = child(root, "host").and_then(|host| child(host, "cpu"));
     offers.arch = host.and_then(|cpu| child(cpu, "arch")).map(text);
     for arch in children(root, "guest").flat_map(|guest| children(guest, "arch")) {
@@ -82,7 +82,7 @@ fn capabilities(root: Node<'_, '_>, offers: &mut Offers) -> Result<(), Broken> {
     Ok(())
 }
 
-fn domain_capabilities(root: Node<'_, '_>, offers: &mut Offers) -> Result<(), Broken> {
+fn domain_capabilities(root: Node<'_, '_>, offers: &mut Offers) -> Result<(), MalformedText> {
     let said = |name| child(root, name).map(text).filter(|text| !text.is_empty());
     let arch = said("arch").ok_or_else(|| broken(root, "No <arch> inside".to_owned()))?;
     let domain = said("domain").ok_or_else(|| broken(root, "No <domain> inside".to_owned()))?;

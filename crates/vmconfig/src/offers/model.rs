@@ -107,12 +107,12 @@ impl Offers {
         Some(all.filter(is_it).collect())
     }
 
-    /// The processor models that are told of this architecture and accelerator.
+    /// The processor models that are known of this architecture and accelerator.
     pub fn cpus(&self, arch: &str, accel: Accel) -> impl Iterator<Item = &CpuModels> {
         self.cpus.iter().filter(move |cpus| cpus.arch == arch && cpus.accel == accel)
     }
 
-    /// What is told of domains with this architecture, accelerator and family of
+    /// What is known of domains with this architecture, accelerator and family of
     /// machine types: all versions of a family have the same buses and devices.
     #[must_use]
     pub fn domain(&self, arch: &str, accel: Accel, machine: &str) -> Option<&DomainKind> {

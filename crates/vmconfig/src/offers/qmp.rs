@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::Value;
-use topology::bounded::Broken;
+use topology::bounded::MalformedText;
 
 use super::model::{CpuModel, CpuModels, MachineType, Offers, feature_name};
 use crate::Accel;
@@ -19,7 +19,7 @@ const MAX_BYTES: usize = 16 << 20;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Machine {
+struct MachineInfo {
     name: String,
     alias: Option<String>,
     cpu_max: u32,
@@ -38,7 +38,7 @@ struct Definition {
 
 /// A processor model with all its properties: features are switches among them.
 #[derive(Deserialize)]
-struct Expanded {
+struct ExpandedModel {
     name: String,
     props: BTreeMap<String, Value>,
 }
@@ -87,7 +87,7 @@ const NO_FEATURES: [&str; 33] = [
 /// Families of such.
 const NO_FEATURES_OF: [&str; 5] = ["hv-", "kvm-hint-", "sgx", "x-", "xen-"];
 
-impl Expanded {
+impl ExpandedModel {
     /// Features that the model with all of them lacks: no other has them here.
     fn missing(&self) -> BTreeSet<String> {
         if !["host", "max"].contains(&self.name.as_str()) {
@@ -102,14 +102,14 @@ impl Expanded {
 }
 
 #[derive(Deserialize)]
-struct Kvm {
+struct KvmInfo {
     enabled: bool,
     present: bool,
 }
 
-pub(super) fn read(text: &str) -> Result<Offers, Broken> {
+pub(super) fn read(text: &str) -> Result<Offers, MalformedText> {
     if text.len() > MAX_BYTES {
-        return Err(Broken { at: 0, what: format!("Longer than {MAX_BYTES} bytes") });
+        return Err(MalformedText { at: 0, what: format!("Longer than {MAX_BYTES} bytes") });
     }
     let mut stream = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let (mut arch, mut kvm) = (None, None);
@@ -121,24 +121,24 @@ pub(super) fn read(text: &str) -> Result<Offers, Broken> {
         let message = message.map_err(|error| {
             let line: usize =
                 text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
-            Broken { at: line, what: format!("Not an answer of QMP: {error}") }
+            MalformedText { at: line, what: format!("Not an answer of QMP: {error}") }
         })?;
         let Some(answer) = message.get("return") else { continue };
         let wrong = |error: serde_json::Error| {
             let blank = text[at..].len() - text[at..].trim_start().len();
-            Broken { at: at + blank, what: format!("Not an answer of QMP: {error}") }
+            MalformedText { at: at + blank, what: format!("Not an answer of QMP: {error}") }
         };
         let has = |key: &str| {
             answer.get(key).is_some() || answer.get(0).is_some_and(|one| one.get(key).is_some())
         };
         if has("present") {
-            kvm = Some(Kvm::deserialize(answer).map_err(wrong)?);
+            kvm = Some(KvmInfo::deserialize(answer).map_err(wrong)?);
         } else if let Some(name) = answer.get("arch").and_then(Value::as_str) {
             arch = Some(name.to_owned());
         } else if let Some(model) = answer.get("model") {
-            missing.extend(Expanded::deserialize(model).map_err(wrong)?.missing());
+            missing.extend(ExpandedModel::deserialize(model).map_err(wrong)?.missing());
         } else if has("cpu-max") {
-            machines = Vec::<Machine>::deserialize(answer).map_err(wrong)?;
+            machines = Vec::<MachineInfo>::deserialize(answer).map_err(wrong)?;
         } else if has("typename") {
             definitions = Vec::<Definition>::deserialize(answer).map_err(wrong)?;
         } else if has("name") {
@@ -151,12 +151,12 @@ pub(super) fn read(text: &str) -> Result<Offers, Broken> {
     }
     let Some(arch) = arch else {
         let what = "The answer to query-target is missing, which tells the architecture";
-        return Err(Broken { at: 0, what: what.to_owned() });
+        return Err(MalformedText { at: 0, what: what.to_owned() });
     };
     let mut offers = Offers { arch: Some(arch.clone()), ..Offers::default() };
     offers.machines = machines
         .into_iter()
-        .map(|Machine { name, alias, cpu_max, deprecated }| MachineType {
+        .map(|MachineInfo { name, alias, cpu_max, deprecated }| MachineType {
             arch: arch.clone(),
             name,
             alias,
@@ -167,7 +167,7 @@ pub(super) fn read(text: &str) -> Result<Offers, Broken> {
     if !definitions.is_empty() {
         let Some(kvm) = &kvm else {
             let what = "The answer to query-kvm is missing: processor models differ with it";
-            return Err(Broken { at: 0, what: what.to_owned() });
+            return Err(MalformedText { at: 0, what: what.to_owned() });
         };
         let accel = if kvm.enabled { Accel::Kvm } else { Accel::Tcg };
         let mut cpus = cpus(&arch, accel, definitions);

@@ -5,7 +5,7 @@ use crate::source::{Located, SourceText, Span};
 
 /// One setting.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct ProxmoxEntry {
     pub(super) key: Located<String>,
     pub(super) value: Located<String>,
 }
@@ -13,9 +13,9 @@ pub(super) struct Entry {
 /// The settings of a file that hold, in its order.
 #[derive(Debug, Default)]
 pub(super) struct Config {
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<ProxmoxEntry>,
     /// Settings that are said again further down, where they count.
-    pub(super) overridden: Vec<Entry>,
+    pub(super) overridden: Vec<ProxmoxEntry>,
     /// Lines that are neither a setting nor a comment nor a section.
     pub(super) broken: Vec<Located<String>>,
     /// Headings of sections, without their brackets.
@@ -42,7 +42,7 @@ impl Config {
             if !config.sections.is_empty() {
                 continue;
             }
-            let Some(entry) = Entry::read(text, start) else {
+            let Some(entry) = ProxmoxEntry::read(text, start) else {
                 config.broken.push(at());
                 continue;
             };
@@ -59,7 +59,7 @@ impl Config {
         config
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<&Entry> {
+    pub(super) fn get(&self, key: &str) -> Option<&ProxmoxEntry> {
         self.entries.iter().find(|entry| entry.key.value == key)
     }
 
@@ -68,7 +68,7 @@ impl Config {
     }
 }
 
-impl Entry {
+impl ProxmoxEntry {
     fn read(text: &str, start: usize) -> Option<Self> {
         let (key, rest) = text.split_once(':')?;
         let name = key.trim_end_matches(|letter: char| letter.is_ascii_digit());
@@ -100,7 +100,7 @@ impl Entry {
     }
 
     /// The parts of the value; `implied` is the key of the one without a key.
-    pub(super) fn parts(&self, implied: &str) -> Parts {
+    pub(super) fn parts(&self, implied: &str) -> PropertyString {
         let mut items = Vec::new();
         let mut from = self.value.span.start;
         for part in self.value.value.split(',') {
@@ -114,17 +114,17 @@ impl Entry {
             }
             from += part.len() + 1;
         }
-        Parts { items }
+        PropertyString { items }
     }
 }
 
-/// `key=value` of one setting, those that nobody took yet.
+/// The `key=value` pairs of one setting that have not been read yet.
 #[derive(Debug, Clone)]
-pub(super) struct Parts {
+pub(super) struct PropertyString {
     pub(super) items: Vec<(String, Located<String>)>,
 }
 
-impl Parts {
+impl PropertyString {
     pub(super) fn take(&mut self, key: &str) -> Option<Located<String>> {
         let place = self.items.iter().position(|(name, _)| name == key)?;
         Some(self.items.remove(place).1)
@@ -215,7 +215,7 @@ pub(super) fn holds_vm(text: &str) -> bool {
         if line.starts_with('[') {
             break;
         }
-        let Some(entry) = Entry::read(line, 0) else { return false };
+        let Some(entry) = ProxmoxEntry::read(line, 0) else { return false };
         let kind = entry.kind();
         if OF_CONTAINERS.contains(&kind) {
             return false;

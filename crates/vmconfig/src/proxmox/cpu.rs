@@ -5,7 +5,7 @@
 use super::config::separated;
 use super::maker::{Guest, Maker};
 use super::trouble::Trouble;
-use crate::command_line::Word;
+use crate::command_line::ShellWord;
 use crate::source::Located;
 
 /// vCPUs: as many as sockets and cores make, of which some may be plugged in later.
@@ -23,7 +23,7 @@ pub(super) fn smp(maker: &mut Maker<'_>) {
     }
     let place = vcpus.or(cores).or(sockets).map_or(maker.head, |(_, span)| span);
     let span = |at: Option<(u32, _)>| at.map_or(place, |(_, span)| span);
-    let word = Word::made(place)
+    let word = ShellWord::made(place)
         .with(&format!("{}", vcpus.map_or(max, |(vcpus, _)| vcpus.min(max))), place)
         .with(&format!(",sockets={}", of(sockets)), span(sockets))
         .with(",cores=", span(cores))
@@ -85,7 +85,7 @@ pub(super) fn model(maker: &mut Maker<'_>) {
         name => name,
     };
     let name = if level.is_some() { "qemu64" } else { name };
-    let mut word = Word::made(place).with(name, span);
+    let mut word = ShellWord::made(place).with(name, span);
     let mut features: Vec<&str> = Vec::new();
     if !maker.is_arm {
         of_proxmox(maker, name, &mut features);

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use super::config::{Entry, Parts, separated};
+use super::config::{PropertyString, ProxmoxEntry, separated};
 use super::maker::Maker;
 use super::trouble::Trouble;
-use crate::command_line::Word;
+use crate::command_line::ShellWord;
 use crate::source::{Located, Span};
 
 /// Disks that one controller takes.
@@ -59,7 +59,7 @@ fn balloon(maker: &mut Maker<'_>) {
     let place = said.map_or(maker.head, |mib| mib.span);
     let reporting = if maker.machine.since(6, 2) { ",free-page-reporting=on" } else { "" };
     let text = format!("virtio-balloon-pci,id=balloon0{reporting}");
-    maker.option("device", place, Word::made(place).with(&text, place));
+    maker.option("device", place, ShellWord::made(place).with(&text, place));
 }
 
 /// The host's PCI devices. One without a function is all of its functions, of which
@@ -79,7 +79,7 @@ fn host_devices(maker: &mut Maker<'_>) {
             }
             let function = if whole { "" } else { ".0" };
             let id = if place == 0 { String::new() } else { format!(".{place}") };
-            let word = Word::made(entry.value.span)
+            let word = ShellWord::made(entry.value.span)
                 .with("vfio-pci,host=", at.span)
                 .with(&host, at.span)
                 .with(function, at.span)
@@ -98,7 +98,7 @@ fn random(maker: &mut Maker<'_>) {
             continue;
         };
         let place = entry.value.span;
-        let object = Word::made(place)
+        let object = ShellWord::made(place)
             .with("rng-random,filename=", source.span)
             .with(&source.value, source.span)
             .with(&format!(",id=rng{number}"), place);
@@ -110,7 +110,7 @@ fn random(maker: &mut Maker<'_>) {
         };
         let device = format!("virtio-rng-pci,rng=rng{number}{limit}");
         maker.option("object", entry.key.span, object);
-        maker.option("device", entry.key.span, Word::made(place).with(&device, place));
+        maker.option("device", entry.key.span, ShellWord::made(place).with(&device, place));
         maker.keep_rest(entry, &parts);
     }
 }
@@ -133,7 +133,8 @@ fn disks(maker: &mut Maker<'_>, turns: &BTreeMap<String, (u32, Span)>) {
                 maker.keep(entry, &entry.key.value, &entry.value.value);
                 continue;
             };
-            let mut one = Disk { entry, parts, number, file, turn: turns.get(&entry.key.value) };
+            let mut one =
+                ProxmoxDisk { entry, parts, number, file, turn: turns.get(&entry.key.value) };
             one.silent(maker);
             one.drive(maker);
             match kind {
@@ -144,7 +145,7 @@ fn disks(maker: &mut Maker<'_>, turns: &BTreeMap<String, (u32, Span)>) {
                     let bus = format!("ide-hd,bus={id}.{}", number % 6);
                     if !controllers.contains(&id) {
                         let place = entry.key.span;
-                        let word = Word::made(place).with(&format!("ahci,id={id}"), place);
+                        let word = ShellWord::made(place).with(&format!("ahci,id={id}"), place);
                         maker.option("device", place, word);
                         controllers.push(id);
                     }
@@ -166,15 +167,15 @@ fn disks(maker: &mut Maker<'_>, turns: &BTreeMap<String, (u32, Span)>) {
     }
 }
 
-struct Disk<'a> {
-    entry: &'a Entry,
-    parts: Parts,
+struct ProxmoxDisk<'a> {
+    entry: &'a ProxmoxEntry,
+    parts: PropertyString,
     number: u32,
     file: Located<String>,
     turn: Option<&'a (u32, Span)>,
 }
 
-impl Disk<'_> {
+impl ProxmoxDisk<'_> {
     fn key(&self) -> &str {
         &self.entry.key.value
     }
@@ -197,7 +198,8 @@ impl Disk<'_> {
             maker.keep(self.entry, &format!("{key}.file"), &text);
         }
         let path = volume.path.replace(',', ",,");
-        let mut word = Word::made(place).with("file=", self.file.span).with(&path, self.file.span);
+        let mut word =
+            ShellWord::made(place).with("file=", self.file.span).with(&path, self.file.span);
         word = word.with(&format!(",if=none,id=drive-{key}"), place);
         let format = self.parts.take("format");
         let named = format.as_ref().map_or(volume.format, |at| at.value.as_str());
@@ -234,7 +236,7 @@ impl Disk<'_> {
         &mut self,
         maker: &mut Maker<'_>,
         hardware: ScsiHardware,
-        said: Option<&Entry>,
+        said: Option<&ProxmoxEntry>,
         controllers: &mut Vec<String>,
     ) {
         let name = said.map_or("lsi", |entry| entry.value.value.as_str());
@@ -249,7 +251,7 @@ impl Disk<'_> {
         let place = said.map_or(self.entry.key.span, |entry| entry.value.span);
         let driver = if single { "virtio-scsi-pci" } else { name };
         let mut controller =
-            Word::made(place).with(driver, place).with(&format!(",id={id}"), place);
+            ShellWord::made(place).with(driver, place).with(&format!(",id={id}"), place);
         if single {
             if let Some(on) = self.parts.switch("iothread").filter(|on| on.value) {
                 let thread = format!("iothread-{id}");
@@ -295,7 +297,7 @@ impl Disk<'_> {
     }
 
     fn thread(&self, maker: &mut Maker<'_>, id: &str, place: Span) {
-        let word = Word::made(place).with(&format!("iothread,id={id}"), place);
+        let word = ShellWord::made(place).with(&format!("iothread,id={id}"), place);
         maker.option("object", place, word);
     }
 
@@ -309,7 +311,7 @@ impl Disk<'_> {
 
     fn device(&mut self, maker: &mut Maker<'_>, head: &str, more: &[(&str, &str, Span)]) {
         let (key, place) = (self.entry.key.value.clone(), self.entry.key.span);
-        let mut word = Word::made(self.entry.value.span)
+        let mut word = ShellWord::made(self.entry.value.span)
             .with(head, place)
             .with(&format!(",drive=drive-{key},id={key}"), place);
         for (name, value, at) in more {
@@ -418,7 +420,7 @@ fn nics(maker: &mut Maker<'_>, turns: &BTreeMap<String, (u32, Span)>) {
             continue;
         };
         let is_virtio = model.value == "virtio-net-pci";
-        let mut net = Word::made(place);
+        let mut net = ShellWord::made(place);
         let bridge = parts.take("bridge");
         match &bridge {
             Some(bridge) => {
@@ -433,7 +435,7 @@ fn nics(maker: &mut Maker<'_>, turns: &BTreeMap<String, (u32, Span)>) {
             None => net = net.with(&format!("user,id={key}"), place),
         }
         let mac = mac.filter(|mac| mac.value.contains(':'));
-        let mut device = Word::made(place)
+        let mut device = ShellWord::made(place)
             .with(model.value, model.span)
             .with(&format!(",netdev={key},id={key}"), place);
         if let Some(mac) = mac {

@@ -4,10 +4,10 @@
 
 use topology::PcpuSet;
 
-use super::config::{Config, Entry, Parts};
+use super::config::{Config, PropertyString, ProxmoxEntry};
 use super::trouble::Trouble;
 use crate::UnmodelledSetting;
-use crate::command_line::{CommandLine, Opt, Word, shell};
+use crate::command_line::{CommandLine, QemuOption, ShellWord, shell};
 use crate::source::{Located, SourceText, Span};
 
 /// A configuration as a command line, and what that can't say.
@@ -68,9 +68,9 @@ pub(super) struct Maker<'a> {
     pub(super) guest: Guest,
     pub(super) is_arm: bool,
     pub(super) is_kvm: bool,
-    pub(super) machine: Machine,
+    pub(super) machine: ProxmoxMachine,
     /// Properties of `-machine`.
-    flags: Word,
+    flags: ShellWord,
     line: CommandLine,
     kept: Vec<UnmodelledSetting>,
     troubles: Vec<Located<Trouble>>,
@@ -79,14 +79,14 @@ pub(super) struct Maker<'a> {
 }
 
 /// The machine type.
-pub(super) struct Machine {
+pub(super) struct ProxmoxMachine {
     /// Its name, with the version that is meant.
     name: String,
     /// The version, if it is not the newest.
     version: Option<(u32, u32)>,
 }
 
-impl Machine {
+impl ProxmoxMachine {
     pub(super) fn is_q35(&self) -> bool {
         self.name.contains("q35")
     }
@@ -125,7 +125,7 @@ impl<'a> Maker<'a> {
         let said = machine.as_ref().map(|at| at.value.as_str());
         let is_arm = config.text("arch") == Some("aarch64")
             || said.is_some_and(|name| name.starts_with("virt"));
-        let is_kvm = match config.get("kvm").and_then(Entry::switch) {
+        let is_kvm = match config.get("kvm").and_then(ProxmoxEntry::switch) {
             Some(on) => on,
             // Emulated where the host is of another architecture, as most are.
             None => config.text("arch") != Some("aarch64"),
@@ -135,7 +135,7 @@ impl<'a> Maker<'a> {
         let program = if is_arm { "qemu-system-aarch64" } else { "/usr/bin/kvm" };
         let line = CommandLine {
             before: Vec::new(),
-            program: Some(Word::made(head).with(program, head)),
+            program: Some(ShellWord::made(head).with(program, head)),
             options: Vec::new(),
             unresolved: Vec::new(),
         };
@@ -146,8 +146,8 @@ impl<'a> Maker<'a> {
             guest,
             is_arm,
             is_kvm,
-            machine: Machine::new(said, is_arm, guest, created),
-            flags: Word::made(config.get("machine").map_or(head, |entry| entry.value.span)),
+            machine: ProxmoxMachine::new(said, is_arm, guest, created),
+            flags: ShellWord::made(config.get("machine").map_or(head, |entry| entry.value.span)),
             line,
             kept: Vec::new(),
             troubles: Vec::new(),
@@ -190,29 +190,29 @@ impl<'a> Maker<'a> {
     }
 
     /// A setting, which is then understood.
-    pub(super) fn take(&mut self, key: &str) -> Option<&'a Entry> {
+    pub(super) fn take(&mut self, key: &str) -> Option<&'a ProxmoxEntry> {
         let entry = self.config.get(key)?;
         self.understood.push(key.to_owned());
         Some(entry)
     }
 
     /// All settings of a kind, such as `scsi0` to `scsi30`, by their numbers.
-    pub(super) fn take_all(&mut self, kind: &str) -> Vec<(u32, &'a Entry)> {
+    pub(super) fn take_all(&mut self, kind: &str) -> Vec<(u32, &'a ProxmoxEntry)> {
         let numbered = self.config.entries.iter().filter(|entry| entry.kind() == kind);
-        let mut all: Vec<(u32, &Entry)> =
+        let mut all: Vec<(u32, &ProxmoxEntry)> =
             numbered.filter_map(|entry| Some((entry.number()?, entry))).collect();
         all.sort_by_key(|(number, _)| *number);
         self.understood.extend(all.iter().map(|(_, entry)| entry.key.value.clone()));
         all
     }
 
-    /// A number; what is none is told.
+    /// A number; anything else is reported.
     pub(super) fn number(&mut self, key: &str) -> Option<Located<u64>> {
         let entry = self.take(key)?;
         self.read(key, &entry.value, "a number", |text| text.parse().ok())
     }
 
-    /// A switch; what is none is told.
+    /// A switch; anything else is reported.
     pub(super) fn switch(&mut self, key: &str) -> Option<Located<bool>> {
         let entry = self.take(key)?;
         match entry.switch() {
@@ -241,22 +241,22 @@ impl<'a> Maker<'a> {
         self.troubles.push(Located::new(trouble, span));
     }
 
-    pub(super) fn keep(&mut self, entry: &Entry, path: &str, text: &str) {
+    pub(super) fn keep(&mut self, entry: &ProxmoxEntry, path: &str, text: &str) {
         let line = self.source.line_number(entry.key.span);
         self.kept.push(UnmodelledSetting { line, path: path.to_owned(), text: text.to_owned() });
     }
 
     /// Keeps the parts that nobody took.
-    pub(super) fn keep_rest(&mut self, entry: &Entry, parts: &Parts) {
+    pub(super) fn keep_rest(&mut self, entry: &ProxmoxEntry, parts: &PropertyString) {
         for (key, value) in &parts.items {
             self.keep(entry, &format!("{}.{key}", entry.key.value), &value.value);
         }
     }
 
     /// Adds an option that stands at `place`.
-    pub(super) fn option(&mut self, name: &str, place: Span, value: Word) {
+    pub(super) fn option(&mut self, name: &str, place: Span, value: ShellWord) {
         let name = Located::new(name.to_owned(), place);
-        self.line.options.push(Opt { name, value: Some(value) });
+        self.line.options.push(QemuOption { name, value: Some(value) });
     }
 
     /// Adds a property to `-machine`.
@@ -276,7 +276,7 @@ impl<'a> Maker<'a> {
     pub(super) fn name(&mut self) {
         if let Some(name) = self.take("name") {
             let span = name.value.span;
-            let value = Word::made(span).with(&name.value.value.replace(',', ",,"), span);
+            let value = ShellWord::made(span).with(&name.value.value.replace(',', ",,"), span);
             self.option("name", name.key.span, value);
         }
     }
@@ -286,7 +286,7 @@ impl<'a> Maker<'a> {
         let key = entry.key.value.clone();
         let read = |text: &str| text.parse::<PcpuSet>().ok().filter(|set| !set.is_empty());
         if self.read(&key, &entry.value, "a list of pCPUs", read).is_some() {
-            let word = |text: &str, span| Word::made(span).with(text, span);
+            let word = |text: &str, span| ShellWord::made(span).with(text, span);
             self.line.before = vec![
                 word("taskset", entry.key.span),
                 word("--cpu-list", entry.key.span),
@@ -313,7 +313,7 @@ impl<'a> Maker<'a> {
             let intel = |text: &str| (text == "intel").then_some(());
             if let Some(at) = parts.take_if("viommu", intel) {
                 let text = "intel-iommu,intremap=on,caching-mode=on";
-                self.option("device", entry.key.span, Word::made(at.span).with(text, at.span));
+                self.option("device", entry.key.span, ShellWord::made(at.span).with(text, at.span));
                 self.flag("kernel-irqchip=split", at.span);
             }
             self.keep_rest(entry, &parts);
@@ -334,13 +334,13 @@ impl<'a> Maker<'a> {
             let late = windows.is_some_and(|version| version >= 6);
             if late {
                 let text = "kvm-pit.lost_tick_policy=discard";
-                self.option("global", place, Word::made(place).with(text, place));
+                self.option("global", place, ShellWord::made(place).with(text, place));
             }
             if late || self.guest == Guest::Linux && self.machine.since(10, 1) {
                 self.flag("hpet=off", place);
             }
         }
-        let has_acpi = self.config.get("acpi").and_then(Entry::switch) != Some(false);
+        let has_acpi = self.config.get("acpi").and_then(ProxmoxEntry::switch) != Some(false);
         let drift = self.switch("tdf").map_or(windows.is_some() && has_acpi, |tdf| tdf.value);
         let local = self.switch("localtime").map_or(windows.is_some(), |local| local.value);
         let start = self.take("startdate").filter(|entry| entry.value.value != "now");
@@ -349,7 +349,7 @@ impl<'a> Maker<'a> {
         let slew = drift.then(|| "driftfix=slew".to_owned());
         let all: Vec<String> = [slew, base].into_iter().flatten().collect();
         if !all.is_empty() {
-            self.option("rtc", place, Word::made(place).with(&all.join(","), place));
+            self.option("rtc", place, ShellWord::made(place).with(&all.join(","), place));
         }
     }
 

@@ -4,10 +4,10 @@
 
 use topology::PcpuSet;
 
-use super::config::{Entry, separated};
+use super::config::{ProxmoxEntry, separated};
 use super::maker::Maker;
 use super::trouble::Trouble;
-use crate::command_line::Word;
+use crate::command_line::ShellWord;
 use crate::source::{Located, Span};
 
 /// Memory where nobody says any.
@@ -15,13 +15,13 @@ const MEMORY_MIB: u64 = 512;
 
 /// `hugepages`.
 #[derive(Clone, Copy)]
-enum Pages {
+enum HugepagesOption {
     /// The largest that the host has and that divide memory.
     Any,
     Mib(u64),
 }
 
-impl Pages {
+impl HugepagesOption {
     fn mib(self, memory_mib: u64) -> u64 {
         match self {
             Self::Mib(mib) => mib,
@@ -40,18 +40,18 @@ pub(super) fn make(maker: &mut Maker<'_>) {
     });
     let memory = said.unwrap_or(Located::new(MEMORY_MIB, maker.head));
     let place = memory.span;
-    let size = Word::made(place).with(&memory.value.to_string(), place);
+    let size = ShellWord::made(place).with(&memory.value.to_string(), place);
     maker.option("m", place, size);
 
     let pages = maker.take("hugepages").and_then(|entry| {
         maker.read("hugepages", &entry.value, "any, 2 or 1024", |text| match text {
-            "any" => Some(Pages::Any),
-            "2" => Some(Pages::Mib(2)),
-            "1024" => Some(Pages::Mib(1024)),
+            "any" => Some(HugepagesOption::Any),
+            "2" => Some(HugepagesOption::Mib(2)),
+            "1024" => Some(HugepagesOption::Mib(1024)),
             _ => None,
         })
     });
-    let nodes: Vec<(u32, &Entry)> = maker.take_all("numa");
+    let nodes: Vec<(u32, &ProxmoxEntry)> = maker.take_all("numa");
     let switch = maker.switch("numa");
     if !switch.as_ref().is_some_and(|on| on.value) {
         if let Some(pages) = &pages {
@@ -81,7 +81,7 @@ pub(super) fn make(maker: &mut Maker<'_>) {
 fn by_sockets(
     maker: &mut Maker<'_>,
     memory: &Located<u64>,
-    pages: Option<&Located<Pages>>,
+    pages: Option<&Located<HugepagesOption>>,
     place: Span,
 ) {
     let count = |key: &str| {
@@ -102,7 +102,7 @@ fn by_sockets(
         maker.option("object", place, object);
         let (first, last) = (node.saturating_mul(cores), (node + 1).saturating_mul(cores) - 1);
         let text = format!("node,nodeid={node},cpus={first}-{last},memdev=ram-node{node}");
-        maker.option("numa", place, Word::made(place).with(&text, place));
+        maker.option("numa", place, ShellWord::made(place).with(&text, place));
     }
 }
 
@@ -110,8 +110,8 @@ fn by_sockets(
 fn node(
     maker: &mut Maker<'_>,
     number: u32,
-    entry: &Entry,
-    pages: Option<&Located<Pages>>,
+    entry: &ProxmoxEntry,
+    pages: Option<&Located<HugepagesOption>>,
 ) -> Option<u64> {
     let mut parts = entry.parts("");
     let key = entry.key.value.clone();
@@ -150,7 +150,7 @@ fn node(
         (None, _) => {}
     }
     maker.option("object", entry.key.span, object);
-    let mut node = Word::made(place).with(&format!("node,nodeid={number}"), place);
+    let mut node = ShellWord::made(place).with(&format!("node,nodeid={number}"), place);
     for (range, at) in separated(&cpus) {
         node = node.with(",cpus=", at.span).with(&range, at.span);
     }
@@ -166,13 +166,13 @@ fn backend(
     number: u32,
     memory_mib: u64,
     place: Span,
-    pages: Option<&Located<Pages>>,
-) -> Option<Word> {
+    pages: Option<&Located<HugepagesOption>>,
+) -> Option<ShellWord> {
     let id = format!("id=ram-node{number},size=");
     let size = format!("{memory_mib}M");
     let Some(pages) = pages else {
         let head = format!("memory-backend-ram,{id}");
-        return Some(Word::made(place).with(&head, place).with(&size, place));
+        return Some(ShellWord::made(place).with(&head, place).with(&size, place));
     };
     let page_mib = pages.value.mib(memory_mib);
     if !memory_mib.is_multiple_of(page_mib) {
@@ -181,6 +181,6 @@ fn backend(
     }
     let path = format!(",mem-path=/run/hugepages/kvm/{}kB", page_mib * 1024);
     let head = format!("memory-backend-file,{id}");
-    let word = Word::made(place).with(&head, place).with(&size, place);
+    let word = ShellWord::made(place).with(&head, place).with(&size, place);
     Some(word.with(&path, pages.span).with(",share=on,prealloc=yes", pages.span))
 }

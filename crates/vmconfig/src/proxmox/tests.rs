@@ -115,7 +115,7 @@ fn values_stand_where_they_are_written() {
     let command = command(SERVER).unwrap();
     let source = SourceText::new(SERVER);
     let place = |option: &str, implied: &str, key: &str| {
-        let of_option = |one: &&crate::command_line::Opt| {
+        let of_option = |one: &&crate::command_line::QemuOption| {
             one.name.value == option && one.properties(implied).at(key).is_some()
         };
         let found = command.line.options.iter().find(of_option).unwrap();

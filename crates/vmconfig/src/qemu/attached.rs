@@ -8,34 +8,38 @@ use crate::{
 };
 
 use super::interface::vectors;
-use super::reader::{Opt, Reader};
+use super::reader::{CommandLineReader, LocatedOption};
 use crate::command_line::{Properties, switch};
 
 /// A `-drive`, a `-blockdev`, a `-netdev`... until a device asks for it.
 #[derive(Debug, Clone)]
-struct Behind {
-    option: Opt,
+struct DeviceBackend {
+    option: LocatedOption,
     properties: Properties,
 }
 
 /// What stands behind devices, and the options that are read after all of it is
 /// known.
 #[derive(Debug, Default)]
-pub(super) struct Attached {
-    drives: BTreeMap<String, Behind>,
-    blockdevs: BTreeMap<String, Behind>,
-    netdevs: BTreeMap<String, Behind>,
-    chardevs: BTreeMap<String, Behind>,
-    controllers: BTreeMap<String, Behind>,
-    rest: Vec<Opt>,
+pub(super) struct BackendOptions {
+    drives: BTreeMap<String, DeviceBackend>,
+    blockdevs: BTreeMap<String, DeviceBackend>,
+    netdevs: BTreeMap<String, DeviceBackend>,
+    chardevs: BTreeMap<String, DeviceBackend>,
+    controllers: BTreeMap<String, DeviceBackend>,
+    rest: Vec<LocatedOption>,
 }
 
 /// Identifier of the drive that a VM of vmlab boots from.
 const ROOT: &str = "root";
 
-impl Attached {
+impl BackendOptions {
     /// Takes what a device may ask for later.
-    pub(super) fn collect(&mut self, option: &Opt, reader: &mut Reader) -> bool {
+    pub(super) fn collect(
+        &mut self,
+        option: &LocatedOption,
+        reader: &mut CommandLineReader,
+    ) -> bool {
         if option.value.is_none() {
             return false;
         }
@@ -49,7 +53,7 @@ impl Attached {
         };
         let properties = option.properties(head);
         let Some(id) = properties.get(id).map(str::to_owned) else { return false };
-        let behind = Behind { option: option.clone(), properties };
+        let behind = DeviceBackend { option: option.clone(), properties };
         let map = match option.name.as_str() {
             "-drive" => &mut self.drives,
             "-blockdev" => &mut self.blockdevs,
@@ -65,13 +69,13 @@ impl Attached {
     }
 
     /// Takes an option that can only be read when all is known.
-    pub(super) fn later(&mut self, option: Opt) {
+    pub(super) fn later(&mut self, option: LocatedOption) {
         self.rest.push(option);
     }
 
     /// Puts devices and what is behind them together; what is left over is
     /// kept.
-    pub(super) fn attach(mut self, reader: &mut Reader) {
+    pub(super) fn attach(mut self, reader: &mut CommandLineReader) {
         let mut used_controllers = Vec::new();
         for option in std::mem::take(&mut self.rest) {
             let understood = match option.name.as_str() {
@@ -93,7 +97,7 @@ impl Attached {
             }
         }
         let left = [self.drives, self.blockdevs, self.netdevs, self.chardevs, self.controllers];
-        let mut left: Vec<Opt> =
+        let mut left: Vec<LocatedOption> =
             left.into_iter().flat_map(BTreeMap::into_values).map(|one| one.option).collect();
         left.sort_by_key(|option| option.line);
         for option in left {
@@ -103,8 +107,8 @@ impl Attached {
 
     fn device(
         &mut self,
-        option: &Opt,
-        reader: &mut Reader,
+        option: &LocatedOption,
+        reader: &mut CommandLineReader,
         used_controllers: &mut Vec<String>,
     ) -> bool {
         let mut device = option.properties("driver");
@@ -208,11 +212,11 @@ impl Attached {
 
     fn disk(
         &mut self,
-        option: &Opt,
+        option: &LocatedOption,
         mut device: Properties,
         bus: DiskBus,
-        controller: Option<&Behind>,
-        reader: &mut Reader,
+        controller: Option<&DeviceBackend>,
+        reader: &mut CommandLineReader,
     ) -> bool {
         let Some(drive) = device.get("drive").map(str::to_owned) else { return false };
         let read = if let Some(behind) = self.drives.get(&drive) {
@@ -261,7 +265,7 @@ impl Attached {
     }
 
     /// What a VM of vmlab boots from, if this is that.
-    fn root(&self, disk: &Disk, device: &Properties, reader: &mut Reader) -> bool {
+    fn root(&self, disk: &Disk, device: &Properties, reader: &mut CommandLineReader) -> bool {
         let DiskSource::File(path) = &disk.source else { return false };
         if reader.has_kernel() && device.get("serial") == Some("vmlab-root") {
             reader.settings.boot = BootSource::Direct {
@@ -286,7 +290,7 @@ impl Attached {
     /// A disk made of nodes: one for the format over one for the file, and filters
     /// over both. A node stands in an option of its own, or in that of the node
     /// above it.
-    fn blockdev(&self, name: &str) -> Option<(ReadDisk, Vec<(Opt, String)>)> {
+    fn blockdev(&self, name: &str) -> Option<(ReadDisk, Vec<(LocatedOption, String)>)> {
         let top = self.blockdevs.get(name)?;
         let mut properties = top.properties.clone();
         let mut behind = vec![(top.option.clone(), name.to_owned())];
@@ -330,7 +334,7 @@ impl Attached {
     }
 
     /// `-drive` that is a device too, and its old forms `-hda` to `-hdd`.
-    fn drive_alone(&self, option: &Opt, reader: &mut Reader) -> bool {
+    fn drive_alone(&self, option: &LocatedOption, reader: &mut CommandLineReader) -> bool {
         let mut properties = option.properties("file");
         let usual = match reader.settings.arch {
             Arch::X86_64 => "ide",
@@ -356,10 +360,10 @@ impl Attached {
 
     fn nic(
         &mut self,
-        option: &Opt,
+        option: &LocatedOption,
         mut device: Properties,
         model: NicModel,
-        reader: &mut Reader,
+        reader: &mut CommandLineReader,
     ) -> bool {
         let Some(id) = device.get("netdev").map(str::to_owned) else { return false };
         let Some(behind) = self.netdevs.get(&id).cloned() else { return false };
@@ -431,7 +435,7 @@ impl Attached {
     }
 }
 
-fn is_controller(behind: &Behind) -> bool {
+fn is_controller(behind: &DeviceBackend) -> bool {
     let driver = behind.properties.get("driver").unwrap_or_default();
     driver.starts_with("virtio-scsi") || driver == "ich9-ahci" || driver == "ahci"
 }
@@ -462,7 +466,7 @@ fn queue_iothreads(properties: &mut Properties, known: &[String]) -> Vec<QueueIo
     found
 }
 
-fn push_disk(reader: &mut Reader, line: u32, disk: Disk) {
+fn push_disk(reader: &mut CommandLineReader, line: u32, disk: Disk) {
     let number = reader.settings.disks.len();
     reader.at(&format!("disks.{number}"), line);
     reader.settings.disks.push(disk);

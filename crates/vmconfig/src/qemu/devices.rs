@@ -2,7 +2,7 @@
 
 use crate::cpu::HOST_MODEL;
 use crate::{
-    ClockBase, Disk, DiskBus, DiskSource, HostDevice, Irqchip, Loss, Memory, MemoryPolicy,
+    ClockBase, Disk, DiskBus, DiskSource, HostDevice, Irqchip, Loss, MemoryBacking, MemoryPolicy,
     MemorySource, NicBackend, NumberSet, PageSize, TickPolicy, VmSpec, cpu, split_cpu_model,
 };
 
@@ -84,7 +84,7 @@ pub(super) fn emit(spec: &VmSpec, emitted: &mut Emitted) {
 }
 
 fn memory(spec: &VmSpec, emitted: &mut Emitted) {
-    let Memory { locked, host_nodes, policy, .. } = &spec.memory;
+    let MemoryBacking { locked, host_nodes, policy, .. } = &spec.memory;
     if spec.numa.is_empty() && spec.memory.needs_backend() {
         let place = place(host_nodes.as_ref(), *policy);
         let object = memory_backend(WHOLE, spec.memory_mib, &spec.memory) + &place;
@@ -127,7 +127,7 @@ pub fn numa_distance(from: u32, to: u32, distance: u32) -> String {
 /// The value of `-object` for the memory backend `id` of `size_mib` MiB, wherever the
 /// host takes it from.
 #[must_use]
-pub fn memory_backend(id: &str, size_mib: u64, memory: &Memory) -> String {
+pub fn memory_backend(id: &str, size_mib: u64, memory: &MemoryBacking) -> String {
     let kind = match memory.source {
         None | Some(MemorySource::Anonymous) => "ram",
         Some(MemorySource::Memfd) => "memfd",

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use crate::invalid::MAX_VCPUS;
 use crate::memory::MAX_NODES;
 use crate::{
-    Accel, Arch, BootSource, ClockBase, GuestNode, GuestTopology, Irqchip, Memory, MemoryPolicy,
-    MemorySource, NumberSet, Parsed, PcpuSet, RtcTrack, TickPolicy, cpu, size,
+    Accel, Arch, BootSource, ClockBase, GuestNode, GuestTopology, Irqchip, MemoryBacking,
+    MemoryPolicy, MemorySource, NumberSet, Parsed, PcpuSet, RtcTrack, TickPolicy, cpu, size,
 };
 
-use super::attached::Attached;
-use super::reader::{Backend, Opt, Reader};
-use crate::command_line::{Before, CommandLine, Properties, Smp};
+use super::attached::BackendOptions;
+use super::reader::{BackendObject, CommandLineReader, LocatedOption};
+use crate::command_line::{CommandLine, Properties, Smp, Wrappers};
 use crate::source::SourceText;
 
 /// Why a text is no command line of QEMU.
@@ -29,23 +29,23 @@ pub struct NotQemu;
 /// [`NotQemu`] if there is no option at all.
 pub fn parse(text: &str) -> Result<Parsed, NotQemu> {
     let line = CommandLine::one(text).ok_or(NotQemu)?;
-    Ok(Reader::new().read(line, &SourceText::new(text)))
+    Ok(CommandLineReader::new().read(line, &SourceText::new(text)))
 }
 
 /// The VM of a command line that is taken apart already; `source` is the text that it
 /// stands in.
 #[must_use]
 pub fn parse_line(line: CommandLine, source: &SourceText<'_>) -> Parsed {
-    Reader::new().read(line, source)
+    CommandLineReader::new().read(line, source)
 }
 
 /// The VM of arguments that are already apart.
 #[must_use]
 pub fn parse_args(args: &[String]) -> Parsed {
-    Reader::new().read(CommandLine::of_arguments(args), &SourceText::new(""))
+    CommandLineReader::new().read(CommandLine::of_arguments(args), &SourceText::new(""))
 }
 
-impl Reader {
+impl CommandLineReader {
     fn read(mut self, command: CommandLine, source: &SourceText<'_>) -> Parsed {
         self.program(&command, source);
         self.accelerator(&command, source);
@@ -57,9 +57,9 @@ impl Reader {
             let line = source.line_number(word.span());
             self.keep(line, "not resolved", word.text.clone());
         }
-        let options = command.options.into_iter().map(|option| Opt::new(option, source));
+        let options = command.options.into_iter().map(|option| LocatedOption::new(option, source));
         let options = without_own(options.collect());
-        let mut attached = Attached::default();
+        let mut attached = BackendOptions::default();
         for option in options {
             if !self.general(&option) && !attached.collect(&option, &mut self) {
                 attached.later(option);
@@ -100,7 +100,7 @@ impl Reader {
             self.settings.arch = Arch::Aarch64;
             self.settings.machine = "virt".to_owned();
         }
-        let before = Before::read(&command.before);
+        let before = Wrappers::read(&command.before);
         if let Some(first) = before.rest.first() {
             let words: Vec<&str> = before.rest.iter().map(|word| word.text.as_str()).collect();
             self.keep(source.line_number(first.span()), "before QEMU", words.join(" "));
@@ -135,7 +135,7 @@ impl Reader {
     }
 
     /// Everything but devices and what is behind them.
-    fn general(&mut self, option: &Opt) -> bool {
+    fn general(&mut self, option: &LocatedOption) -> bool {
         let line = option.line;
         match (option.name.as_str(), option.text()) {
             // What is emitted before anything else.
@@ -233,7 +233,7 @@ impl Reader {
         true
     }
 
-    fn machine(&mut self, option: &Opt) {
+    fn machine(&mut self, option: &LocatedOption) {
         let mut properties = option.properties("type");
         let known = self.lines.contains_key("machine");
         if let Some(name) = properties.take("type") {
@@ -253,7 +253,7 @@ impl Reader {
         self.at("machine", option.line);
     }
 
-    fn rtc(&mut self, option: &Opt) {
+    fn rtc(&mut self, option: &LocatedOption) {
         let mut properties = option.properties("base");
         let base = properties.take_if("base", |text| match text {
             "utc" => Some(ClockBase::Utc),
@@ -275,7 +275,7 @@ impl Reader {
         }
     }
 
-    fn object(&mut self, option: &Opt) -> bool {
+    fn object(&mut self, option: &LocatedOption) -> bool {
         let line = option.line;
         let mut properties = option.properties("qom-type");
         let kind = properties.get("qom-type").unwrap_or_default().to_owned();
@@ -309,7 +309,7 @@ impl Reader {
         let bytes = properties.take_if("size", |text| size::bytes(text, 1));
         properties.take("id");
         let size_mib = bytes.unwrap_or(0).div_ceil(1 << 20);
-        self.backends.insert(id, Backend { properties, line, size_mib });
+        self.backends.insert(id, BackendObject { properties, line, size_mib });
         true
     }
 
@@ -355,7 +355,7 @@ impl Reader {
         }
         let places: BTreeMap<usize, usize> =
             numbered.keys().enumerate().map(|(place, number)| (*number, place)).collect();
-        let mut shapes: Vec<Memory> = Vec::new();
+        let mut shapes: Vec<MemoryBacking> = Vec::new();
         for (line, mut properties) in numbered.into_values() {
             properties.take("type");
             let mut node = GuestNode {
@@ -402,7 +402,7 @@ impl Reader {
                 self.settings.memory_mib = backend.size_mib;
             }
             let (shape, nodes, policy) = self.backend(backend);
-            shapes.push(Memory { host_nodes: nodes, policy, ..shape });
+            shapes.push(MemoryBacking { host_nodes: nodes, policy, ..shape });
         }
         self.shape(shapes);
         for (id, backend) in std::mem::take(&mut self.backends) {
@@ -412,7 +412,7 @@ impl Reader {
     }
 
     /// How the backends that are in use are alike.
-    fn shape(&mut self, shapes: Vec<Memory>) {
+    fn shape(&mut self, shapes: Vec<MemoryBacking>) {
         let locked = self.settings.memory.locked;
         if let Some(first) = shapes.first() {
             // Whoever allocates late has no threads for it.
@@ -423,7 +423,8 @@ impl Reader {
                 let said = other.prealloc_threads.map_or("no".to_owned(), |n| n.to_string());
                 self.keep(line, "-object", format!("{said} prealloc-threads, not as the first"));
             }
-            self.settings.memory = Memory { locked, prealloc_threads: threads, ..first.clone() };
+            self.settings.memory =
+                MemoryBacking { locked, prealloc_threads: threads, ..first.clone() };
         }
         if self.prealloc {
             self.settings.memory.prealloc = Some(true);
@@ -431,8 +432,11 @@ impl Reader {
         }
     }
 
-    fn backend(&mut self, backend: Backend) -> (Memory, Option<NumberSet>, Option<MemoryPolicy>) {
-        let Backend { mut properties, line, .. } = backend;
+    fn backend(
+        &mut self,
+        backend: BackendObject,
+    ) -> (MemoryBacking, Option<NumberSet>, Option<MemoryPolicy>) {
+        let BackendObject { mut properties, line, .. } = backend;
         self.at("memory", line);
         let kind = properties.take("qom-type").unwrap_or_default();
         let source = match kind.as_str() {
@@ -440,7 +444,7 @@ impl Reader {
             "memory-backend-file" => Some(MemorySource::File),
             _ => None,
         };
-        let mut memory = Memory {
+        let mut memory = MemoryBacking {
             source,
             // memfd is shared if nobody says anything.
             shared: properties
@@ -448,7 +452,7 @@ impl Reader {
                 .or((source == Some(MemorySource::Memfd)).then_some(true)),
             prealloc: properties.switch("prealloc"),
             prealloc_threads: properties.take_if("prealloc-threads", |text| text.parse().ok()),
-            ..Memory::default()
+            ..MemoryBacking::default()
         };
         if properties.switch("hugetlb") == Some(true) {
             let size = properties.take_if("hugetlbsize", |text| text.parse().ok());
@@ -490,8 +494,8 @@ fn numbers(text: &str) -> Option<NumberSet> {
 
 /// The options without those that connect a VM to vmlab, if it is one of
 /// vmlab's.
-fn without_own(options: Vec<Opt>) -> Vec<Opt> {
-    let ours = |option: &Opt| option.text().contains("name=org.vmlab.done.0");
+fn without_own(options: Vec<LocatedOption>) -> Vec<LocatedOption> {
+    let ours = |option: &LocatedOption| option.text().contains("name=org.vmlab.done.0");
     if !options.iter().any(ours) {
         return options;
     }

@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use crate::command_line::{self, Properties, Word};
+use crate::command_line::{self, Properties, ShellWord};
 use crate::source::SourceText;
 use crate::spec::RESERVED;
 use crate::{Accel, Arch, BootSource, UnmodelledSetting, VmSettings};
 
 /// One option of the command line, with its line.
 #[derive(Debug, Clone)]
-pub(super) struct Opt {
+pub(super) struct LocatedOption {
     pub(super) line: u32,
     /// With one dash, as it is kept.
     pub(super) name: String,
-    pub(super) value: Option<Word>,
+    pub(super) value: Option<ShellWord>,
 }
 
-impl Opt {
-    pub(super) fn new(option: command_line::Opt, source: &SourceText<'_>) -> Self {
+impl LocatedOption {
+    pub(super) fn new(option: command_line::QemuOption, source: &SourceText<'_>) -> Self {
         let line = source.line_number(option.name.span);
         let name = match option.name.value {
             // An image that stands alone is the first disk.
@@ -37,17 +37,17 @@ impl Opt {
 }
 
 /// A memory backend and who is to use it.
-pub(super) struct Backend {
+pub(super) struct BackendObject {
     pub(super) properties: Properties,
     pub(super) line: u32,
     pub(super) size_mib: u64,
 }
 
-pub(super) struct Reader {
+pub(super) struct CommandLineReader {
     pub(super) settings: VmSettings,
     pub(super) kept: Vec<UnmodelledSetting>,
     pub(super) lines: BTreeMap<String, u32>,
-    pub(super) backends: BTreeMap<String, Backend>,
+    pub(super) backends: BTreeMap<String, BackendObject>,
     pub(super) whole: Option<String>,
     pub(super) prealloc: bool,
     pub(super) nodes: Vec<(u32, Properties)>,
@@ -59,7 +59,7 @@ pub(super) struct Reader {
     pub(super) cpu_globals: Vec<String>,
 }
 
-impl Reader {
+impl CommandLineReader {
     pub(super) fn new() -> Self {
         // What QEMU does where nobody says anything.
         let settings = VmSettings {
@@ -93,7 +93,7 @@ impl Reader {
     }
 
     /// Keeps an option that is not understood, and passes it on.
-    pub(super) fn unknown(&mut self, option: &Opt) {
+    pub(super) fn unknown(&mut self, option: &LocatedOption) {
         self.unknown_text(option.line, &option.name, option.value.as_ref().map(|word| &*word.text));
     }
 

@@ -24,7 +24,7 @@ fn policy() -> impl Strategy<Value = MemoryPolicy> {
     select(vec![MemoryPolicy::Bind, MemoryPolicy::Preferred, MemoryPolicy::Interleave])
 }
 
-fn memory() -> BoxedStrategy<Memory> {
+fn memory() -> BoxedStrategy<MemoryBacking> {
     let kinds = (
         maybe(select(vec![PageSize::M2, PageSize::G1])),
         maybe(select(vec![MemorySource::Memfd, MemorySource::File])),
@@ -32,7 +32,7 @@ fn memory() -> BoxedStrategy<Memory> {
     );
     let flags = (any::<[Option<bool>; 4]>(), maybe(1..9_u32));
     (kinds, flags)
-        .prop_map(|((huge_pages, source, place), (flags, threads))| Memory {
+        .prop_map(|((huge_pages, source, place), (flags, threads))| MemoryBacking {
             huge_pages,
             source,
             shared: flags[0],
@@ -186,12 +186,12 @@ fn hints() -> BoxedStrategy<Hints> {
         .boxed()
 }
 
-fn clock() -> BoxedStrategy<Clock> {
+fn clock() -> BoxedStrategy<GuestClock> {
     let pit = maybe(select(vec![TickPolicy::Delay, TickPolicy::Discard]));
     let rtc = maybe(select(vec![TickPolicy::Delay, TickPolicy::Catchup]));
     let base = maybe(select(vec![ClockBase::Utc, ClockBase::Localtime]));
     (any::<[Option<bool>; 3]>(), maybe(1_000_000..5_000_000_000_u64), pit, rtc, base)
-        .prop_map(|(flags, tsc_frequency_hz, pit, rtc, base)| Clock {
+        .prop_map(|(flags, tsc_frequency_hz, pit, rtc, base)| GuestClock {
             kvmclock: flags[0],
             hypervclock: flags[1],
             hpet: flags[2],
@@ -204,7 +204,7 @@ fn clock() -> BoxedStrategy<Clock> {
         .boxed()
 }
 
-fn wishes() -> BoxedStrategy<(HostWishes, Delegated)> {
+fn wishes() -> BoxedStrategy<(HostWishes, DelegatedPlacement)> {
     let thp = maybe(select(vec![Thp::Always, Thp::Madvise, Thp::Never]));
     (any::<[Option<bool>; 5]>(), maybe(0..9_u64), thp)
         .prop_map(|(flags, number, thp)| {
@@ -216,7 +216,7 @@ fn wishes() -> BoxedStrategy<(HostWishes, Delegated)> {
                 ple_window: number,
                 numa_balancing: flags[1],
             };
-            let delegated = Delegated {
+            let delegated = DelegatedPlacement {
                 dedicated_vcpus: flags[2],
                 dedicated_emulator: flags[3],
                 mirror_numa: flags[4],

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use host::audit::argv::MemoryBackend;
 use host::audit::in_force::size;
 use host::audit::memory::VmMapping;
-use host::audit::thread::{Role, RunningThread};
+use host::audit::thread::{RunningThread, ThreadRole};
 use host::audit::{RunningVm, guest_view::GuestView};
 use lint::{MemoryPlacement, Observation, Observed, ObservedVm, ThreadOwner, ThreadPlacement};
 use topology::{Host, PcpuSet};
@@ -77,20 +77,21 @@ fn threads(
     for (vcpu, thread) in vm.vcpus() {
         facts.extend(fact(ThreadOwner::Vcpu(Some(vcpu)), &[thread]));
     }
-    let of = |is: fn(&Role) -> bool| -> Vec<&RunningThread> {
+    let of = |is: fn(&ThreadRole) -> bool| -> Vec<&RunningThread> {
         vm.threads.iter().filter(|thread| is(&thread.role)).collect()
     };
-    for thread in of(|role| *role == Role::Vcpu { vcpu: None }) {
+    for thread in of(|role| *role == ThreadRole::Vcpu { vcpu: None }) {
         facts.extend(fact(ThreadOwner::Vcpu(None), &[thread]));
     }
-    let emulator = of(|role| role.is_emulator() && *role != Role::Vhost || *role == Role::Unknown);
+    let emulator =
+        of(|role| role.is_emulator() && *role != ThreadRole::Vhost || *role == ThreadRole::Unknown);
     facts.extend(fact(ThreadOwner::Emulator, &emulator));
     for thread in &vm.threads {
-        if let Role::Iothread { id } = &thread.role {
+        if let ThreadRole::Iothread { id } = &thread.role {
             facts.extend(fact(ThreadOwner::Iothread(id.clone()), &[thread]));
         }
     }
-    facts.extend(fact(ThreadOwner::Vhost, &of(|role| *role == Role::Vhost)));
+    facts.extend(fact(ThreadOwner::Vhost, &of(|role| *role == ThreadRole::Vhost)));
     facts
 }
 

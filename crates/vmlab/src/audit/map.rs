@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use host::audit::RunningVm;
-use host::audit::thread::{Role, RunningThread};
+use host::audit::thread::{RunningThread, ThreadRole};
 use topology::{Host, Pcpu, PcpuSet};
 
 /// Draws `vms` on `host`; lines are broken at `width`.
@@ -71,9 +71,9 @@ fn of_vm(vm: &RunningVm, chosen: impl Fn(&RunningThread) -> bool) -> Option<Stri
     let mut others: BTreeMap<String, usize> = BTreeMap::new();
     for thread in vm.threads.iter().filter(|thread| chosen(thread)) {
         match &thread.role {
-            Role::Vcpu { vcpu: Some(vcpu) } => vcpus.push(*vcpu),
+            ThreadRole::Vcpu { vcpu: Some(vcpu) } => vcpus.push(*vcpu),
             // What libvirt calls the emulator, in one word.
-            role if role.is_emulator() && *role != Role::Vhost => {
+            role if role.is_emulator() && *role != ThreadRole::Vhost => {
                 *others.entry("emulator".to_owned()).or_default() += 1;
             }
             role => *others.entry(role.to_string()).or_default() += 1,
@@ -118,7 +118,7 @@ mod tests {
     use host::audit::memory::VmMemory;
     use host::audit::{KnownBy, cgroup::Limits};
 
-    fn thread(tid: u32, role: Role, affinity: &str) -> RunningThread {
+    fn thread(tid: u32, role: ThreadRole, affinity: &str) -> RunningThread {
         RunningThread {
             tid,
             name: String::new(),
@@ -164,20 +164,20 @@ mod tests {
             ..Pcpu::default()
         };
         let host = Host { pcpus: (0..4).map(pcpu).collect(), ..Host::default() };
-        let vcpu = |vcpu: u32| Role::Vcpu { vcpu: Some(vcpu) };
+        let vcpu = |vcpu: u32| ThreadRole::Vcpu { vcpu: Some(vcpu) };
         let vms = [
             vm(
                 "db",
                 vec![
-                    thread(1, Role::MainLoop, "0-3"),
+                    thread(1, ThreadRole::MainLoop, "0-3"),
                     thread(2, vcpu(0), "1"),
                     thread(3, vcpu(1), "1"),
-                    thread(4, Role::Vhost, "1,3"),
-                    thread(5, Role::Other, "3"),
-                    thread(6, Role::Worker, "3"),
+                    thread(4, ThreadRole::Vhost, "1,3"),
+                    thread(5, ThreadRole::Other, "3"),
+                    thread(6, ThreadRole::Worker, "3"),
                 ],
             ),
-            vm("web", vec![thread(8, Role::Vcpu { vcpu: None }, "1")]),
+            vm("web", vec![thread(8, ThreadRole::Vcpu { vcpu: None }, "1")]),
         ];
         let expected = "\
 socket 0, node 0

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use host::audit::cpu_pm::CpuPm;
 use host::audit::in_force::size;
-use host::audit::memory::{ByNode, VmMapping};
+use host::audit::memory::{BytesByNode, VmMapping};
 use host::audit::thread::{RunningThread, SchedulingPolicy};
 use host::audit::{KnownBy, RunningVm};
 use topology::{Host, PcpuSet};
@@ -215,7 +215,7 @@ fn describe(region: &VmMapping) -> String {
     parts.join(", ")
 }
 
-fn by_node(by_node: &ByNode) -> String {
+fn by_node(by_node: &BytesByNode) -> String {
     let nodes: Vec<String> = match by_node.len() {
         1 => by_node.keys().map(|node| format!("all on node {node}")).collect(),
         _ => by_node.iter().map(|(node, bytes)| format!("node {node}: {}", size(*bytes))).collect(),

@@ -1,9 +1,10 @@
 //! Two price lists that are counts of instructions: what changed, exactly.
 
+use record::Better;
 use runner::calibration::Calibration;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stats::{Better, LogRatio, Verdict};
+use stats::{LogRatio, Verdict};
 
 /// An operation whose count is another one, or that only one list has.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]

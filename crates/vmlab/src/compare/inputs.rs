@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use compare::analyse::DataWarning;
-use compare::{Columns, Data, Dataset, TableError};
+use compare::{ColumnNames, Data, Dataset, TableError};
 use record::LogValue;
 use runner::state::JournalState;
 use runner::{results, store};
@@ -16,15 +16,15 @@ use super::DAMAGED;
 use crate::{input, results_folder, terminal};
 
 /// An input of the command line: what it is called, and where it lies.
-struct Input {
+struct NamedInput {
     name: String,
     path: PathBuf,
 }
 
 /// `NAME=FILE` or `FILE`. A file that is given twice becomes two inputs, as
 /// benchstat does it.
-fn inputs(texts: &[String]) -> Vec<Input> {
-    let mut inputs: Vec<Input> = Vec::new();
+fn inputs(texts: &[String]) -> Vec<NamedInput> {
+    let mut inputs: Vec<NamedInput> = Vec::new();
     let mut unnamed: HashMap<&str, Vec<usize>> = HashMap::new();
     for text in texts {
         let (name, path) = match text.split_once('=') {
@@ -34,7 +34,7 @@ fn inputs(texts: &[String]) -> Vec<Input> {
                 (text.as_str(), text.as_str())
             }
         };
-        inputs.push(Input { name: name.to_owned(), path: path.into() });
+        inputs.push(NamedInput { name: name.to_owned(), path: path.into() });
     }
     for places in unnamed.into_values().filter(|places| places.len() > 1) {
         for (number, place) in places.into_iter().enumerate() {
@@ -55,7 +55,7 @@ fn open(path: &Path) -> anyhow::Result<Box<dyn Read>> {
 /// Also what is missing from results folders, one warning each.
 pub(super) fn read(
     texts: &[String],
-    columns: &Columns,
+    columns: &ColumnNames,
 ) -> anyhow::Result<(Dataset, Vec<DataWarning>)> {
     let (mut data, mut missing) = (Data::default(), Vec::new());
     for input in inputs(texts) {
@@ -85,8 +85,8 @@ pub(super) fn is_study(path: &Path) -> bool {
 /// A study, or every file of a folder under the folder's name.
 fn read_folder(
     data: &mut Data,
-    input: &Input,
-    columns: &Columns,
+    input: &NamedInput,
+    columns: &ColumnNames,
 ) -> anyhow::Result<Vec<DataWarning>> {
     if is_study(&input.path) {
         let contents = results_folder::read(&input.path)?;
@@ -120,7 +120,12 @@ fn read_folder(
     Ok(Vec::new())
 }
 
-fn read_file(data: &mut Data, name: &str, path: &Path, columns: &Columns) -> anyhow::Result<()> {
+fn read_file(
+    data: &mut Data,
+    name: &str,
+    path: &Path,
+    columns: &ColumnNames,
+) -> anyhow::Result<()> {
     let text = match data.read(name, &mut open(path)?, columns) {
         Err(TableError::Unknown { text, .. }) => String::from_utf8_lossy(&text).into_owned(),
         Err(TableError::Malformed { line, why, .. }) => bail!("{}:{line}: {why}", path.display()),

@@ -83,7 +83,8 @@ pub(super) fn comparison(folder: &Path) -> anyhow::Result<ComparedData> {
             .iter()
             .map(|variant| {
                 let judged = shown.cells[*variant].judgement.as_ref();
-                let invalid = judged.filter(|judged| judged.verdict == report::Verdict::Invalid);
+                let invalid =
+                    judged.filter(|judged| judged.verdict == report::ShownVerdict::Invalid);
                 StudyComparison {
                     comparison: group.comparison(plan, baseline, *variant),
                     invalid: invalid.and_then(|judged| judged.why.clone()),

@@ -7,7 +7,11 @@ fn json(reply: Option<Reply>) -> Value {
 }
 
 /// Answers every block with `measure(config, iterations)` until the verdict.
-fn play(session: &mut Session, start: &str, mut measure: impl FnMut(&str, u64) -> Value) -> Value {
+fn play(
+    session: &mut DecideSession,
+    start: &str,
+    mut measure: impl FnMut(&str, u64) -> Value,
+) -> Value {
     let mut reply = json(session.reply(start));
     for _ in 0..200 {
         let Some(run) = reply.get("run").and_then(Value::as_array) else { return reply };
@@ -41,7 +45,7 @@ const START: &str = r#"{"op":"start","case":7,"meta":{"better":"lower","alpha":0
 fn cases_end_with_the_verdict_that_is_true() {
     let check = |start: &str, b: f64, expected: &str| {
         let mut count = 0;
-        let mut session = Session::default();
+        let mut session = DecideSession::default();
         let verdict = play(&mut session, start, |config, iterations| {
             around(if config == "A" { 250.0 } else { b }, iterations, &mut count)
         });
@@ -72,7 +76,7 @@ fn luck(place: u64) -> f64 {
 /// invocation 1 s, an iteration 0.1 s, and the invocations of a boot differ by
 /// some per cent. Returns the runs that were asked for, and the verdict.
 fn play_timed(meta: &Value, boot_s: f64, b: f64) -> (Vec<(u64, u64)>, Value) {
-    let mut session = Session::default();
+    let mut session = DecideSession::default();
     let start = serde_json::json!({"op": "start", "case": 1, "meta": meta});
     let mut reply = json(session.reply(&start.to_string()));
     let (mut asked, mut now_s, mut count, mut invocation) = (Vec::new(), 0.0, 0, 0);
@@ -139,7 +143,7 @@ fn a_case_ends_within_its_seconds() {
 fn odd_values_end_in_a_verdict_too() {
     let play = |start: &str, values: &str| {
         let value: Value = serde_json::from_str(values).unwrap();
-        play(&mut Session::default(), start, |_, _| value.clone())["verdict"].clone()
+        play(&mut DecideSession::default(), start, |_, _| value.clone())["verdict"].clone()
     };
     assert_eq!(play(START, "[3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0]"), "equivalent");
     assert_eq!(play(START, "[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]"), "equivalent");
@@ -156,8 +160,8 @@ fn odd_values_end_in_a_verdict_too() {
 
 #[test]
 fn bad_lines_are_answered_and_change_nothing() {
-    let mut session = Session::default();
-    let error = |session: &mut Session, line: &str, expected: &str| {
+    let mut session = DecideSession::default();
+    let error = |session: &mut DecideSession, line: &str, expected: &str| {
         let reply = json(session.reply(line));
         let text = reply["error"].as_str().unwrap_or_else(|| panic!("{line}: {reply}"));
         assert!(text.contains(expected), "{line}: {text}");
@@ -181,7 +185,7 @@ fn bad_lines_are_answered_and_change_nothing() {
 
 #[test]
 fn the_same_case_is_planned_the_same_way() {
-    let first = |start: &str| json(Session::default().reply(start)).to_string();
+    let first = |start: &str| json(DecideSession::default().reply(start)).to_string();
     assert_eq!(first(START), first(START));
     let orders: std::collections::BTreeSet<String> =
         (0..20).map(|case| first(&START.replace(":7", &format!(":{case}")))).collect();

@@ -8,37 +8,37 @@ use parquet::errors::Result;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
-use record::Record;
+use record::SampleRow;
 
 /// A column: its name, and what it takes of a record.
-enum Column {
-    Text(&'static str, fn(&Record) -> String),
-    Number(&'static str, fn(&Record) -> u32),
-    Float(&'static str, fn(&Record) -> f64),
-    Flag(&'static str, fn(&Record) -> bool),
+enum ParquetColumn {
+    Text(&'static str, fn(&SampleRow) -> String),
+    Number(&'static str, fn(&SampleRow) -> u32),
+    Float(&'static str, fn(&SampleRow) -> f64),
+    Flag(&'static str, fn(&SampleRow) -> bool),
 }
 
-const COLUMNS: [Column; 20] = [
-    Column::Text("study", |r| r.study.clone()),
-    Column::Text("load", |r| r.load.clone()),
-    Column::Text("workload", |r| r.workload.clone()),
-    Column::Text("variant", |r| r.variant.clone()),
-    Column::Number("block", |r| r.block),
-    Column::Number("attempt", |r| r.attempt),
-    Column::Flag("counted", |r| r.counted),
-    Column::Text("trial", |r| r.trial.clone()),
-    Column::Number("order", |r| r.order),
-    Column::Number("run", |r| r.run),
-    Column::Number("sample", |r| r.sample),
-    Column::Text("metric", |r| r.metric.name.clone()),
-    Column::Text("unit", |r| r.metric.unit.0.clone()),
-    Column::Text("better", |r| word(&r.metric.better)),
-    Column::Text("kind", |r| word(&r.metric.kind)),
-    Column::Float("value", |r| r.value),
-    Column::Text("environment", |r| word(&r.environment)),
-    Column::Text("tool", |r| r.source.tool.clone()),
-    Column::Text("tool_version", |r| r.source.version.clone().unwrap_or_default()),
-    Column::Float("started_unix_s", |r| r.started_unix_s),
+const COLUMNS: [ParquetColumn; 20] = [
+    ParquetColumn::Text("study", |r| r.study.clone()),
+    ParquetColumn::Text("load", |r| r.load.clone()),
+    ParquetColumn::Text("workload", |r| r.workload.clone()),
+    ParquetColumn::Text("variant", |r| r.variant.clone()),
+    ParquetColumn::Number("block", |r| r.block),
+    ParquetColumn::Number("attempt", |r| r.attempt),
+    ParquetColumn::Flag("counted", |r| r.counted),
+    ParquetColumn::Text("trial", |r| r.trial.clone()),
+    ParquetColumn::Number("order", |r| r.order),
+    ParquetColumn::Number("run", |r| r.run),
+    ParquetColumn::Number("sample", |r| r.sample),
+    ParquetColumn::Text("metric", |r| r.metric.name.clone()),
+    ParquetColumn::Text("unit", |r| r.metric.unit.0.clone()),
+    ParquetColumn::Text("better", |r| word(&r.metric.better)),
+    ParquetColumn::Text("kind", |r| word(&r.metric.kind)),
+    ParquetColumn::Float("value", |r| r.value),
+    ParquetColumn::Text("environment", |r| word(&r.environment)),
+    ParquetColumn::Text("tool", |r| r.source.tool.clone()),
+    ParquetColumn::Text("tool_version", |r| r.source.version.clone().unwrap_or_default()),
+    ParquetColumn::Float("started_unix_s", |r| r.started_unix_s),
 ];
 
 /// The word that stands for an enum's value in JSON too.
@@ -47,13 +47,13 @@ fn word(value: &impl serde::Serialize) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-pub(super) fn bytes(records: &[Record]) -> Result<Vec<u8>> {
+pub(super) fn bytes(records: &[SampleRow]) -> Result<Vec<u8>> {
     let fields = COLUMNS.iter().map(|column| {
         let (name, physical, logical) = match column {
-            Column::Text(name, _) => (name, Physical::BYTE_ARRAY, Some(LogicalType::String)),
-            Column::Number(name, _) => (name, Physical::INT32, None),
-            Column::Float(name, _) => (name, Physical::DOUBLE, None),
-            Column::Flag(name, _) => (name, Physical::BOOLEAN, None),
+            ParquetColumn::Text(name, _) => (name, Physical::BYTE_ARRAY, Some(LogicalType::String)),
+            ParquetColumn::Number(name, _) => (name, Physical::INT32, None),
+            ParquetColumn::Float(name, _) => (name, Physical::DOUBLE, None),
+            ParquetColumn::Flag(name, _) => (name, Physical::BOOLEAN, None),
         };
         let builder = Type::primitive_type_builder(name, physical)
             .with_repetition(Repetition::REQUIRED)
@@ -76,26 +76,26 @@ pub(super) fn bytes(records: &[Record]) -> Result<Vec<u8>> {
 
 fn write_column(
     group: &mut SerializedRowGroupWriter<'_, &mut Vec<u8>>,
-    column: &Column,
-    records: &[Record],
+    column: &ParquetColumn,
+    records: &[SampleRow],
 ) -> Result<()> {
     let Some(mut writer) = group.next_column()? else { return Ok(()) };
     match column {
-        Column::Text(_, take) => {
+        ParquetColumn::Text(_, take) => {
             let values: Vec<ByteArray> =
                 records.iter().map(|record| take(record).into_bytes().into()).collect();
             writer.typed::<ByteArrayType>().write_batch(&values, None, None)?;
         }
-        Column::Number(_, take) => {
+        ParquetColumn::Number(_, take) => {
             // Blocks, runs and samples stay far below 2^31.
             let values: Vec<i32> = records.iter().map(|record| take(record) as i32).collect();
             writer.typed::<Int32Type>().write_batch(&values, None, None)?;
         }
-        Column::Float(_, take) => {
+        ParquetColumn::Float(_, take) => {
             let values: Vec<f64> = records.iter().map(take).collect();
             writer.typed::<DoubleType>().write_batch(&values, None, None)?;
         }
-        Column::Flag(_, take) => {
+        ParquetColumn::Flag(_, take) => {
             let values: Vec<bool> = records.iter().map(take).collect();
             writer.typed::<BoolType>().write_batch(&values, None, None)?;
         }
@@ -114,8 +114,8 @@ mod tests {
 
     use super::*;
 
-    fn record(sample: u32, value: f64, text: &str, counted: bool) -> Record {
-        Record {
+    fn record(sample: u32, value: f64, text: &str, counted: bool) -> SampleRow {
+        SampleRow {
             study: "s".to_owned(),
             load: "idle".to_owned(),
             workload: "w".to_owned(),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     /// Writes `records` and reads the rows back.
-    fn rows(records: &[Record]) -> Vec<parquet::record::Row> {
+    fn rows(records: &[SampleRow]) -> Vec<parquet::record::Row> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&bytes(records).unwrap()).unwrap();
         let reader = SerializedFileReader::new(file).unwrap();
@@ -172,7 +172,7 @@ mod tests {
         fn every_value_comes_back(
             samples in prop::collection::vec((any::<f64>(), "\\PC{0,9}", any::<bool>()), 0..40),
         ) {
-            let records: Vec<Record> = samples
+            let records: Vec<SampleRow> = samples
                 .iter()
                 .zip(0..)
                 .map(|((value, text, counted), place)| record(place, *value, text, *counted))

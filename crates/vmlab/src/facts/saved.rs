@@ -15,17 +15,17 @@ use crate::{audit, input};
 /// What a start says where no audit looked at the VM.
 const STARTED: &str = "QEMU started; `vmlab audit` shows what is in force while the VM runs";
 
-/// What a saved audit begins with.
+/// The head of a saved audit.
 #[derive(Debug, Deserialize)]
-struct Head {
+struct SavedAuditHeader {
     format: String,
     #[serde(default)]
     version: u32,
 }
 
-/// What is read of an audit.
+/// The part of a saved audit that is read.
 #[derive(Debug, Deserialize)]
-struct Audit {
+struct SavedAudit {
     #[serde(default)]
     kernel: Option<String>,
     #[serde(default)]
@@ -43,7 +43,8 @@ pub(super) fn rows_of(path: &Path) -> anyhow::Result<Vec<HostFactRow>> {
     let text = String::from_utf8_lossy(&bytes);
     if text.trim_start().starts_with('{') {
         let what = || format!("{name} is not what `vmlab audit --json` prints");
-        let Head { format, version } = serde_json::from_str(&text).with_context(what)?;
+        let SavedAuditHeader { format, version } =
+            serde_json::from_str(&text).with_context(what)?;
         ensure!(format == audit::FORMAT, "{}: its format is {format:?}", what());
         // Of version 1, what is looked at here means the same.
         ensure!(
@@ -52,7 +53,7 @@ pub(super) fn rows_of(path: &Path) -> anyhow::Result<Vec<HostFactRow>> {
              use a newer vmlab",
             audit::VERSION
         );
-        let audit: Audit = serde_json::from_str(&text).with_context(what)?;
+        let audit: SavedAudit = serde_json::from_str(&text).with_context(what)?;
         return Ok(audit.vms.iter().filter_map(|vm| row_of_vm(vm, &audit)).collect());
     }
     if !libvirt_log::is_log(&text) {
@@ -62,7 +63,7 @@ pub(super) fn rows_of(path: &Path) -> anyhow::Result<Vec<HostFactRow>> {
     Ok(libvirt_log::starts(&text).iter().filter_map(|start| row_of_start(&vm, start)).collect())
 }
 
-fn row_of_vm(vm: &RunningVm, audit: &Audit) -> Option<HostFactRow> {
+fn row_of_vm(vm: &RunningVm, audit: &SavedAudit) -> Option<HostFactRow> {
     let halts = vm.halts.filter(|halts| halts.halt_exits > 0);
     let (state, evidence) = match (&vm.cpu_pm, halts) {
         (Some(found), _) => (found.state.to_string(), found.evidence.clone()),

@@ -59,7 +59,7 @@ fn is_name(text: &str) -> bool {
 }
 
 pub(super) fn run(args: &RenderArgs) -> anyhow::Result<ExitCode> {
-    let mut names = Names::read(&shown(&args.env), &text(&args.env)?, &args.set)?;
+    let mut names = RenderNames::read(&shown(&args.env), &text(&args.env)?, &args.set)?;
     let mut rendered: BTreeMap<String, String> = BTreeMap::new();
     for template in &args.templates {
         let name = template.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -95,21 +95,21 @@ fn text(path: &Path) -> anyhow::Result<String> {
 
 /// A name's value, and where it comes from.
 #[derive(Debug)]
-struct Value {
+struct SourcedValue {
     text: String,
-    place: Place,
+    place: ValueSource,
 }
 
 /// Where a value was given.
 #[derive(Debug)]
-enum Place {
+enum ValueSource {
     /// `--set`, which a file does not change.
     Set,
     /// `FILE:LINE`.
     Line(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ValueSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Set => f.write_str("--set"),
@@ -120,17 +120,17 @@ impl fmt::Display for Place {
 
 /// The names of one file, and which of them were used.
 #[derive(Debug, Default)]
-struct Names {
-    values: BTreeMap<String, Value>,
+struct RenderNames {
+    values: BTreeMap<String, SourcedValue>,
     used: RefCell<BTreeSet<String>>,
 }
 
-impl Names {
+impl RenderNames {
     /// Reads lines `NAME=VALUE`; those of `set` come first and are not read again.
     fn read(file: &str, text: &str, set: &[(String, String)]) -> anyhow::Result<Self> {
         let mut names = Self::default();
         for (name, value) in set {
-            let value = Value { text: value.clone(), place: Place::Set };
+            let value = SourcedValue { text: value.clone(), place: ValueSource::Set };
             if names.values.insert(name.clone(), value).is_some() {
                 bail!("--set {name} is given twice");
             }
@@ -147,12 +147,14 @@ impl Names {
             let quoted = |quote| value.strip_prefix(quote)?.strip_suffix(quote);
             let value = quoted('"').or_else(|| quoted('\'')).unwrap_or(value);
             match names.values.get(name).map(|known| &known.place) {
-                Some(Place::Set) => continue,
-                Some(Place::Line(line)) => bail!("{place}: {name} stands in {line} already"),
+                Some(ValueSource::Set) => continue,
+                Some(ValueSource::Line(line)) => bail!("{place}: {name} stands in {line} already"),
                 None => {}
             }
             let text = names.fill(&place, value)?;
-            names.values.insert(name.to_owned(), Value { text, place: Place::Line(place) });
+            names
+                .values
+                .insert(name.to_owned(), SourcedValue { text, place: ValueSource::Line(place) });
         }
         Ok(names)
     }
@@ -209,10 +211,10 @@ mod tests {
     const ENV: &str =
         "# names\nREGISTRY=registry.example/lab\nIMAGE=\"${REGISTRY}/vmlab\"\n\nTAG=x\n";
 
-    fn names(set: &[(&str, &str)]) -> anyhow::Result<Names> {
+    fn names(set: &[(&str, &str)]) -> anyhow::Result<RenderNames> {
         let set: Vec<(String, String)> =
             set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Names::read("images.env", ENV, &set)
+        RenderNames::read("images.env", ENV, &set)
     }
 
     #[test]
@@ -246,7 +248,7 @@ mod tests {
             ("a=1\n", "e:1: \"a=1\" is no NAME=VALUE"),
             ("A=${B}\nB=1\n", "e:1: ${B} is not set"),
         ] {
-            let said = Names::read("e", env, &[]).unwrap_err().to_string();
+            let said = RenderNames::read("e", env, &[]).unwrap_err().to_string();
             assert!(said.starts_with(says), "{said}");
         }
         assert!(assignment("tag=1").is_err() && assignment("TAG").is_err());

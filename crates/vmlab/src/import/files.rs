@@ -12,7 +12,7 @@ use crate::input;
 /// Endings of compressed files, and the program that undoes it.
 const COMPRESSED: [(&str, &str); 4] =
     [("gz", "gzip"), ("xz", "xz"), ("zst", "zstd"), ("bz2", "bzip2")];
-/// So many bytes tell a text.
+/// Bytes by which a text is recognised.
 const PROBED_BYTES: usize = 4096;
 
 /// A log to read.
@@ -29,7 +29,7 @@ pub(super) struct LogSource {
 }
 
 /// What a source holds.
-pub(super) enum Text {
+pub(super) enum SourceContent {
     /// A log, decoded.
     Log(String),
     /// A log so large that it pays to read it part by part.
@@ -41,14 +41,14 @@ pub(super) enum Text {
 /// of its lines, and little beside what its values need.
 const PART_BYTES: usize = 1 << 22;
 
-/// The lines of a large log in UTF-8, part by part, whether it comes of a file, a pipe or
+/// The lines of a large log in UTF-8, part by part, whether it comes from a file, a pipe or
 /// a program that decompresses it.
 pub(super) struct LogParts {
     name: String,
     reader: Box<dyn io::Read>,
     /// What was read and not yet given.
     bytes: Vec<u8>,
-    /// So many of them have no newline.
+    /// How many of them have no newline.
     searched: usize,
 }
 
@@ -187,7 +187,7 @@ impl LogSource {
 
     /// Reads and decodes it, or the beginning of a large one; `surely` if it is known to
     /// be a log.
-    pub(super) fn open(&self, surely: bool) -> anyhow::Result<Text> {
+    pub(super) fn open(&self, surely: bool) -> anyhow::Result<SourceContent> {
         let failed = || match &self.path {
             Some(_) => format!("Cannot read {}", self.name),
             None => "Cannot read standard input".to_owned(),
@@ -201,9 +201,9 @@ impl LogSource {
         let is_large = read as u64 == most;
         if is_large && !is_utf16 {
             if !surely && is_binary(&bytes) {
-                return Ok(Text::Binary);
+                return Ok(SourceContent::Binary);
             }
-            return Ok(Text::Parts(LogParts {
+            return Ok(SourceContent::Parts(LogParts {
                 name: self.name.clone(),
                 reader,
                 bytes,
@@ -221,9 +221,10 @@ impl LogSource {
         };
         match decompressor(path) {
             // A few bytes may be packed of many.
-            Some(program) => {
-                Ok(Box::new(input::within(Unpacked::of(path, program)?, input::MAX_DATA_BYTES)))
-            }
+            Some(program) => Ok(Box::new(input::within(
+                UnpackedOutput::of(path, program)?,
+                input::MAX_DATA_BYTES,
+            ))),
             None => input::open(path, input::MAX_DATA_BYTES),
         }
     }
@@ -237,14 +238,14 @@ fn decompressor(path: &Path) -> Option<&'static str> {
 }
 
 /// What a program decompresses.
-struct Unpacked {
+struct UnpackedOutput {
     program: &'static str,
     child: Child,
     /// None when all of it was read.
     unpacked: Option<ChildStdout>,
 }
 
-impl Unpacked {
+impl UnpackedOutput {
     fn of(path: &Path, program: &'static str) -> io::Result<Self> {
         let mut child = Command::new(program)
             .arg("-dc")
@@ -274,10 +275,10 @@ impl Unpacked {
     }
 }
 
-/// So much is told of what a program says.
+/// Most bytes of a program's complaint that are shown.
 const SAID_BYTES: u64 = 4096;
 
-impl io::Read for Unpacked {
+impl io::Read for UnpackedOutput {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(unpacked) = &mut self.unpacked else { return Ok(0) };
         let read = unpacked.read(buffer)?;
@@ -289,7 +290,7 @@ impl io::Read for Unpacked {
     }
 }
 
-impl Drop for Unpacked {
+impl Drop for UnpackedOutput {
     fn drop(&mut self) {
         if self.unpacked.take().is_some() {
             // Who is not read from any more ends at its next word; one that hangs does not.
@@ -305,11 +306,11 @@ impl Drop for Unpacked {
 /// Zero bytes alone are what a crash leaves of a log: a number that touches one
 /// is none. With other control characters they are no text, unless it is
 /// `surely` one.
-fn decode(bytes: Vec<u8>, surely: bool) -> Text {
+fn decode(bytes: Vec<u8>, surely: bool) -> SourceContent {
     let utf16 = |order: fn([u8; 2]) -> u16| {
         let units: Vec<u16> =
             bytes[2..].chunks_exact(2).map(|pair| order([pair[0], pair[1]])).collect();
-        Text::Log(String::from_utf16_lossy(&units))
+        SourceContent::Log(String::from_utf16_lossy(&units))
     };
     match bytes.get(..2) {
         Some([0xff, 0xfe]) => return utf16(u16::from_le_bytes),
@@ -317,9 +318,9 @@ fn decode(bytes: Vec<u8>, surely: bool) -> Text {
         _ => {}
     }
     if !surely && is_binary(&bytes) {
-        return Text::Binary;
+        return SourceContent::Binary;
     }
-    Text::Log(match String::from_utf8(bytes) {
+    SourceContent::Log(match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
     })
@@ -368,10 +369,10 @@ mod tests {
     use super::*;
 
     /// The text of a log that is read whole.
-    fn log(text: Text) -> Option<String> {
+    fn log(text: SourceContent) -> Option<String> {
         match text {
-            Text::Log(text) => Some(text),
-            Text::Parts(_) | Text::Binary => None,
+            SourceContent::Log(text) => Some(text),
+            SourceContent::Parts(_) | SourceContent::Binary => None,
         }
     }
 
@@ -420,8 +421,8 @@ mod tests {
         fs::write(&cut, &half[..half.len() - 100]).unwrap();
         let parts_of = |path: &Path, surely| match LogSource::at(path.to_owned(), true).open(surely)
         {
-            Ok(Text::Parts(parts)) => Some(parts),
-            Ok(Text::Log(_) | Text::Binary) => None,
+            Ok(SourceContent::Parts(parts)) => Some(parts),
+            Ok(SourceContent::Log(_) | SourceContent::Binary) => None,
             Err(error) => panic!("{error:#}"),
         };
         for path in [&path, &packed] {

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use ::cluster::{ClusterFacts, ClusterNode};
 use anyhow::Context as _;
-use lint::{Cluster, Context, Kubelet, KubevirtVersion, Version};
+use lint::{Cluster, Context, Kubelet, KubevirtVersion, ReleaseVersion};
 use placement::predict::KubeletHost;
 use placement::predict::kubelet::{KubeletSettings, ReservedCpus};
 use placement::predict::node::NodeOffer;
 use topology::{Host, PcpuSet};
 use vmconfig::kubevirt::Catalogue;
 
-use super::ClusterArgs;
+use super::KubernetesArgs;
 use crate::host_file::load_host;
 use crate::progress::Spinner;
 use crate::terminal;
@@ -36,7 +36,7 @@ impl ClusterView {
     /// # Errors
     /// A cluster that can't be read, a folder of hosts that holds none of its nodes.
     pub(crate) fn read(
-        args: &ClusterArgs,
+        args: &KubernetesArgs,
         kubevirt: Option<KubevirtVersion>,
     ) -> anyhow::Result<Option<Self>> {
         let Some(target) = args.target() else { return Ok(None) };
@@ -140,7 +140,7 @@ fn reserved(settings: &KubeletSettings, host: Option<&Host>) -> PcpuSet {
 }
 
 /// The kubelet's version without what distributions add (`v1.33.4+k3s1`).
-fn version(node: &ClusterNode) -> Option<Version> {
+fn version(node: &ClusterNode) -> Option<ReleaseVersion> {
     let text = node.kubelet_version.trim_start_matches('v');
     let end = text.find(|letter: char| letter != '.' && !letter.is_ascii_digit());
     text[..end.unwrap_or(text.len())].parse().ok()

@@ -14,7 +14,7 @@ use guest::{Cancel, ExecOutput, GuestCommand, GuestFailure};
 use host::owner::{self, Owner, RuntimeDir};
 use runner::hosting::{HostedVm, SeenVm, VmHosting};
 use runner::kubevirt_facts::KubevirtFacts;
-use runner::plan::Plan;
+use runner::plan::StudyPlan;
 use serde_json::Value;
 use vmconfig::kubevirt::{LaunchedInstance, emit_launched};
 use vmconfig::{Accel, VmSpec};
@@ -55,7 +55,7 @@ impl ClusterHosting {
     ///
     /// # Errors
     /// Nothing can be written down for `vmlab clean`.
-    pub(crate) fn new(plan: &Plan, target: &ClusterTarget) -> anyhow::Result<Self> {
+    pub(crate) fn new(plan: &StudyPlan, target: &ClusterTarget) -> anyhow::Result<Self> {
         let facts = plan.kubevirt.clone().context("The plan names no cluster")?;
         let owner = Owner::current(&plan.run_id())?;
         let runtime = owner::runtime_dir(&owner)?;

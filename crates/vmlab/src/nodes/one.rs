@@ -7,9 +7,9 @@ use std::time::Duration;
 use ::cluster::{ClusterFailure, ClusterTarget, JobSpec, NodeFailure, NodeFile, NodeRun};
 use anyhow::{Context as _, bail};
 use guest::Cancel;
-use record::journal::{self, Event};
+use record::journal::{self, JournalEvent};
 use runner::node_set::{NodeEntry, NodeState};
-use runner::plan::Plan;
+use runner::plan::StudyPlan;
 use runner::store::{Store, TrialSink as _};
 use runner::verify::texts;
 
@@ -50,7 +50,7 @@ pub(super) struct NodeTask {
 pub(super) enum NodeNews {
     /// It goes on.
     Step { number: usize, text: String },
-    /// So many trials have ended there, of at most so many.
+    /// How many trials have ended there, of at most how many.
     Trials { number: usize, done: u64, of: Option<u64> },
     /// It has ended.
     Ended { number: usize, end: Box<NodeEntry> },
@@ -83,8 +83,8 @@ impl NodeNews {
     }
 }
 
-/// Why a node did not come to its end.
-enum Why {
+/// Why a node did not finish.
+enum UnfinishedNode {
     /// The cluster, or the pod.
     Node(NodeFailure),
     /// The study, in its own vmlab's words.
@@ -93,13 +93,13 @@ enum Why {
     Here(anyhow::Error),
 }
 
-impl From<NodeFailure> for Why {
+impl From<NodeFailure> for UnfinishedNode {
     fn from(failure: NodeFailure) -> Self {
         Self::Node(failure)
     }
 }
 
-impl From<anyhow::Error> for Why {
+impl From<anyhow::Error> for UnfinishedNode {
     fn from(error: anyhow::Error) -> Self {
         Self::Here(error)
     }
@@ -135,13 +135,13 @@ pub(super) fn follow(
             end.state = NodeState::Complete;
             (None, None)
         }
-        Err(Why::Node(NodeFailure::Cluster(ClusterFailure::Cancelled))) => {
+        Err(UnfinishedNode::Node(NodeFailure::Cluster(ClusterFailure::Cancelled))) => {
             end.state = NodeState::Interrupted;
             (None, None)
         }
-        Err(Why::Node(failure)) => (Some(failure.kind()), Some(failure.to_string())),
-        Err(Why::Study(said)) => (Some("study"), Some(said)),
-        Err(Why::Here(error)) => (Some("here"), Some(terminal::error_text(&error))),
+        Err(UnfinishedNode::Node(failure)) => (Some(failure.kind()), Some(failure.to_string())),
+        Err(UnfinishedNode::Study(said)) => (Some("study"), Some(said)),
+        Err(UnfinishedNode::Here(error)) => (Some("here"), Some(terminal::error_text(&error))),
     };
     end.kind = kind.map(str::to_owned);
     end.reason = reason;
@@ -153,7 +153,7 @@ fn on_node(
     task: &NodeTask,
     say: &impl Fn(NodeNews),
     cancel: &Cancel,
-) -> Result<(), Why> {
+) -> Result<(), UnfinishedNode> {
     let number = task.number;
     let step = |text: &str| say(NodeNews::Step { number, text: text.to_owned() });
     run.wait_running(Duration::from_secs(task.start_s), cancel)?;
@@ -165,7 +165,8 @@ fn on_node(
     run.put_text(&task.study, &task.there, cancel)?;
     run.put_text("", "go", cancel)?;
     step("the study begins");
-    let mut kept = Kept { task, store: None, offset: 0, line: Vec::new(), done: 0, of: None };
+    let mut kept =
+        FetchedResults { task, store: None, offset: 0, line: Vec::new(), done: 0, of: None };
     let mut looks = 0;
     loop {
         // First, as the pod writes it last.
@@ -183,7 +184,12 @@ fn on_node(
 }
 
 /// The study in the pod has ended.
-fn finish(run: &NodeRun, kept: &Kept<'_>, code: &str, cancel: &Cancel) -> Result<(), Why> {
+fn finish(
+    run: &NodeRun,
+    kept: &FetchedResults<'_>,
+    code: &str,
+    cancel: &Cancel,
+) -> Result<(), UnfinishedNode> {
     let has_ended = matches!(code.trim(), "0" | "1" | "3") && kept.store.is_some();
     let said = match has_ended {
         true => String::new(),
@@ -193,7 +199,7 @@ fn finish(run: &NodeRun, kept: &Kept<'_>, code: &str, cancel: &Cancel) -> Result
         }
     };
     run.put_text("", "collected", cancel)?;
-    if has_ended { Ok(()) } else { Err(Why::Study(said)) }
+    if has_ended { Ok(()) } else { Err(UnfinishedNode::Study(said)) }
 }
 
 /// What is told of what vmlab in the pod said on standard error.
@@ -206,8 +212,8 @@ fn last_words(errors: &str, code: &str) -> String {
     }
 }
 
-/// What has come of a node's results.
-struct Kept<'a> {
+/// The part of a node's results that was fetched already.
+struct FetchedResults<'a> {
     task: &'a NodeTask,
     store: Option<Store>,
     /// Bytes of the journal that have come.
@@ -218,9 +224,14 @@ struct Kept<'a> {
     of: Option<u64>,
 }
 
-impl Kept<'_> {
+impl FetchedResults<'_> {
     /// Takes what the node has measured since.
-    fn take(&mut self, run: &NodeRun, say: &impl Fn(NodeNews), cancel: &Cancel) -> Result<(), Why> {
+    fn take(
+        &mut self,
+        run: &NodeRun,
+        say: &impl Fn(NodeNews),
+        cancel: &Cancel,
+    ) -> Result<(), UnfinishedNode> {
         if self.store.is_none() && !self.begin(run, cancel)? {
             return Ok(());
         }
@@ -246,12 +257,12 @@ impl Kept<'_> {
     }
 
     /// Makes the folder, when the plan is there.
-    fn begin(&mut self, run: &NodeRun, cancel: &Cancel) -> Result<bool, Why> {
+    fn begin(&mut self, run: &NodeRun, cancel: &Cancel) -> Result<bool, UnfinishedNode> {
         let read = |name: &str| run.read_whole(&format!("{RESULTS}/{name}"), cancel);
         // Whoever writes them writes the plan last.
         let Some(plan) = read("plan.json")? else { return Ok(false) };
         let host = read("host.json")?.unwrap_or_default();
-        let plan = Plan::from_json(&plan)
+        let plan = StudyPlan::from_json(&plan)
             .context("The plan that the node made can't be read: is its vmlab another version?")?;
         let host = serde_json::from_slice(&host)
             .context("The node's description of itself can't be read")?;
@@ -269,10 +280,10 @@ impl Kept<'_> {
         run: &NodeRun,
         say: &impl Fn(NodeNews),
         cancel: &Cancel,
-    ) -> Result<(), Why> {
+    ) -> Result<(), UnfinishedNode> {
         let event = journal::decode(line).context("A line did not arrive whole")?.event;
         let Some(store) = &mut self.store else { return Ok(()) };
-        if let Event::TrialEnded(result) = &event {
+        if let JournalEvent::TrialEnded(result) = &event {
             for name in texts(result) {
                 let path = format!("{RESULTS}/blobs/{name}");
                 let text = run.read_whole(&path, cancel)?.unwrap_or_default();

@@ -20,7 +20,7 @@
 use std::path::PathBuf;
 
 use guest::libvirt::Uri;
-use remote::Frame;
+use remote::RemoteFrame;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -90,9 +90,9 @@ pub(crate) enum FarReply {
     Failed { text: String },
 }
 
-pub(crate) fn to_frame(message: &impl Serialize, body: &[u8]) -> Frame {
+pub(crate) fn to_frame(message: &impl Serialize, body: &[u8]) -> RemoteFrame {
     let head = serde_json::to_vec(message).expect("a message's keys are strings");
-    Frame { head, body: body.to_vec() }
+    RemoteFrame { head, body: body.to_vec() }
 }
 
 pub(crate) fn of_frame<M: DeserializeOwned>(head: &[u8]) -> serde_json::Result<M> {

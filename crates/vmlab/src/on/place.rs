@@ -10,8 +10,8 @@ use guest::libvirt::{Uri, UriError};
 use guest::qemu::is_mended;
 use host::state_dir::NotOne;
 use remote::{Destination, DestinationError};
-use replica::{FindError, Replica, ReplicaState};
-use runner::plan::Plan;
+use replica::{Replica, ReplicaFindError, ReplicaState};
+use runner::plan::StudyPlan;
 use runner::study::RunsOn;
 use vmconfig::Arch;
 
@@ -95,7 +95,7 @@ impl fmt::Display for OnTarget {
 }
 
 /// A machine that can be reached now.
-pub(crate) struct Reached {
+pub(crate) struct ReachedMachine {
     pub(crate) destination: Destination,
     /// For a replica whose emulator ends guests now and then: which QEMU that is.
     faulty_qemu: Option<String>,
@@ -103,13 +103,13 @@ pub(crate) struct Reached {
     _brought_up: Option<BroughtUp>,
 }
 
-impl Reached {
+impl ReachedMachine {
     fn machine(destination: Destination) -> Self {
         Self { destination, faulty_qemu: None, _brought_up: None }
     }
 
     /// What to know of this machine before a study begins there.
-    pub(crate) fn warning(&self, plan: &Plan) -> Option<String> {
+    pub(crate) fn warning(&self, plan: &StudyPlan) -> Option<String> {
         let qemu = self.faulty_qemu.as_ref()?;
         let vms = plan.variants.iter().filter(|variant| variant.on == RunsOn::Vm);
         let vcpus = vms.map(|variant| variant.spec.vcpus()).max()?;
@@ -145,15 +145,15 @@ impl Drop for BroughtUp {
 impl OnTarget {
     /// Finds the machine; a replica that does not run yet is brought up, for as long
     /// as what is returned lives.
-    pub(crate) fn reach(&self, cancel: &Cancel) -> anyhow::Result<Reached> {
+    pub(crate) fn reach(&self, cancel: &Cancel) -> anyhow::Result<ReachedMachine> {
         let host = match self {
             Self::Ssh(destination) => {
-                return Ok(Reached::machine(destination.clone()));
+                return Ok(ReachedMachine::machine(destination.clone()));
             }
             Self::Libvirt(uri) => {
                 let ssh = uri.ssh().context("This libvirt is no other machine's")?;
                 let destination = format!("ssh://{ssh}").parse()?;
-                return Ok(Reached::machine(destination));
+                return Ok(ReachedMachine::machine(destination));
             }
             Self::Kubevirt(_) => {
                 bail!("A cluster runs the VMs of a study (`vmlab run`), not commands")
@@ -167,9 +167,11 @@ impl OnTarget {
         let (replica, brought_up) = match replica::find(host) {
             Ok(found) if found.state() == ReplicaState::Up => (found, None),
             Ok(found) => {
-                return Err(FindError::NotUp { state: found.state(), name: found.name }.into());
+                return Err(
+                    ReplicaFindError::NotUp { state: found.state(), name: found.name }.into()
+                );
             }
-            Err(FindError::NotOne(NotOne::None(_) | NotOne::Unknown { .. })) => {
+            Err(ReplicaFindError::NotOne(NotOne::None(_) | NotOne::Unknown { .. })) => {
                 let replica = bring_up(host.unwrap_or(SMALL), cancel)?;
                 (replica.clone(), Some(BroughtUp(replica)))
             }
@@ -178,7 +180,7 @@ impl OnTarget {
         let destination = replica.destination().context("The replica has no port")?;
         let is_faulty = replica.made.arch == Arch::X86_64 && !is_mended(&replica.made.qemu);
         let faulty_qemu = is_faulty.then(|| replica.made.qemu.clone());
-        Ok(Reached { destination, faulty_qemu, _brought_up: brought_up })
+        Ok(ReachedMachine { destination, faulty_qemu, _brought_up: brought_up })
     }
 }
 

@@ -16,7 +16,7 @@ use vmconfig::Arch;
 
 use super::messages::{FarRequest, GREETING, to_frame};
 use super::place::OnTarget;
-use super::{Decoder, Far, FarSide, OnArgs, TURN, binary};
+use super::{Decoder, FarOutput, FarSide, OnArgs, TURN, binary};
 use crate::interrupt::Interrupts;
 use crate::progress::Spinner;
 use crate::study_file::{BudgetArgs, StudyText};
@@ -94,7 +94,7 @@ fn start<'i>(
         asked,
         beside,
     };
-    let far = Followed {
+    let far = FollowedRun {
         host: repeatable.start()?,
         interrupts: interrupts.clone(),
         began: Instant::now(),
@@ -143,14 +143,14 @@ fn beside(written: &StudyText, study: &Study) -> anyhow::Result<Vec<(PathBuf, Pa
 }
 
 /// A far side whose words are followed in a file.
-struct Followed {
+struct FollowedRun {
     host: RunningRepeatable,
     interrupts: Interrupts,
     began: Instant,
     spoke: bool,
 }
 
-impl Far for Followed {
+impl FarOutput for FollowedRun {
     fn read(
         &mut self,
         buffer: &mut [u8],

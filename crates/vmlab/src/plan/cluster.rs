@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::forecast::{ClusterForecast, NodeForecast, VmForecast, VmState};
+use super::forecast::{ClusterForecast, NodeForecast, StartForecast, VmForecast};
 
 /// What is said of a cluster.
 pub(super) fn text(forecast: &ClusterForecast) -> String {
@@ -15,10 +15,10 @@ pub(super) fn text(forecast: &ClusterForecast) -> String {
         "{server}: KubeVirt {kubevirt}, {}, {}: {} run, {} can start, {} can't, {} unknown\n",
         counted(nodes.len(), "node"),
         counted(vms.len(), "VM"),
-        of(VmState::Runs),
-        of(VmState::CanStart),
-        of(VmState::CanNotStart),
-        of(VmState::Unknown),
+        of(StartForecast::Runs),
+        of(StartForecast::CanStart),
+        of(StartForecast::CanNotStart),
+        of(StartForecast::Unknown),
     );
     let heading = ["NODE", "CPUS", "OWN", "FREE", "VMS", "RESERVED", "KUBELET"];
     let rows: Vec<[String; 7]> = nodes.iter().map(node_row).collect();
@@ -64,7 +64,7 @@ pub(super) fn text(forecast: &ClusterForecast) -> String {
 
 /// Whether there is more to say of a VM than that it is there.
 fn is_shown(vm: &VmForecast) -> bool {
-    let starts = matches!(vm.state, VmState::Runs | VmState::CanStart);
+    let starts = matches!(vm.state, StartForecast::Runs | StartForecast::CanStart);
     vm.exclusive_pcpus.is_some() || !vm.findings.is_empty() || !starts
 }
 
@@ -114,10 +114,10 @@ fn node_row(node: &NodeForecast) -> [String; 7] {
 
 fn vm_row(vm: &VmForecast) -> [String; 6] {
     let state = match vm.state {
-        VmState::Runs => "runs",
-        VmState::CanStart => "can start",
-        VmState::CanNotStart => "can't start",
-        VmState::Unknown => "unknown",
+        StartForecast::Runs => "runs",
+        StartForecast::CanStart => "can start",
+        StartForecast::CanNotStart => "can't start",
+        StartForecast::Unknown => "unknown",
     };
     let pins: Vec<String> = vm.pins.iter().map(u32::to_string).collect();
     [

@@ -102,7 +102,7 @@ impl KubeletForecast {
 /// How far a VM gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum VmState {
+pub(crate) enum StartForecast {
     /// It runs.
     Runs,
     /// It does not run, and would start.
@@ -118,7 +118,7 @@ pub(crate) enum VmState {
 pub(crate) struct VmForecast {
     pub(super) namespace: String,
     pub(super) name: String,
-    pub(super) state: VmState,
+    pub(super) state: StartForecast,
     /// The node that it runs on, or would first be tried on.
     pub(super) node: Option<String>,
     /// pCPUs that its pod has or would have for itself; absent: it shares the node's.
@@ -137,12 +137,12 @@ pub(crate) struct VmForecast {
 impl ClusterForecast {
     /// Whether nothing that would be started fails.
     pub(super) fn all_can_start(&self) -> bool {
-        self.vms.iter().all(|vm| vm.state != VmState::CanNotStart)
+        self.vms.iter().all(|vm| vm.state != StartForecast::CanNotStart)
     }
 }
 
 /// A node while VMs are laid on it.
-struct NodeState<'a> {
+struct NodeOccupancy<'a> {
     node: &'a ClusterNode,
     machine: Option<&'a KubeletHost>,
     policy: Option<StaticPolicy<'a>>,
@@ -155,7 +155,7 @@ struct NodeState<'a> {
     pods: Vec<PodForecast>,
 }
 
-impl NodeState<'_> {
+impl NodeOccupancy<'_> {
     fn is_static(&self) -> bool {
         self.node.kubelet.as_ref().is_some_and(|kubelet| kubelet.is_static)
     }
@@ -190,7 +190,7 @@ pub(super) fn forecast(view: &ClusterView) -> ClusterForecast {
             Some((node.offer.name.as_str(), machine))
         })
         .collect();
-    let mut nodes: Vec<NodeState> = facts
+    let mut nodes: Vec<NodeOccupancy> = facts
         .nodes
         .iter()
         .map(|node| {
@@ -204,7 +204,7 @@ pub(super) fn forecast(view: &ClusterView) -> ClusterForecast {
             };
             let given = NodeAllocations::default();
             let (vms, exclusive_pcpus, pods) = (0, 0, Vec::new());
-            NodeState { node, machine, policy, broken, given, vms, exclusive_pcpus, pods }
+            NodeOccupancy { node, machine, policy, broken, given, vms, exclusive_pcpus, pods }
         })
         .collect();
     let at: HashMap<&str, usize> =
@@ -239,7 +239,7 @@ pub(super) fn forecast(view: &ClusterView) -> ClusterForecast {
 /// Lays what runs on its node, in the order in which it came.
 fn lay_running(
     view: &ClusterView,
-    nodes: &mut [NodeState<'_>],
+    nodes: &mut [NodeOccupancy<'_>],
     at: &HashMap<&str, usize>,
     running: &[&ClusterObject],
     vms: &mut Vec<VmForecast>,
@@ -263,7 +263,7 @@ fn lay_running(
         match at.get(node) {
             Some(at) => coming[*at].push(Coming { time, who: Ok(object) }),
             None => {
-                let mut vm = blank(object, VmState::Runs);
+                let mut vm = blank(object, StartForecast::Runs);
                 vm.node = Some(node.to_owned());
                 vm.findings.push(format!("it runs on {node}, which the cluster does not list"));
                 vms.push(vm);
@@ -314,7 +314,7 @@ fn lay_running(
                 Ok(object) => {
                     state.vms += 1;
                     let vmi = vmis[&key(object)].as_ref();
-                    let mut vm = blank(object, VmState::Runs);
+                    let mut vm = blank(object, StartForecast::Runs);
                     vm.node = Some(state.node.offer.name.clone());
                     vm.findings.extend(vmi.err().cloned());
                     if let Ok(vmi) = vmi {
@@ -336,22 +336,26 @@ fn lay_running(
 }
 
 /// A VM that does not run, on the nodes as they are.
-fn try_to_start(view: &ClusterView, nodes: &[NodeState<'_>], object: &ClusterObject) -> VmForecast {
+fn try_to_start(
+    view: &ClusterView,
+    nodes: &[NodeOccupancy<'_>],
+    object: &ClusterObject,
+) -> VmForecast {
     let vmi = match read(view, object) {
         Ok(vmi) => vmi,
         Err(why) => {
-            let mut vm = blank(object, VmState::Unknown);
+            let mut vm = blank(object, StartForecast::Unknown);
             vm.findings.push(why);
             return vm;
         }
     };
-    let mut vm = blank(object, VmState::CanStart);
+    let mut vm = blank(object, StartForecast::CanStart);
     vm.exclusive_pcpus = pod_cpus(view.kubevirt, &vmi);
     let demand = PodDemand::of(&vmi, view.kubevirt);
     let fit: Vec<usize> = fitting(view, &demand).collect();
     vm.nodes_that_fit = fit.len();
     if fit.is_empty() {
-        vm.state = VmState::CanNotStart;
+        vm.state = StartForecast::CanNotStart;
         let offers = view.facts.nodes.iter().map(|node| &node.offer);
         let reasons = short_nodes(offers, &demand);
         let nearest = reasons.first().map(|nearest| format!("; the nearest: {nearest}"));
@@ -364,7 +368,7 @@ fn try_to_start(view: &ClusterView, nodes: &[NodeState<'_>], object: &ClusterObj
     let mut roomy: Vec<usize> =
         fit.iter().copied().filter(|at| free(at).is_none_or(|free| free >= cpus)).collect();
     if roomy.is_empty() {
-        vm.state = VmState::CanNotStart;
+        vm.state = StartForecast::CanNotStart;
         let most = fit.iter().filter_map(free).max().unwrap_or(0);
         vm.findings.push(format!(
             "{cpus} pCPUs of its own, and no node that fits has more than {most} left"
@@ -395,13 +399,20 @@ fn try_to_start(view: &ClusterView, nodes: &[NodeState<'_>], object: &ClusterObj
         }
     }
     // One that was not tried may still take it.
-    vm.state = if roomy.len() > TRIED { VmState::Unknown } else { VmState::CanNotStart };
+    vm.state =
+        if roomy.len() > TRIED { StartForecast::Unknown } else { StartForecast::CanNotStart };
     vm.findings = refused;
     vm
 }
 
 /// What a prediction means for a VM on a node.
-fn say(vm: &mut VmForecast, state: &NodeState<'_>, vmi: &Vmi, prediction: &Prediction, runs: bool) {
+fn say(
+    vm: &mut VmForecast,
+    state: &NodeOccupancy<'_>,
+    vmi: &Vmi,
+    prediction: &Prediction,
+    runs: bool,
+) {
     let Some(machine) = state.machine else { return };
     match &prediction.outcome {
         Admission::Pinned { cpuset, pins } => {
@@ -437,7 +448,7 @@ fn read(view: &ClusterView, object: &ClusterObject) -> Result<Vmi, String> {
     Vmi::from_value(value).map_err(|error| error.to_string())
 }
 
-fn blank(object: &ClusterObject, state: VmState) -> VmForecast {
+fn blank(object: &ClusterObject, state: StartForecast) -> VmForecast {
     let (namespace, name) = key(object);
     VmForecast {
         namespace: namespace.to_owned(),
@@ -452,7 +463,7 @@ fn blank(object: &ClusterObject, state: VmState) -> VmForecast {
     }
 }
 
-fn node_forecast(state: NodeState<'_>, pods_known: bool) -> NodeForecast {
+fn node_forecast(state: NodeOccupancy<'_>, pods_known: bool) -> NodeForecast {
     let node = state.node;
     let kubelet = node.kubelet.as_ref().map(|kubelet| KubeletForecast {
         source: match &kubelet.source {

@@ -26,7 +26,7 @@ const MOST_VMS: usize = 200;
 
 /// What the VMs do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Work {
+pub(super) enum SimulatedWork {
     /// Computing in caches, a task a vCPU
     Compute,
     /// Streaming from memory, a task a vCPU
@@ -39,7 +39,7 @@ pub(super) enum Work {
     PingPong,
 }
 
-impl Work {
+impl SimulatedWork {
     /// The `[workload.NAME]` of a scenario.
     fn table(self) -> Table {
         let text = match self {
@@ -65,7 +65,7 @@ impl Work {
 
 /// How it is simulated.
 pub(super) struct SimulationOptions {
-    pub(super) work: Work,
+    pub(super) work: SimulatedWork,
     /// Busy threads of the host.
     pub(super) beside: u32,
     pub(super) draws: u32,

@@ -14,7 +14,7 @@ use topology::PcpuSet;
 const SHOWN: usize = 4;
 
 /// The node that is predicted for.
-pub(super) struct NodeState<'a> {
+pub(super) struct PredictedHost<'a> {
     pub(super) machine: &'a KubeletHost,
     pub(super) settings: &'a KubeletSettings,
     pub(super) policy: &'a StaticPolicy<'a>,
@@ -37,7 +37,7 @@ fn or_none(set: &PcpuSet) -> String {
 }
 
 /// The node, in three lines.
-pub(super) fn node(node: &NodeState<'_>) -> String {
+pub(super) fn node(node: &PredictedHost<'_>) -> String {
     let counts = node.machine.counts();
     let mut kubelet = match node.settings.options.names() {
         names if names.is_empty() => "no options".to_owned(),
@@ -68,7 +68,7 @@ pub(super) fn node(node: &NodeState<'_>) -> String {
 
 /// One guest under all versions; versions that do the same share a table.
 pub(super) fn guest(
-    node: &NodeState<'_>,
+    node: &PredictedHost<'_>,
     vmi: &Vmi,
     predictions: Option<&[Prediction]>,
 ) -> GuestText {
@@ -80,7 +80,7 @@ pub(super) fn guest(
 
 fn write_guest(
     out: &mut String,
-    node: &NodeState<'_>,
+    node: &PredictedHost<'_>,
     vmi: &Vmi,
     predictions: Option<&[Prediction]>,
 ) -> Result<bool, std::fmt::Error> {
@@ -124,7 +124,7 @@ fn write_guest(
 
 fn write_outcome(
     out: &mut String,
-    node: &NodeState<'_>,
+    node: &PredictedHost<'_>,
     vmi: &Vmi,
     prediction: &Prediction,
     versions: &[KubevirtVersion],

@@ -24,7 +24,7 @@ use crate::{host_file, interrupt, terminal};
 const DEFAULT_IMAGE: &str = "host-debian-12";
 
 #[derive(Debug, Args)]
-pub(super) struct UpArgs {
+pub(super) struct ReplicaUpArgs {
     /// The host to emulate: a saved host file (vmlab host --json), lscpu, hwloc
     /// XML, virsh capabilities, numactl -H, or a folder with copies of /sys and
     /// /proc; several complete each other. This machine if none is given.
@@ -84,9 +84,9 @@ fn known() -> clap::builder::PossibleValuesParser {
         .into()
 }
 
-pub(super) fn run(args: &UpArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &ReplicaUpArgs) -> anyhow::Result<ExitCode> {
     let cancel = interrupt::cancel_on_signals()?;
-    let asked = UpRequest::of(args)?;
+    let asked = ReplicaUpRequest::of(args)?;
     if args.dry_run {
         return dry_run(args, &asked);
     }
@@ -123,8 +123,8 @@ pub(crate) fn words_for(host: &str) -> Option<Vec<&str>> {
 
 /// A host that `vmlab replica up WORDS` would bring up, looked up.
 pub(crate) struct WantedReplica {
-    args: UpArgs,
-    asked: UpRequest,
+    args: ReplicaUpArgs,
+    asked: ReplicaUpRequest,
 }
 
 impl WantedReplica {
@@ -132,9 +132,10 @@ impl WantedReplica {
     /// Words that `up` does not take, a host that can't be emulated here.
     pub(crate) fn of<'a>(words: impl IntoIterator<Item = &'a str>) -> anyhow::Result<Self> {
         let words = std::iter::once("up").chain(words);
-        let matches = UpArgs::augment_args(Command::new("up")).try_get_matches_from(words)?;
-        let args = UpArgs::from_arg_matches(&matches)?;
-        let asked = UpRequest::of(&args)?;
+        let matches =
+            ReplicaUpArgs::augment_args(Command::new("up")).try_get_matches_from(words)?;
+        let args = ReplicaUpArgs::from_arg_matches(&matches)?;
+        let asked = ReplicaUpRequest::of(&args)?;
         Ok(Self { args, asked })
     }
 
@@ -171,7 +172,7 @@ pub(crate) fn bring_up<'a>(
 }
 
 /// What was asked for, looked up.
-struct UpRequest {
+struct ReplicaUpRequest {
     name: String,
     host: Host,
     source: String,
@@ -181,8 +182,8 @@ struct UpRequest {
     guests: Recipe,
 }
 
-impl UpRequest {
-    fn of(args: &UpArgs) -> anyhow::Result<Self> {
+impl ReplicaUpRequest {
+    fn of(args: &ReplicaUpArgs) -> anyhow::Result<Self> {
         let (host, source) = described(args)?;
         let name = args.name.clone().unwrap_or_else(|| default_name(&host));
         let arch = arch_of(&host)?;
@@ -192,7 +193,12 @@ impl UpRequest {
         Ok(Self { name, host, source, arch, qemu, recipe, guests })
     }
 
-    fn start(&self, args: &UpArgs, spinner: &Spinner, cancel: &Cancel) -> anyhow::Result<Replica> {
+    fn start(
+        &self,
+        args: &ReplicaUpArgs,
+        spinner: &Spinner,
+        cancel: &Cancel,
+    ) -> anyhow::Result<Replica> {
         let vmlab = programs::static_vmlab(self.arch)?;
         let probe = runner::probe::find(self.arch)?;
         let began = Instant::now();
@@ -221,7 +227,7 @@ impl UpRequest {
 }
 
 /// The host to emulate, and where its description came from.
-fn described(args: &UpArgs) -> anyhow::Result<(Host, String)> {
+fn described(args: &ReplicaUpArgs) -> anyhow::Result<(Host, String)> {
     if let Some(name) = &args.like {
         return Ok((replica::like(name)?, format!("like {name}")));
     }
@@ -272,8 +278,8 @@ pub(crate) struct ReplicaPreview<'a> {
     not_shown: &'a [String],
 }
 
-fn dry_run(args: &UpArgs, asked: &UpRequest) -> anyhow::Result<ExitCode> {
-    let UpRequest { name, host, recipe, qemu, .. } = asked;
+fn dry_run(args: &ReplicaUpArgs, asked: &ReplicaUpRequest) -> anyhow::Result<ExitCode> {
+    let ReplicaUpRequest { name, host, recipe, qemu, .. } = asked;
     let (memory_mib, disks) = (args.memory.map(Size::in_mib), args.nvme.len());
     let (shape, arguments) = replica::preview(name, host, memory_mib, disks, recipe)?;
     if args.json {

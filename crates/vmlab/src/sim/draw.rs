@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use guest::Cancel;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use sim::answer::{self, Drawn, MECHANISMS};
+use sim::answer::{self, DrawResult, MECHANISMS};
 use sim::scenario::Scenario;
-use sim::{SimModel, SimOutcome, Stuck};
+use sim::{SimModel, SimOutcome, StuckGuest};
 
 use crate::terminal;
 
@@ -18,7 +18,7 @@ const DRAWS_WITHOUT: u32 = 3;
 
 /// One run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Job {
+pub(super) struct DrawJob {
     pub(super) cell: usize,
     draw: u32,
     kind: DrawKind,
@@ -35,15 +35,15 @@ enum DrawKind {
 /// All runs, in the order in which they are begun: first one of each cell, so
 /// that an early end leaves something of all.
 pub(super) struct DrawPlan {
-    pub(super) jobs: Vec<Job>,
+    pub(super) jobs: Vec<DrawJob>,
     /// By cell, the mechanisms that are switched off.
     pub(super) without: Vec<Vec<usize>>,
 }
 
 /// What the runs brought.
 pub(super) struct DrawResults {
-    pub(super) drawn: Vec<Drawn>,
-    pub(super) stuck: Option<(Job, Stuck)>,
+    pub(super) drawn: Vec<DrawResult>,
+    pub(super) stuck: Option<(DrawJob, StuckGuest)>,
     pub(super) interrupted: bool,
 }
 
@@ -62,22 +62,22 @@ impl DrawPlan {
         let mut jobs = Vec::new();
         for draw in 0..scenario.draws {
             let kind = DrawKind::AsItIs;
-            jobs.extend(cells.clone().map(|cell| Job { cell, draw, kind }));
+            jobs.extend(cells.clone().map(|cell| DrawJob { cell, draw, kind }));
             if draw == 0 {
                 let kind = DrawKind::OtherStart;
-                jobs.extend(cells.clone().map(|cell| Job { cell, draw, kind }));
+                jobs.extend(cells.clone().map(|cell| DrawJob { cell, draw, kind }));
             }
         }
         for draw in 0..scenario.draws.min(DRAWS_WITHOUT) {
             for cell in cells.clone() {
                 let each = 0..without[cell].len();
-                jobs.extend(each.map(|at| Job { cell, draw, kind: DrawKind::Without(at) }));
+                jobs.extend(each.map(|at| DrawJob { cell, draw, kind: DrawKind::Without(at) }));
             }
         }
         Self { jobs, without }
     }
 
-    fn model(&self, scenario: &Scenario, job: Job) -> SimModel {
+    fn model(&self, scenario: &Scenario, job: DrawJob) -> SimModel {
         let mut model = scenario.cells[job.cell].draw(scenario.seed, job.draw);
         match job.kind {
             DrawKind::AsItIs => model,
@@ -92,7 +92,7 @@ impl DrawPlan {
     /// Runs all, until `cancel`.
     pub(super) fn run(&self, scenario: &Scenario, cancel: &Cancel) -> DrawResults {
         let draws = scenario.draws as usize;
-        let drawn = self.without.iter().map(|without| Drawn {
+        let drawn = self.without.iter().map(|without| DrawResult {
             outcomes: vec![None; draws],
             other_start: None,
             without: without
@@ -145,7 +145,7 @@ impl DrawPlan {
 ///
 /// # Errors
 /// Guests that can't go on; Ctrl-C.
-pub(crate) fn simulate(scenario: &Scenario, cancel: &Cancel) -> anyhow::Result<Vec<Drawn>> {
+pub(crate) fn simulate(scenario: &Scenario, cancel: &Cancel) -> anyhow::Result<Vec<DrawResult>> {
     let done = DrawPlan::new(scenario, false).run(scenario, cancel);
     if let Some((_, stuck)) = done.stuck {
         anyhow::bail!("{stuck}");
@@ -156,7 +156,7 @@ pub(crate) fn simulate(scenario: &Scenario, cancel: &Cancel) -> anyhow::Result<V
     Ok(done.drawn)
 }
 
-fn keep(drawn: &mut [Drawn], job: Job, outcome: SimOutcome) {
+fn keep(drawn: &mut [DrawResult], job: DrawJob, outcome: SimOutcome) {
     let cell = &mut drawn[job.cell];
     match job.kind {
         DrawKind::AsItIs => cell.outcomes[job.draw as usize] = Some(outcome),

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use record::{Better, Environment, Metric, MetricKind, Record, RecordSource, Unit};
+use record::{Better, Environment, Metric, MetricKind, RecordSource, SampleRow, Unit};
 use schemars::JsonSchema;
 use serde::Serialize;
-use sim::answer::{CellAnswer, DrawEstimate, Drawn, MeterAnswer};
+use sim::answer::{CellAnswer, DrawEstimate, DrawResult, MeterAnswer};
 use sim::costs::MeasuredConstant;
 use sim::scenario::{CountScale, Scenario};
 
@@ -121,7 +121,7 @@ pub(super) fn text(
         let counters = cell
             .counters
             .iter()
-            .filter(|(name, rate)| *rate > 0.0 && *name != sim::Counters::WAITED);
+            .filter(|(name, rate)| *rate > 0.0 && *name != sim::EventCounts::WAITED);
         let counters: Vec<String> =
             counters.map(|(name, rate)| format!("{name} {}", digits(*rate))).collect();
         if !counters.is_empty() {
@@ -281,14 +281,14 @@ fn meter_json(meter: &MeterAnswer) -> MeterJson<'_> {
 }
 
 /// Each draw's values, as records of environment `simulated`.
-pub(super) fn records(study: &str, scenario: &Scenario, drawn: &[Drawn]) -> String {
+pub(super) fn records(study: &str, scenario: &Scenario, drawn: &[DrawResult]) -> String {
     let mut records = Vec::new();
     for (cell, drawn) in scenario.cells.iter().zip(drawn) {
         for (draw, outcome) in drawn.outcomes.iter().enumerate() {
             for (name, meter) in
                 cell.model.meters.iter().zip(outcome.iter().flat_map(|o| &o.meters))
             {
-                records.push(Record {
+                records.push(SampleRow {
                     study: study.to_owned(),
                     load: if cell.point.is_empty() { "-".to_owned() } else { cell.point.clone() },
                     workload: name.clone(),

@@ -41,7 +41,7 @@ impl HereJudged {
     }
 }
 
-/// What came of it.
+/// The result.
 pub(super) struct Scores {
     pub(super) judged: Vec<JudgedRow>,
     /// The machine at hand; why not, if it has no part.
@@ -82,14 +82,14 @@ pub(super) fn run(draws: Option<u32>, cancel: &Cancel) -> anyhow::Result<Scores>
 }
 
 /// What was measured of this machine.
-struct Measured {
+struct MeasuredHost {
     host: Host,
     found: micro::Micro,
     cases: Vec<(LocalRow, DrawEstimate)>,
 }
 
 /// Measures the cases of this machine; the inner error says why there are none.
-fn measure(cancel: &Cancel) -> anyhow::Result<Result<Measured, String>> {
+fn measure(cancel: &Cancel) -> anyhow::Result<Result<MeasuredHost, String>> {
     let host = runner::machine::this_host();
     let pcpus = host.allowed.clone().unwrap_or_else(|| host.online());
     let two: Vec<u32> = pcpus.iter().take(2).collect();
@@ -114,11 +114,11 @@ fn measure(cancel: &Cancel) -> anyhow::Result<Result<Measured, String>> {
         let Some(measured) = DrawEstimate::of(&rates) else { continue };
         cases.push((here, measured));
     }
-    Ok(Ok(Measured { host, found, cases }))
+    Ok(Ok(MeasuredHost { host, found, cases }))
 }
 
 /// Simulates the cases that were measured.
-fn played(of: &Measured, draws: u32, cancel: &Cancel) -> anyhow::Result<Vec<HereJudged>> {
+fn played(of: &MeasuredHost, draws: u32, cancel: &Cancel) -> anyhow::Result<Vec<HereJudged>> {
     let constants = constants::of_micro(&of.found);
     let release = of.host.kernel.as_deref().unwrap_or("6.12");
     let mut all = Vec::new();

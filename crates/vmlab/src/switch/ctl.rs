@@ -6,14 +6,14 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use vswitch::{Answer, Question, StationStatus, Status, ask};
+use vswitch::{ControlReply, Question, StationStatus, SwitchStatus, ask};
 
 use crate::terminal;
 
 #[derive(Debug, Args)]
 pub(super) struct CtlArgs {
     #[command(subcommand)]
-    question: Asking,
+    question: CtlCommand,
     /// The switch's control socket.
     #[arg(long, global = true, value_name = "PATH")]
     control: Option<PathBuf>,
@@ -23,7 +23,7 @@ pub(super) struct CtlArgs {
 }
 
 #[derive(Debug, Subcommand)]
-enum Asking {
+enum CtlCommand {
     /// Show ports, their counters, and the polling threads.
     Status,
     /// Show who is behind which port.
@@ -56,9 +56,9 @@ enum Asking {
 
 pub(super) fn run(args: &CtlArgs) -> anyhow::Result<ExitCode> {
     let question = match &args.question {
-        Asking::Status => Question::Status,
-        Asking::Mac => Question::Stations,
-        Asking::Add { port } => {
+        CtlCommand::Status => Question::Status,
+        CtlCommand::Mac => Question::Stations,
+        CtlCommand::Add { port } => {
             // The switch may run in another folder: what is relative is so here.
             if port.starts_with("tap:") {
                 return answer(args, Question::Add { port: port.clone() });
@@ -68,10 +68,10 @@ pub(super) fn run(args: &CtlArgs) -> anyhow::Result<ExitCode> {
             let comma = if rest.is_empty() { "" } else { "," };
             Question::Add { port: format!("{}{comma}{rest}", path.display()) }
         }
-        Asking::Remove { port } => Question::Remove { port: port.clone() },
-        Asking::Pin { mac, port } => Question::Pin { mac: mac.clone(), port: port.clone() },
-        Asking::Forget { port } => Question::Forget { port: port.clone() },
-        Asking::End => Question::End,
+        CtlCommand::Remove { port } => Question::Remove { port: port.clone() },
+        CtlCommand::Pin { mac, port } => Question::Pin { mac: mac.clone(), port: port.clone() },
+        CtlCommand::Forget { port } => Question::Forget { port: port.clone() },
+        CtlCommand::End => Question::End,
     };
     answer(args, question)
 }
@@ -80,21 +80,21 @@ fn answer(args: &CtlArgs, question: Question) -> anyhow::Result<ExitCode> {
     let path = args.control.clone().unwrap_or_else(super::default_control);
     let answer = ask(&path, question)?;
     match answer {
-        Answer::Error(error) => bail!("{error}"),
-        Answer::Status(status) if args.json => {
+        ControlReply::Error(error) => bail!("{error}"),
+        ControlReply::Status(status) if args.json => {
             terminal::print(&(serde_json::to_string_pretty(&status)? + "\n"))?;
         }
-        Answer::Stations(stations) if args.json => {
+        ControlReply::Stations(stations) if args.json => {
             terminal::print(&(serde_json::to_string_pretty(&stations)? + "\n"))?;
         }
-        Answer::Status(status) => terminal::print(&status_text(&status))?,
-        Answer::Stations(stations) => terminal::print(&stations_text(&stations))?,
-        Answer::Done => {}
+        ControlReply::Status(status) => terminal::print(&status_text(&status))?,
+        ControlReply::Stations(stations) => terminal::print(&stations_text(&stations))?,
+        ControlReply::Done => {}
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn status_text(status: &Status) -> String {
+fn status_text(status: &SwitchStatus) -> String {
     let width = status.ports.iter().map(|port| port.name.len()).max().unwrap_or(0).max(4);
     let mut text = format!(
         "{:width$}  {:9}  {:>5}  {:>14}  {:>14}  drops\n",

@@ -27,14 +27,14 @@ pub(crate) struct SwitchFile {
     /// Where OpenMetrics are asked for, as `--metrics` says it.
     metrics: Option<String>,
     #[serde(default)]
-    port: Vec<Port>,
+    port: Vec<PortSection>,
     #[serde(default)]
-    mirror: Vec<Mirror>,
+    mirror: Vec<MirrorSection>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Port {
+struct PortSection {
     /// Of a VM's port: its socket.
     socket: Option<String>,
     /// Of a port to the host's network: the interface.
@@ -55,7 +55,7 @@ struct Port {
 /// Frames of ports that are written down.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Mirror {
+struct MirrorSection {
     file: String,
     /// Names of ports; all if not given.
     ports: Option<Vec<String>>,
@@ -65,7 +65,7 @@ struct Mirror {
     limit: Option<String>,
 }
 
-impl Mirror {
+impl MirrorSection {
     /// As `--mirror` says it: one reader judges both.
     fn text(&self) -> String {
         let parts = [
@@ -77,7 +77,7 @@ impl Mirror {
     }
 }
 
-impl Port {
+impl PortSection {
     /// As `--port` says it: one reader judges both.
     fn text(&self) -> anyhow::Result<String> {
         let switch = |value: bool| if value { "on" } else { "off" };

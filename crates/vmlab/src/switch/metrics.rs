@@ -8,20 +8,20 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
-use vswitch::{LinkState, Status};
+use vswitch::{LinkState, SwitchStatus};
 
 type Labels = Vec<(&'static str, String)>;
-type Count = Family<Labels, Counter>;
-type Seconds = Family<Labels, Counter<f64, AtomicU64>>;
+type CountFamily = Family<Labels, Counter>;
+type SecondsFamily = Family<Labels, Counter<f64, AtomicU64>>;
 
-fn counter(registry: &mut Registry, name: &str, help: &str) -> Count {
-    let family = Count::default();
+fn counter(registry: &mut Registry, name: &str, help: &str) -> CountFamily {
+    let family = CountFamily::default();
     registry.register(name, help, family.clone());
     family
 }
 
 /// The page.
-pub(super) fn page(status: &Status) -> io::Result<String> {
+pub(super) fn page(status: &SwitchStatus) -> io::Result<String> {
     let mut registry = Registry::with_prefix("vmlab_switch");
     let up: Family<Labels, Gauge> = Family::default();
     registry.register("port_up", "1 while the port's driver runs rings", up.clone());
@@ -44,7 +44,7 @@ pub(super) fn page(status: &Status) -> io::Result<String> {
             let more = more.map(|(name, value)| (name, value.to_owned()));
             std::iter::once(("port", port.name.clone())).chain(more).collect::<Labels>()
         };
-        let add = |family: &Count, more: Option<(&'static str, &str)>, value: u64| {
+        let add = |family: &CountFamily, more: Option<(&'static str, &str)>, value: u64| {
             family.get_or_create(&with(more)).inc_by(value);
         };
         let counts = &port.counts;
@@ -72,7 +72,7 @@ pub(super) fn page(status: &Status) -> io::Result<String> {
             add(family, None, value);
         }
     }
-    let time = Seconds::default();
+    let time = SecondsFamily::default();
     let help = "Time of a polling thread: busy, looking for work, asleep";
     registry.register_with_unit("thread_time", help, Unit::Seconds, time.clone());
     let bursts = counter(&mut registry, "thread_bursts", "Bursts that held a frame");

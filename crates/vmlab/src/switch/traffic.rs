@@ -10,7 +10,8 @@ use clap::{Args, ValueEnum};
 use schemars::JsonSchema;
 use serde::Serialize;
 use vswitch::frontend::{
-    Flow, FrameBytes, Frontend, FrontendOptions, Shape, Touch, Traffic, TrafficPlan,
+    DescriptorLayout, FrameBytes, Frontend, FrontendOptions, Touch, Traffic, TrafficFlow,
+    TrafficPlan,
 };
 use vswitch::message::features;
 
@@ -24,7 +25,7 @@ const GRACE: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-enum Way {
+enum TrafficPattern {
     /// From the first port to the second.
     One,
     /// Each port to the next, the last to the first (two ports: both ways).
@@ -34,7 +35,7 @@ enum Way {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Layout {
+enum LayoutArg {
     /// Header and frame in one descriptor.
     One,
     /// The header in a descriptor of its own.
@@ -50,7 +51,7 @@ pub(super) struct TrafficArgs {
     sockets: Vec<PathBuf>,
     /// Who sends to whom.
     #[arg(long, value_enum, default_value = "ring", value_name = "WAY")]
-    way: Way,
+    way: TrafficPattern,
     /// Bytes of each frame, without the checksum that Ethernet adds.
     #[arg(long, default_value_t = 60, value_name = "N",
           value_parser = clap::value_parser!(u16).range(60..=9000))]
@@ -63,7 +64,7 @@ pub(super) struct TrafficArgs {
     packed: bool,
     /// How frames lie in descriptors.
     #[arg(long, value_enum, default_value = "one", value_name = "LAYOUT")]
-    layout: Layout,
+    layout: LayoutArg,
     /// Entries of each ring, a power of two.
     #[arg(long, default_value_t = 256, value_name = "N", value_parser = ring_size)]
     ring: u16,
@@ -99,7 +100,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct TrafficResult {
     ports: usize,
-    way: Way,
+    way: TrafficPattern,
     bytes: u16,
     packed: bool,
     seconds: f64,
@@ -124,9 +125,9 @@ fn quantile(latencies_ns: &mut [u32], percent: usize) -> Option<u32> {
 pub(super) fn run(args: &TrafficArgs) -> anyhow::Result<ExitCode> {
     let ports = args.sockets.len();
     let flows = match args.way {
-        Way::One => vec![Flow { from: 0, to: 1 }],
-        Way::Ring => TrafficPlan::ring(ports),
-        Way::Mesh => TrafficPlan::mesh(ports),
+        TrafficPattern::One => vec![TrafficFlow { from: 0, to: 1 }],
+        TrafficPattern::Ring => TrafficPlan::ring(ports),
+        TrafficPattern::Mesh => TrafficPlan::mesh(ports),
     };
     let to_one = flows.iter().filter(|flow| flow.to == 1).count() as u64;
     let defaults = FrontendOptions::default();
@@ -136,9 +137,9 @@ pub(super) fn run(args: &TrafficArgs) -> anyhow::Result<ExitCode> {
         buffer: if args.bytes > 2000 { 9216 } else { 2048 },
         features: defaults.features | packed,
         shape: match args.layout {
-            Layout::One => Shape::Single,
-            Layout::Two => Shape::Two,
-            Layout::Indirect => Shape::Indirect,
+            LayoutArg::One => DescriptorLayout::Single,
+            LayoutArg::Two => DescriptorLayout::Two,
+            LayoutArg::Indirect => DescriptorLayout::Indirect,
         },
         ..defaults
     };

@@ -47,14 +47,14 @@ fn modules(folder: &Path, at: &Module, found: &mut BTreeMap<Module, Said>) {
     }
 }
 
-fn ident(token: Option<&TokenTree>) -> Option<String> {
+pub(crate) fn ident(token: Option<&TokenTree>) -> Option<String> {
     match token {
         Some(TokenTree::Ident(ident)) => Some(ident.to_string()),
         _ => None,
     }
 }
 
-fn is_punct(token: Option<&TokenTree>, wanted: char) -> bool {
+pub(crate) fn is_punct(token: Option<&TokenTree>, wanted: char) -> bool {
     matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == wanted)
 }
 

@@ -115,7 +115,7 @@ fn a_folder_is_verified_with_its_texts() {
     let text = b"what a benchmark said";
     let name = runner::store::blob_name(text);
     for event in &mut events {
-        if let record::journal::Event::TrialEnded(result) = event {
+        if let record::journal::JournalEvent::TrialEnded(result) = event {
             result.console = Some(name.clone());
         }
     }

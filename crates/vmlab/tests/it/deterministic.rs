@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use record::Environment;
-use record::journal::{Event, TrialResult};
+use record::journal::{JournalEvent, TrialResult};
 use suite::{Tier, needs};
 
 use crate::lab::{events, said, vmlab};
@@ -49,9 +49,9 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-fn trial<'e>(events: &'e [Event], name: &str) -> &'e TrialResult {
+fn trial<'e>(events: &'e [JournalEvent], name: &str) -> &'e TrialResult {
     let found = events.iter().find_map(|event| match event {
-        Event::TrialEnded(result) if result.trial.variant == name => Some(&**result),
+        JournalEvent::TrialEnded(result) if result.trial.variant == name => Some(&**result),
         _ => None,
     });
     found.unwrap_or_else(|| panic!("no trial of {name}"))
@@ -88,7 +88,7 @@ fn a_study_run_twice_brings_the_same_bytes() {
     let events = events(&folders[0].1);
     assert!(matches!(
         events[0],
-        Event::SessionStarted { environment: Environment::InstructionCounted, .. }
+        JournalEvent::SessionStarted { environment: Environment::InstructionCounted, .. }
     ));
     let [with, without] = ["default", "no-pv-eoi"].map(|name| {
         let counters = &trial(&events, name).runs[0].counters;

@@ -79,7 +79,7 @@ fn the_plan_is_made_there_and_nothing_goes_over_twice() {
     let machine = pretended(Some("Welcome!"));
     let copied = |said: &Said| said.stderr.matches("copying ").count();
     let first = check_on(&machine, Path::new(VMLAB));
-    let plan = runner::plan::Plan::from_json(first.has_code(0).stdout.as_bytes()).unwrap();
+    let plan = runner::plan::StudyPlan::from_json(first.has_code(0).stdout.as_bytes()).unwrap();
     assert_eq!((plan.study_file.as_str(), plan.trials_per_block()), ("small.toml", 2));
     // The program, and the disk image that the study names.
     assert_eq!(copied(&first), 2, "{first:#?}");
@@ -127,7 +127,7 @@ fn a_study_runs_there_and_its_results_are_here() {
         .args(options(&sshd))
         .output()
         .unwrap();
-    let plan = runner::plan::Plan::from_json(&plan.stdout).unwrap();
+    let plan = runner::plan::StudyPlan::from_json(&plan.stdout).unwrap();
     assert_eq!(plan.trials_per_block(), 2);
 
     let first = start(&sshd, &study, &study.dir()).wait();

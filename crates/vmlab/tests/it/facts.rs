@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use record::journal::Event;
+use record::journal::JournalEvent;
 use record::{Failure, FailureKind, Outcome};
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ fn what_was_asked_for_is_told_by_host() {
         let mut events = events(&dir);
         let mut kinds = [FailureKind::GuestNeverAnswered].into_iter();
         for event in &mut events {
-            let Event::TrialEnded(result) = event else { continue };
+            let JournalEvent::TrialEnded(result) = event else { continue };
             if qemu_refuses {
                 let kind = kinds.next().unwrap_or(FailureKind::NotAsClaimed);
                 result.outcome = Outcome::Failed(Failure::new(kind, detail.to_owned()));

@@ -105,7 +105,7 @@ fn a_guest_that_never_answers_was_given_two_chances() {
     }
 }
 
-fn store_of(study: &Study) -> Vec<record::journal::Event> {
+fn store_of(study: &Study) -> Vec<record::journal::JournalEvent> {
     runner::store::read(&study.dir()).unwrap().events
 }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use record::journal::Event;
+use record::journal::JournalEvent;
 use rustix::process::Signal;
 use suite::{SharedThing, Tier, needs};
 
@@ -234,7 +234,7 @@ struct Round<'a> {
     /// The latest moment of a fault, as a share of that.
     latest: f64,
     /// What was on disk when somebody last looked.
-    acknowledged: Vec<Event>,
+    acknowledged: Vec<JournalEvent>,
     before: (Option<String>, usize),
     /// A killed run's leftovers are still there: who begins next, or `clean`, ends them.
     has_leftovers: bool,

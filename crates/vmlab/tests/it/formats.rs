@@ -84,7 +84,7 @@ fn results_of_earlier_vmlabs_are_still_used() {
         let dir = machine.path("results");
         let (mut store, contents) = runner::store::Store::resume(&dir).unwrap();
         let lines = contents.events.len();
-        let more = record::journal::Event::Extended { blocks: 9, unix_s: 1.8e9 };
+        let more = record::journal::JournalEvent::Extended { blocks: 9, unix_s: 1.8e9 };
         runner::store::TrialSink::append(&mut store, &more).unwrap();
         drop(store);
         let contents = runner::store::read(&dir).unwrap();

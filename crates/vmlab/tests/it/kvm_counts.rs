@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use record::journal::{Event, TrialResult, read};
+use record::journal::{JournalEvent, TrialResult, read};
 use record::{EXITS, FailureKind, Outcome};
 use suite::{Tier, needs};
 
@@ -63,7 +63,7 @@ impl Replica {
         let journal = read(journal.has_code(0).stdout.as_bytes(), None);
         assert_eq!(journal.damage, []);
         let trial = |event| match event {
-            Event::TrialEnded(result) => Some((result.trial.variant.clone(), *result)),
+            JournalEvent::TrialEnded(result) => Some((result.trial.variant.clone(), *result)),
             _ => None,
         };
         journal.events.into_iter().filter_map(trial).collect()

@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use record::journal::{self, End, Event, RunResult, TrialKey, TrialResult};
+use record::journal::{self, JournalEvent, JournalTail, RunResult, TrialKey, TrialResult};
 use record::{CounterSet, Outcome, Sample};
-use runner::plan::Plan;
+use runner::plan::StudyPlan;
 
 /// The program under test.
 pub(crate) const VMLAB: &str = env!("CARGO_BIN_EXE_vmlab");
@@ -165,7 +165,7 @@ impl Machine {
         fs::write(dir.join("plan.json"), &plan.has_code(0).stdout).unwrap();
         let host = self.say(["host", "--json"]);
         fs::write(dir.join("host.json"), &host.has_code(0).stdout).unwrap();
-        let plan = Plan::from_json(plan.stdout.as_bytes()).unwrap();
+        let plan = StudyPlan::from_json(plan.stdout.as_bytes()).unwrap();
         fs::write(dir.join("journal.jsonl"), journal(&plan, value)).unwrap();
         dir
     }
@@ -194,7 +194,7 @@ impl Machine {
         plan["qemu"]["version"] = qemu.into();
         let text = plan.to_string();
         fs::write(dir.join("plan.json"), &text).unwrap();
-        let plan = Plan::from_json(text.as_bytes()).unwrap();
+        let plan = StudyPlan::from_json(text.as_bytes()).unwrap();
         fs::copy(first.join("host.json"), dir.join("host.json")).unwrap();
         fs::write(dir.join("journal.jsonl"), journal(&plan, value)).unwrap();
     }
@@ -231,13 +231,13 @@ fn made_up_value(trial: &TrialKey) -> f64 {
     1.0 + f64::from(trial.block) / 10.0
 }
 
-fn journal(plan: &Plan, value: &dyn Fn(&TrialKey) -> f64) -> String {
+fn journal(plan: &StudyPlan, value: &dyn Fn(&TrialKey) -> f64) -> String {
     journal_of(&made_up(plan, value))
 }
 
 /// The text of a journal that tells `events`.
-pub(crate) fn journal_of(events: &[Event]) -> String {
-    let mut end = End::default();
+pub(crate) fn journal_of(events: &[JournalEvent]) -> String {
+    let mut end = JournalTail::default();
     let mut text = String::new();
     for event in events {
         let (line, next) = end.line(event).expect("events can be said");
@@ -247,9 +247,9 @@ pub(crate) fn journal_of(events: &[Event]) -> String {
     text
 }
 
-fn made_up(plan: &Plan, value: &dyn Fn(&TrialKey) -> f64) -> Vec<Event> {
+fn made_up(plan: &StudyPlan, value: &dyn Fn(&TrialKey) -> f64) -> Vec<JournalEvent> {
     let unix_s = 1_800_000_000.0;
-    let mut events = vec![Event::SessionStarted {
+    let mut events = vec![JournalEvent::SessionStarted {
         vmlab_version: plan.vmlab_version.clone(),
         plan_hash: plan.hash(),
         environment: plan.environment(),
@@ -259,10 +259,10 @@ fn made_up(plan: &Plan, value: &dyn Fn(&TrialKey) -> f64) -> Vec<Event> {
     for number in 0..blocks {
         let block = plan.block(number);
         let load = plan.loads[block.load].name.clone();
-        events.push(Event::BlockStarted { block: number, attempt: 0, load, unix_s });
+        events.push(JournalEvent::BlockStarted { block: number, attempt: 0, load, unix_s });
         for position in 0..block.trials.len() {
             let trial = plan.trial_key(&block, 0, position);
-            events.push(Event::TrialStarted { trial: trial.clone(), unix_s });
+            events.push(JournalEvent::TrialStarted { trial: trial.clone(), unix_s });
             let value = value(&trial);
             let run = RunResult {
                 run: 0,
@@ -276,14 +276,14 @@ fn made_up(plan: &Plan, value: &dyn Fn(&TrialKey) -> f64) -> Vec<Event> {
                 counters: CounterSet::default(),
                 blobs: Default::default(),
             };
-            events.push(Event::TrialEnded(Box::new(TrialResult {
+            events.push(JournalEvent::TrialEnded(Box::new(TrialResult {
                 boot_s: Some(1.0),
                 wall_s: 2.0,
                 runs: vec![run],
                 ..TrialResult::new(trial, Outcome::Completed, unix_s)
             })));
         }
-        events.push(Event::BlockEnded {
+        events.push(JournalEvent::BlockEnded {
             block: number,
             attempt: 0,
             unsteady: Vec::new(),
@@ -291,12 +291,13 @@ fn made_up(plan: &Plan, value: &dyn Fn(&TrialKey) -> f64) -> Vec<Event> {
             unix_s,
         });
     }
-    events.push(Event::StudyEnded { reason: format!("all {blocks} blocks are done"), unix_s });
+    events
+        .push(JournalEvent::StudyEnded { reason: format!("all {blocks} blocks are done"), unix_s });
     events
 }
 
 /// The journal's events so far, as far as they can be trusted.
-pub(crate) fn events(dir: &Path) -> Vec<Event> {
+pub(crate) fn events(dir: &Path) -> Vec<JournalEvent> {
     let text = fs::read(dir.join("journal.jsonl")).unwrap_or_default();
     journal::read(&text, None).events
 }

@@ -46,6 +46,7 @@ mod profile;
 mod quickstart;
 mod replicas;
 mod repository;
+mod repository_types;
 mod roles;
 mod rollout;
 mod running;

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use record::{Folded, ProfileSide};
+use record::{FoldedStacks, ProfileSide};
 use rustix::process::Signal;
 use suite::{SharedThing, Tier, needs, skip};
 
@@ -39,14 +39,14 @@ fn a_profiled_trial_keeps_its_stacks_and_the_page_shows_their_difference() {
     // Two blocks may decide or not.
     assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
     for event in events(&dir) {
-        let record::journal::Event::TrialEnded(trial) = event else { continue };
+        let record::journal::JournalEvent::TrialEnded(trial) = event else { continue };
         assert_eq!(trial.runs.len(), 1, "the profiled invocation is no run: {trial:#?}");
         let profile = trial.profile.as_ref().unwrap();
         assert!(!profile.samples.is_empty(), "{trial:#?}");
         let guest = profile.sides.iter().find(|one| one.side == ProfileSide::Guest).unwrap();
         assert_eq!(guest.missing, None);
         let text = runner::store::blob(&dir, guest.blob.as_ref().unwrap()).unwrap();
-        let folded = Folded::from_text(&String::from_utf8_lossy(&text));
+        let folded = FoldedStacks::from_text(&String::from_utf8_lossy(&text));
         assert_eq!(folded.samples(), guest.samples);
         let benchmark = |stack: &[String]| stack[0].starts_with("sched-pipe");
         assert!(folded.stacks().any(|(stack, _)| benchmark(stack)), "{}", folded.to_text());

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 
-use record::journal::{Event, TrialKey, TrialResult};
+use record::journal::{JournalEvent, TrialKey, TrialResult};
 use runner::state::JournalState;
 use runner::store::{self, Contents};
 use rustix::io::Errno;
@@ -249,7 +249,7 @@ impl Running {
     /// The trial under way: begun in the journal and not ended.
     pub(crate) fn trial(&self) -> Option<TrialKey> {
         match events(&self.dir).pop()? {
-            Event::TrialStarted { trial, .. } => Some(trial),
+            JournalEvent::TrialStarted { trial, .. } => Some(trial),
             _ => None,
         }
     }
@@ -297,9 +297,9 @@ impl Drop for Running {
 }
 
 /// The results that a journal holds.
-pub(crate) fn results(events: &[Event]) -> Vec<TrialResult> {
-    let result = |event: &Event| match event {
-        Event::TrialEnded(result) => Some((**result).clone()),
+pub(crate) fn results(events: &[JournalEvent]) -> Vec<TrialResult> {
+    let result = |event: &JournalEvent| match event {
+        JournalEvent::TrialEnded(result) => Some((**result).clone()),
         _ => None,
     };
     events.iter().filter_map(result).collect()

@@ -9,7 +9,7 @@ use guest::qemu::{Qemu, find_qemu};
 use guest::{Cancel, GuestCommand, Launch, OwnedVm};
 use suite::{PATIENCE, Tier, Turn, needs};
 use vmconfig::qemu::{Channels, emit};
-use vmconfig::{Accel, Arch, BootSource, Memory, MemorySource, VmSettings, VmSpec};
+use vmconfig::{Accel, Arch, BootSource, MemoryBacking, MemorySource, VmSettings, VmSpec};
 
 use crate::switch::Running;
 
@@ -57,8 +57,11 @@ impl Guest {
             root_image: lab.image.root_image.clone(),
             cmdline: lab.image.cmdline.clone(),
         };
-        let memory =
-            Memory { shared: Some(true), source: Some(MemorySource::Memfd), ..Memory::default() };
+        let memory = MemoryBacking {
+            shared: Some(true),
+            source: Some(MemorySource::Memfd),
+            ..MemoryBacking::default()
+        };
         let settings = VmSettings {
             memory_mib: 256,
             memory,

@@ -3,7 +3,7 @@
 use std::fs;
 
 use record::Outcome;
-use record::journal::{Event, TrialResult};
+use record::journal::{JournalEvent, TrialResult};
 use suite::{Tier, needs, skip};
 
 use crate::calibrate;
@@ -31,7 +31,7 @@ fn trials(rest: &str) -> Vec<TrialResult> {
     ended.has_code(0);
     let contents = runner::store::read(&study.dir()).unwrap();
     let trials = contents.events.into_iter().filter_map(|event| match event {
-        Event::TrialEnded(result) => Some(*result),
+        JournalEvent::TrialEnded(result) => Some(*result),
         _ => None,
     });
     let trials: Vec<TrialResult> = trials.collect();

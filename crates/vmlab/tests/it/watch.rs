@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use fleet::reading::{Counted, ReadAt, Reading};
+use fleet::reading::{CounterSubject, ReadAt, Reading};
 use fleet::store::{Bounds, WatchStore};
 use record::{CounterSet, Environment};
 use serde_json::Value;
@@ -172,7 +172,7 @@ fn host(folder: &Path, number: i64, factor: f64) -> PathBuf {
         let mut set = CounterSet::default();
         set.set("vcpu.run_s", run_s);
         set.set("vcpu.wait_s", wait_s);
-        let counted = |pid: u32, name: &str| Counted {
+        let counted = |pid: u32, name: &str| CounterSubject {
             pid,
             starttime_ticks: 1,
             name: name.to_owned(),

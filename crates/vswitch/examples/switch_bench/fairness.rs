@@ -4,7 +4,9 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use vswitch::frontend::{Flow, FrameBytes, Frontend, FrontendOptions, Touch, Traffic, TrafficPlan};
+use vswitch::frontend::{
+    FrameBytes, Frontend, FrontendOptions, Touch, Traffic, TrafficFlow, TrafficPlan,
+};
 
 use crate::machine::distance;
 use crate::peers::Peer;
@@ -23,7 +25,7 @@ struct Had {
     p99_us: f64,
 }
 
-fn plan(flows: Vec<Flow>, window: u64, pace_per_s: Option<f64>) -> TrafficPlan {
+fn plan(flows: Vec<TrafficFlow>, window: u64, pace_per_s: Option<f64>) -> TrafficPlan {
     TrafficPlan {
         flows,
         bytes: FrameBytes::Fixed(60),
@@ -57,7 +59,7 @@ fn had(
     let ends = |ports: [usize; 2]| -> Result<Vec<Frontend>, String> {
         ports.iter().map(|&port| connect(&sockets[port], options)).collect()
     };
-    let one = || vec![Flow { from: 0, to: 1 }];
+    let one = || vec![TrafficFlow { from: 0, to: 1 }];
     let mut flood = Traffic::new(ends([0, 1])?, plan(one(), window.unwrap_or(1), None));
     flood.greet(GREETING)?;
     let mut quiet = Traffic::new(ends([2, 3])?, plan(one(), 256, Some(QUIET_PER_S)));

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use vswitch::frontend::{Flow, FrameBytes, FrontendOptions, Touch, Traffic, TrafficPlan};
+use vswitch::frontend::{FrameBytes, FrontendOptions, Touch, Traffic, TrafficFlow, TrafficPlan};
 
 use crate::machine::{distance, ran_ns, wakes_ns};
 use crate::peers::{Kind, Peer};
@@ -49,7 +49,7 @@ fn awake(peer: &Peer, judge: &mut Judge) -> Result<Seen, Unusable> {
         .map(|socket| connect(socket, FrontendOptions::default()))
         .collect();
     let plan = TrafficPlan {
-        flows: vec![Flow { from: 0, to: 1 }],
+        flows: vec![TrafficFlow { from: 0, to: 1 }],
         bytes: FrameBytes::Fixed(60),
         touch: Touch::All,
         window: 256,

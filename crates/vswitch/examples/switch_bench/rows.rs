@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use stats::t_test;
-use vswitch::frontend::{Flow, FrameBytes, FrontendOptions, Shape, Touch, TrafficPlan};
+use vswitch::frontend::{
+    DescriptorLayout, FrameBytes, FrontendOptions, Touch, TrafficFlow, TrafficPlan,
+};
 use vswitch::message::features;
 
 use crate::machine::Distance;
@@ -35,7 +37,7 @@ pub(crate) struct Row {
     pairs: Vec<[Measured; 2]>,
 }
 
-fn plan(flows: Vec<Flow>, bytes: usize) -> TrafficPlan {
+fn plan(flows: Vec<TrafficFlow>, bytes: usize) -> TrafficPlan {
     let to = |port: usize| flows.iter().filter(|flow| flow.to == port).count();
     let most = (0..MOST_PORTS).map(to).max().unwrap_or(1).max(1);
     TrafficPlan {
@@ -52,7 +54,7 @@ fn plan(flows: Vec<Flow>, bytes: usize) -> TrafficPlan {
 pub(crate) fn all() -> Vec<Row> {
     let split = FrontendOptions { ring_size: RING, ..FrontendOptions::default() };
     let packed = FrontendOptions { features: split.features | features::RING_PACKED, ..split };
-    let one = || vec![Flow { from: 0, to: 1 }];
+    let one = || vec![TrafficFlow { from: 0, to: 1 }];
     let two = || TrafficPlan::ring(2);
     let mut rows = Vec::new();
     let mut add = |name: String, against, options, plan, ports, figure, goal| {
@@ -76,7 +78,9 @@ pub(crate) fn all() -> Vec<Row> {
     }
     let large = plan(one(), 1514);
     add("1500 B, every byte".to_owned(), Kind::Testpmd, split, large, 2, Figure::Rate, 0.97);
-    for (shape, what) in [(Shape::Two, "chains of two"), (Shape::Indirect, "indirect")] {
+    for (shape, what) in
+        [(DescriptorLayout::Two, "chains of two"), (DescriptorLayout::Indirect, "indirect")]
+    {
         let options = FrontendOptions { shape, ..split };
         let name = format!("64 B, {what}");
         add(name, Kind::Testpmd, options, plan(one(), 60), 2, Figure::Rate, 1.2);

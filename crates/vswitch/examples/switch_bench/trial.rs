@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use vswitch::frontend::{Frontend, FrontendOptions, Tally, Traffic, TrafficPlan};
+use vswitch::frontend::{Frontend, FrontendOptions, Traffic, TrafficCounts, TrafficPlan};
 
 use crate::machine::{Distance, Pcpus, distance, hot_copy_ns, own_wait_ns, waits_ns};
 use crate::peers::Peer;
@@ -114,7 +114,7 @@ impl Judge {
         });
         let (rate, waiting) = result.expect("it ran to its end");
         let generator_busy = traffic.busy_share().expect("it has run");
-        let Tally { lost, disordered, corrupt, .. } = *traffic.tally();
+        let TrafficCounts { lost, disordered, corrupt, .. } = *traffic.tally();
         if disordered + corrupt > 0 {
             let what = format!("{disordered} frames out of order, {corrupt} damaged");
             return Err(failed(what));

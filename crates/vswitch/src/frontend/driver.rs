@@ -7,13 +7,13 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
 
 use super::FrontendOptions;
-use crate::memory::{Area, Buffer, GuestMemory};
+use crate::memory::{Area, GuestBuffer, GuestMemory};
 use crate::message::features;
 use crate::ring::{DESCRIPTOR, flags};
 
-/// How what is sent lies in descriptors.
+/// How a frame and its header are laid out in descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum DescriptorLayout {
     /// Buffers to receive in, one descriptor each.
     Receive,
     /// Header and frame in one descriptor.
@@ -52,7 +52,7 @@ pub struct DriverRing {
     mask: usize,
     packed: bool,
     event_index: bool,
-    shape: Shape,
+    shape: DescriptorLayout,
     buffer: u32,
     begin: u64,
     memory: GuestMemory,
@@ -83,7 +83,7 @@ impl DriverRing {
         begin: u64,
         options: &FrontendOptions,
         agreed: u64,
-        shape: Shape,
+        shape: DescriptorLayout,
         [kick, call]: [OwnedFd; 2],
     ) -> Self {
         let size = options.ring_size;
@@ -92,7 +92,7 @@ impl DriverRing {
             Area::new(memory, begin + offset, length, 16).expect("laid out by ourselves")
         };
         let packed = agreed & features::RING_PACKED != 0;
-        let slots = if shape == Shape::Two { size / 2 } else { size };
+        let slots = if shape == DescriptorLayout::Two { size / 2 } else { size };
         let mut ring = Self {
             size,
             mask: usize::from(size).wrapping_sub(1),
@@ -179,7 +179,7 @@ impl DriverRing {
 
     /// Of a packed ring: the place behind what stands at a place.
     fn behind(&self, at: u16, wrap: bool) -> (u16, bool) {
-        let next = at + if self.shape == Shape::Two { 2 } else { 1 };
+        let next = at + if self.shape == DescriptorLayout::Two { 2 } else { 1 };
         if next >= self.size { (next - self.size, !wrap) } else { (next, wrap) }
     }
 
@@ -234,7 +234,7 @@ impl DriverRing {
     /// A slot's buffer.
     #[inline]
     #[must_use]
-    pub fn buffer(&self, slot: u16) -> Buffer<'_> {
+    pub fn buffer(&self, slot: u16) -> GuestBuffer<'_> {
         let address = self.buffer_address(slot);
         self.memory.at(address, self.buffer as usize).expect("laid out by ourselves")
     }
@@ -245,17 +245,17 @@ impl DriverRing {
         let address = self.buffer_address(slot);
         match self.shape {
             // A descriptor that is as it was need not go from one core to another.
-            Shape::Receive if self.described[usize::from(slot)] => self.offer(slot),
-            Shape::Receive => {
+            DescriptorLayout::Receive if self.described[usize::from(slot)] => self.offer(slot),
+            DescriptorLayout::Receive => {
                 self.put(slot, &[(address, self.buffer)], flags::WRITE);
                 self.described[usize::from(slot)] = !self.packed;
             }
-            Shape::Single => self.put(slot, &[(address, bytes)], 0),
-            Shape::Two => {
+            DescriptorLayout::Single => self.put(slot, &[(address, bytes)], 0),
+            DescriptorLayout::Two => {
                 let rest = (address + u64::from(HEADER), bytes - HEADER);
                 self.put(slot, &[(address, HEADER), rest], 0);
             }
-            Shape::Indirect => {
+            DescriptorLayout::Indirect => {
                 let (_, _, buffers) = offsets(self.size);
                 let tables = buffers - (u64::from(self.size) * TABLE).next_multiple_of(4096);
                 let table = self.begin + tables + u64::from(slot) * TABLE;
@@ -285,7 +285,7 @@ impl DriverRing {
         if self.packed {
             self.put_packed(slot, descriptors, kind);
         } else {
-            let first = if self.shape == Shape::Two { slot * 2 } else { slot };
+            let first = if self.shape == DescriptorLayout::Two { slot * 2 } else { slot };
             for (index, &(address, length)) in (first..).zip(descriptors) {
                 let last = usize::from(index - first) + 1 == descriptors.len();
                 let flags = kind | if last { 0 } else { flags::NEXT };
@@ -386,7 +386,7 @@ impl DriverRing {
         let low = self.device.load_u16(entry + 4, Ordering::Relaxed);
         let high = self.device.load_u16(entry + 6, Ordering::Relaxed);
         self.next_used = self.next_used.wrapping_add(1);
-        let slot = if self.shape == Shape::Two { id / 2 } else { id };
+        let slot = if self.shape == DescriptorLayout::Two { id / 2 } else { id };
         Some((slot, u32::from(low) | u32::from(high) << 16))
     }
 

@@ -17,12 +17,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::channel::{Channel, ChannelError};
+use crate::channel::{ChannelError, VhostChannel};
 use crate::memory::{GuestMemory, MapError, Region};
-use crate::message::{Header, Request, RingAddresses, RingFd, RingState, features, protocol};
+use crate::message::{
+    MessageHeader, RingAddresses, RingFd, RingState, VhostRequest, features, protocol,
+};
 
-pub use driver::{DriverRing, Shape};
-pub use traffic::{Flow, FrameBytes, Tally, Touch, Traffic, TrafficPlan};
+pub use driver::{DescriptorLayout, DriverRing};
+pub use traffic::{FrameBytes, Touch, Traffic, TrafficCounts, TrafficFlow, TrafficPlan};
 
 /// How long a backend may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -41,7 +43,7 @@ pub struct FrontendOptions {
     /// Features that it uses if the backend has them.
     pub features: u64,
     /// How it lays out what it sends.
-    pub shape: Shape,
+    pub shape: DescriptorLayout,
     /// It wants events for what was used.
     pub interrupts: bool,
 }
@@ -56,7 +58,7 @@ impl Default for FrontendOptions {
                 | features::MRG_RXBUF
                 | features::INDIRECT
                 | features::PROTOCOL,
-            shape: Shape::Single,
+            shape: DescriptorLayout::Single,
             interrupts: false,
         }
     }
@@ -116,7 +118,7 @@ pub struct DriverPair {
 /// A connected frontend.
 #[derive(Debug)]
 pub struct Frontend {
-    channel: Channel,
+    channel: VhostChannel,
     options: FrontendOptions,
     agreed: u64,
     memory: GuestMemory,
@@ -159,7 +161,7 @@ impl Frontend {
             let path = path.display().to_string();
             FrontendError::Connect { path, source }
         })?;
-        self.channel = Channel::new(stream).map_err(FrontendError::Event)?;
+        self.channel = VhostChannel::new(stream).map_err(FrontendError::Event)?;
         self.agree()?;
         self.share_memory()?;
         self.start()
@@ -170,7 +172,7 @@ impl Frontend {
     /// # Errors
     /// [`FrontendError::Memory`], [`FrontendError::Event`].
     pub fn new(stream: UnixStream, options: FrontendOptions) -> Result<Self, FrontendError> {
-        let channel = Channel::new(stream).map_err(FrontendError::Event)?;
+        let channel = VhostChannel::new(stream).map_err(FrontendError::Event)?;
         let ring_bytes = driver::bytes(options.ring_size, options.buffer);
         let count = 2 * u64::from(options.pairs);
         let (region, file) = Region::create(ring_bytes * count, BASE)?;
@@ -185,7 +187,7 @@ impl Frontend {
     /// Lays the rings out anew, empty, as the agreed features ask for.
     fn lay_out(&mut self) -> Result<(), FrontendError> {
         let ring_bytes = driver::bytes(self.options.ring_size, self.options.buffer);
-        let ring = |number: u64, shape: Shape| {
+        let ring = |number: u64, shape: DescriptorLayout| {
             let event = || {
                 let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
                 eventfd(0, flags).map_err(|error| FrontendError::Event(error.into()))
@@ -203,7 +205,7 @@ impl Frontend {
         let mut pairs = Vec::new();
         for pair in 0..u64::from(self.options.pairs) {
             pairs.push(DriverPair {
-                receive: ring(2 * pair, Shape::Receive)?,
+                receive: ring(2 * pair, DescriptorLayout::Receive)?,
                 transmit: ring(2 * pair + 1, self.options.shape)?,
             });
         }
@@ -221,8 +223,8 @@ impl Frontend {
     }
 
     fn agree(&mut self) -> Result<(), FrontendError> {
-        self.send(&Request::SetOwner, &[])?;
-        let offered = self.ask(&Request::GetFeatures)?;
+        self.send(&VhostRequest::SetOwner, &[])?;
+        let offered = self.ask(&VhostRequest::GetFeatures)?;
         self.agreed = offered & self.options.features;
         if self.options.pairs > 1 {
             self.agreed |= offered & features::MQ;
@@ -236,16 +238,16 @@ impl Frontend {
         }
         if self.agreed & features::PROTOCOL != 0 {
             let known = protocol::MQ;
-            let offered = self.ask(&Request::GetProtocolFeatures)?;
-            self.send(&Request::SetProtocolFeatures(offered & known), &[])?;
+            let offered = self.ask(&VhostRequest::GetProtocolFeatures)?;
+            self.send(&VhostRequest::SetProtocolFeatures(offered & known), &[])?;
             if offered & protocol::MQ != 0 {
-                let most = self.ask(&Request::GetQueueNum)?;
+                let most = self.ask(&VhostRequest::GetQueueNum)?;
                 if most < u64::from(self.options.pairs) {
                     return Err(FrontendError::Lacks("as many queues"));
                 }
             }
         }
-        self.send(&Request::SetFeatures(self.agreed), &[])
+        self.send(&VhostRequest::SetFeatures(self.agreed), &[])
     }
 
     /// Gives the backend its memory.
@@ -254,7 +256,7 @@ impl Frontend {
     /// [`FrontendError`].
     pub fn share_memory(&mut self) -> Result<(), FrontendError> {
         let table = self.memory.regions().map(|region| region.placement()).collect();
-        self.send(&Request::SetMemTable(table), &[self.file.as_fd()])
+        self.send(&VhostRequest::SetMemTable(table), &[self.file.as_fd()])
     }
 
     /// Starts all rings.
@@ -270,8 +272,8 @@ impl Frontend {
             let fd = RingFd { index, without: false };
             let (kick, call) = self.ring(usize::from(index)).events();
             let (kick, call) = (kick.as_fd(), call.as_fd());
-            self.send(&Request::SetVringCall(fd), &[call])?;
-            self.send(&Request::SetVringKick(fd), &[kick])?;
+            self.send(&VhostRequest::SetVringCall(fd), &[call])?;
+            self.send(&VhostRequest::SetVringKick(fd), &[kick])?;
         }
         self.enable(true)
     }
@@ -284,23 +286,26 @@ impl Frontend {
         if self.agreed & features::PROTOCOL != 0 {
             for index in 0..2 * u32::from(self.options.pairs) {
                 let state = RingState { index, value: u32::from(enabled) };
-                self.send(&Request::SetVringEnable(state), &[])?;
+                self.send(&VhostRequest::SetVringEnable(state), &[])?;
             }
         }
         // Once this is answered, all before is done.
-        self.ask(&Request::GetFeatures).map(drop)
+        self.ask(&VhostRequest::GetFeatures).map(drop)
     }
 
     /// The messages that say where a ring is.
     #[must_use]
-    pub fn setup_of(&self, index: u32) -> [Request; 3] {
+    pub fn setup_of(&self, index: u32) -> [VhostRequest; 3] {
         let ring = self.ring(index as usize);
         let [descriptors, driver, device] = ring.addresses();
         let addresses = RingAddresses { index, flags: 0, descriptors, device, driver, log: 0 };
         [
-            Request::SetVringNum(RingState { index, value: u32::from(self.options.ring_size) }),
-            Request::SetVringBase(RingState { index, value: ring.base() }),
-            Request::SetVringAddr(addresses),
+            VhostRequest::SetVringNum(RingState {
+                index,
+                value: u32::from(self.options.ring_size),
+            }),
+            VhostRequest::SetVringBase(RingState { index, value: ring.base() }),
+            VhostRequest::SetVringAddr(addresses),
         ]
     }
 
@@ -310,7 +315,7 @@ impl Frontend {
     /// [`FrontendError`].
     pub fn stop_ring(&mut self, index: u32) -> Result<u32, FrontendError> {
         let state = RingState { index, value: 0 };
-        let answer = self.ask(&Request::GetVringBase(state))?;
+        let answer = self.ask(&VhostRequest::GetVringBase(state))?;
         Ok((answer >> 32) as u32)
     }
 
@@ -346,7 +351,7 @@ impl Frontend {
 
     /// Its connection, to say other things over.
     #[must_use]
-    pub fn channel(&self) -> &Channel {
+    pub fn channel(&self) -> &VhostChannel {
         &self.channel
     }
 
@@ -356,11 +361,11 @@ impl Frontend {
     /// [`FrontendError`].
     pub fn send(
         &self,
-        request: &Request,
+        request: &VhostRequest,
         fds: &[std::os::fd::BorrowedFd<'_>],
     ) -> Result<(), FrontendError> {
         let number = request.number();
-        let header = Header { request: number, need_reply: false, reply: false, size: 0 };
+        let header = MessageHeader { request: number, need_reply: false, reply: false, size: 0 };
         self.channel.send(&header.write(&request.payload()), fds)?;
         Ok(())
     }
@@ -369,9 +374,9 @@ impl Frontend {
     ///
     /// # Errors
     /// [`FrontendError`].
-    pub fn send_for_reply(&self, request: &Request) -> Result<(), FrontendError> {
+    pub fn send_for_reply(&self, request: &VhostRequest) -> Result<(), FrontendError> {
         let number = request.number();
-        let header = Header { request: number, need_reply: true, reply: false, size: 0 };
+        let header = MessageHeader { request: number, need_reply: true, reply: false, size: 0 };
         self.channel.send(&header.write(&request.payload()), &[])?;
         Ok(())
     }
@@ -380,7 +385,7 @@ impl Frontend {
     ///
     /// # Errors
     /// [`FrontendError`].
-    pub fn ask(&mut self, request: &Request) -> Result<u64, FrontendError> {
+    pub fn ask(&mut self, request: &VhostRequest) -> Result<u64, FrontendError> {
         self.send(request, &[])?;
         self.answer_to(request.number())
     }

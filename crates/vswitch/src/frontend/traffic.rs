@@ -43,7 +43,7 @@ pub enum Touch {
 
 /// Frames from one port to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Flow {
+pub struct TrafficFlow {
     /// Number of the sending port.
     pub from: usize,
     /// Number of the receiving one.
@@ -63,7 +63,7 @@ pub enum FrameBytes {
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrafficPlan {
     /// Who to whom.
-    pub flows: Vec<Flow>,
+    pub flows: Vec<TrafficFlow>,
     /// How long.
     pub bytes: FrameBytes,
     /// What of it is written and checked.
@@ -81,21 +81,21 @@ pub struct TrafficPlan {
 impl TrafficPlan {
     /// Each port to the next, and the last to the first.
     #[must_use]
-    pub fn ring(ports: usize) -> Vec<Flow> {
-        (0..ports).map(|from| Flow { from, to: (from + 1) % ports }).collect()
+    pub fn ring(ports: usize) -> Vec<TrafficFlow> {
+        (0..ports).map(|from| TrafficFlow { from, to: (from + 1) % ports }).collect()
     }
 
     /// Each port to each other.
     #[must_use]
-    pub fn mesh(ports: usize) -> Vec<Flow> {
-        let pairs = (0..ports).flat_map(|from| (0..ports).map(move |to| Flow { from, to }));
+    pub fn mesh(ports: usize) -> Vec<TrafficFlow> {
+        let pairs = (0..ports).flat_map(|from| (0..ports).map(move |to| TrafficFlow { from, to }));
         pairs.filter(|flow| flow.from != flow.to).collect()
     }
 }
 
-/// What became of the frames.
+/// How many frames were sent, received, lost or damaged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct TrafficCounts {
     /// Sent.
     pub sent: u64,
     /// Received, each checked.
@@ -112,7 +112,7 @@ pub struct Tally {
     pub foreign: u64,
 }
 
-impl Tally {
+impl TrafficCounts {
     /// True if all that was sent came, once, in order, and as it was.
     #[must_use]
     pub fn is_whole(&self) -> bool {
@@ -120,9 +120,9 @@ impl Tally {
     }
 }
 
-/// Where a flow stands.
+/// The progress of one flow.
 #[derive(Debug, Clone, Copy, Default)]
-struct Progress {
+struct FlowProgress {
     next: u32,
     expected: u32,
     sent: u64,
@@ -130,9 +130,9 @@ struct Progress {
     done: u64,
 }
 
-/// When frames were sent, and how long they took.
+/// Send times of frames, and the latencies measured from them.
 #[derive(Debug)]
-struct Clock {
+struct FrameTimes {
     began: Instant,
     /// By flow and number.
     sent_ns: Vec<Vec<u64>>,
@@ -141,7 +141,7 @@ struct Clock {
     begun: Vec<u64>,
 }
 
-impl Clock {
+impl FrameTimes {
     fn now_ns(&self) -> u64 {
         self.began.elapsed().as_nanos() as u64
     }
@@ -152,18 +152,18 @@ impl Clock {
 pub struct Traffic {
     ports: Vec<Frontend>,
     plan: TrafficPlan,
-    progress: Vec<Progress>,
+    progress: Vec<FlowProgress>,
     /// By port: the flows that it sends, and whose turn it is.
     sends: Vec<(Vec<u16>, usize)>,
-    tally: Tally,
+    tally: TrafficCounts,
     /// What the tally said when something had come last, and when that was.
     last_received: (u64, Instant),
     payload: Payload,
     /// By flow: what all its frames begin with.
-    beginnings: Vec<Beginning>,
+    beginnings: Vec<FlowHeader>,
     /// A frame of several buffers, or all of one.
     scratch: Vec<u8>,
-    clock: Option<Clock>,
+    clock: Option<FrameTimes>,
     effort: Effort,
     /// Of the last run.
     busy_share: Option<f64>,
@@ -213,17 +213,17 @@ pub(super) fn station(port: usize) -> [u8; 6] {
     [0x02, 0x76, 0x6d, 0x6c, high, low]
 }
 
-/// What all frames of a flow begin with.
+/// The bytes that every frame of a flow begins with.
 #[derive(Debug)]
-struct Beginning {
+struct FlowHeader {
     /// Header, addresses, type, flow; the number is still to be written.
     head: [u8; HEADER + OWN],
     /// Addresses, type, flow.
     same: u128,
 }
 
-impl Beginning {
-    fn new(flow: Flow, number: usize) -> Self {
+impl FlowHeader {
+    fn new(flow: TrafficFlow, number: usize) -> Self {
         let mut same = [0; SAME];
         same[..6].copy_from_slice(&station(flow.to));
         same[6..12].copy_from_slice(&station(flow.from));
@@ -244,7 +244,7 @@ impl Traffic {
             (flows.map(|(number, _)| number as u16).collect(), 0)
         });
         let beginnings = plan.flows.iter().enumerate();
-        let clock = plan.pace_per_s.map(|_| Clock {
+        let clock = plan.pace_per_s.map(|_| FrameTimes {
             began: Instant::now(),
             sent_ns: vec![vec![0; REMEMBERED]; plan.flows.len()],
             latencies_ns: Vec::new(),
@@ -252,12 +252,12 @@ impl Traffic {
         });
         let mut traffic = Self {
             sends: sends.collect(),
-            progress: vec![Progress::default(); plan.flows.len()],
+            progress: vec![FlowProgress::default(); plan.flows.len()],
             ports,
-            tally: Tally::default(),
+            tally: TrafficCounts::default(),
             last_received: (0, Instant::now()),
             payload: Payload::new(),
-            beginnings: beginnings.map(|(number, &flow)| Beginning::new(flow, number)).collect(),
+            beginnings: beginnings.map(|(number, &flow)| FlowHeader::new(flow, number)).collect(),
             scratch: Vec::new(),
             clock,
             plan,
@@ -275,9 +275,9 @@ impl Traffic {
         &mut self.ports
     }
 
-    /// What became of the frames so far.
+    /// The counts of frames so far.
     #[must_use]
-    pub fn tally(&self) -> &Tally {
+    pub fn tally(&self) -> &TrafficCounts {
         &self.tally
     }
 
@@ -376,7 +376,7 @@ impl Traffic {
     }
 
     /// Passes until `enough` says so, then until nothing is on its way.
-    pub fn run(&mut self, mut enough: impl FnMut(&Tally) -> bool) {
+    pub fn run(&mut self, mut enough: impl FnMut(&TrafficCounts) -> bool) {
         self.set_out();
         let mut passes = 0_u32;
         while !enough(&self.tally) {
@@ -448,7 +448,7 @@ impl Traffic {
         }
         let pairs = self.ports[port].pairs();
         let queues = pairs.len();
-        let now_ns = self.clock.as_ref().map_or(0, Clock::now_ns);
+        let now_ns = self.clock.as_ref().map_or(0, FrameTimes::now_ns);
         let mut posted = 0;
         for _ in 0..flows.len() {
             *turn = if *turn + 1 >= flows.len() { 0 } else { *turn + 1 };
@@ -508,7 +508,7 @@ impl Traffic {
             if used.is_empty() {
                 continue;
             }
-            let now_ns = self.clock.as_ref().map_or(0, Clock::now_ns);
+            let now_ns = self.clock.as_ref().map_or(0, FrameTimes::now_ns);
             let mut sink = Sink {
                 port,
                 now_ns,
@@ -545,12 +545,12 @@ struct Sink<'t> {
     port: usize,
     now_ns: u64,
     plan: &'t TrafficPlan,
-    tally: &'t mut Tally,
-    progress: &'t mut [Progress],
+    tally: &'t mut TrafficCounts,
+    progress: &'t mut [FlowProgress],
     payload: &'t Payload,
-    beginnings: &'t [Beginning],
+    beginnings: &'t [FlowHeader],
     scratch: &'t mut Vec<u8>,
-    clock: Option<&'t mut Clock>,
+    clock: Option<&'t mut FrameTimes>,
 }
 
 impl Sink<'_> {

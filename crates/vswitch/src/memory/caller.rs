@@ -24,7 +24,7 @@ const TELLS: u32 = 1;
 /// `struct iocb`, for processors whose low half comes first.
 #[repr(C)]
 #[derive(Debug, Default)]
-struct Operation {
+struct Iocb {
     data: u64,
     key: u32,
     rw_flags: u32,
@@ -44,9 +44,9 @@ struct Operation {
 #[derive(Debug, Clone, Copy, Default)]
 struct Completion([u64; 4]);
 
-/// What one thread calls with.
+/// One thread's context for Linux AIO (`io_setup(2)`).
 #[derive(Debug)]
-pub struct Caller {
+pub struct AioContext {
     context: libc::c_ulong,
     /// Always writable: to wait for that is done at once.
     own: OwnedFd,
@@ -54,7 +54,7 @@ pub struct Caller {
     complete: usize,
 }
 
-impl Caller {
+impl AioContext {
     /// A caller of its own.
     ///
     /// # Errors
@@ -77,13 +77,13 @@ impl Caller {
     #[must_use]
     pub fn call(&mut self, event: BorrowedFd<'_>) -> bool {
         let number = |fd: i32| u32::try_from(fd).expect("open files have numbers");
-        let mut operation = Operation {
+        let mut operation = Iocb {
             opcode: POLL,
             file: number(self.own.as_raw_fd()),
             buffer: libc::POLLOUT.unsigned_abs().into(),
             flags: TELLS,
             told: number(event.as_raw_fd()),
-            ..Operation::default()
+            ..Iocb::default()
         };
         let mut submitted = self.submit(&mut operation);
         if !submitted {
@@ -98,8 +98,8 @@ impl Caller {
         submitted
     }
 
-    fn submit(&mut self, operation: &mut Operation) -> bool {
-        let mut list: [*mut Operation; 1] = [&raw mut *operation];
+    fn submit(&mut self, operation: &mut Iocb) -> bool {
+        let mut list: [*mut Iocb; 1] = [&raw mut *operation];
         // SAFETY: one pointer to an operation that lives until the call returns: the
         // kernel copies it. It names no memory of ours, as POLL has no buffer but a mask.
         let submitted =
@@ -125,7 +125,7 @@ impl Caller {
     }
 }
 
-impl Drop for Caller {
+impl Drop for AioContext {
     fn drop(&mut self) {
         // SAFETY: the context is this value's alone, and all its operations are complete.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn events_are_told_as_often_as_called_and_never_waited_for() {
-        let mut caller = Caller::new().unwrap();
+        let mut caller = AioContext::new().unwrap();
         let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         for _ in 0..1000 {
             assert!(caller.call(event.as_fd()));

@@ -17,7 +17,7 @@ const SLOTS: usize = 2048;
 
 /// One mapping, as the handler sees it: start and length belong together, which a
 /// sequence count keeps (the handler can't wait for a lock that its own thread holds).
-struct Slot {
+struct MappingSlot {
     taken: AtomicBool,
     /// Odd while start and length change.
     sequence: AtomicUsize,
@@ -27,8 +27,8 @@ struct Slot {
     lost: AtomicBool,
 }
 
-static TABLE: [Slot; SLOTS] = [const {
-    Slot {
+static TABLE: [MappingSlot; SLOTS] = [const {
+    MappingSlot {
         taken: AtomicBool::new(false),
         sequence: AtomicUsize::new(0),
         start: AtomicUsize::new(0),
@@ -37,7 +37,7 @@ static TABLE: [Slot; SLOTS] = [const {
     }
 }; SLOTS];
 
-impl Slot {
+impl MappingSlot {
     /// Only whoever has `taken` calls it.
     fn set(&self, start: usize, length: usize) {
         let sequence = self.sequence.load(Ordering::Relaxed);

@@ -9,7 +9,7 @@
 //!   into memory of our own; payload is copied without being looked at;
 //! - a region whose file was made shorter under us reads as zeros from then on
 //!   and says so ([`Region::is_lost`]), instead of ending the process by SIGBUS;
-//! - an event of a guest's is told by the kernel, which does not wait ([`Caller`]).
+//! - an event of a guest's is told by the kernel, which does not wait ([`AioContext`]).
 //!
 //! What else only a raw system call does stands here, too: tap interfaces (`tun`).
 //!
@@ -26,10 +26,10 @@ mod span;
 pub(crate) mod tun;
 
 pub use area::{Area, AreaError};
-pub use caller::Caller;
+pub use caller::AioContext;
 pub use fault::{install as survive_shrunk_files, losses};
-pub use region::{GuestMemory, MapError, Placement, Region};
-pub use span::{Buffer, Bytes};
+pub use region::{GuestMemory, MapError, Region, RegionAddresses};
+pub use span::{ByteRange, GuestBuffer};
 
 #[cfg(test)]
 mod tests;

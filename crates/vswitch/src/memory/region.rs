@@ -10,11 +10,11 @@ use rustix::fs::{fstat, fstatfs};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::fault::Guard;
-use super::span::Buffer;
+use super::span::GuestBuffer;
 
 /// Where a region lies: in the guest, in the frontend's process, in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Placement {
+pub struct RegionAddresses {
     /// Guest physical address, which descriptors hold.
     pub guest_address: u64,
     /// Bytes.
@@ -64,7 +64,7 @@ pub enum MapError {
 /// One file of guest memory, or a part of one, mapped until dropped.
 #[derive(Debug)]
 pub struct Region {
-    placement: Placement,
+    placement: RegionAddresses,
     /// The mapping, which begins and ends at pages.
     start: *mut u8,
     length: usize,
@@ -86,8 +86,8 @@ impl Region {
     ///
     /// # Errors
     /// [`MapError`]; nothing is mapped then.
-    pub fn map(file: impl AsFd, placement: Placement) -> Result<Self, MapError> {
-        let Placement { guest_address, size, user_address, file_offset } = placement;
+    pub fn map(file: impl AsFd, placement: RegionAddresses) -> Result<Self, MapError> {
+        let RegionAddresses { guest_address, size, user_address, file_offset } = placement;
         let wraps = |address: u64| address.checked_add(size).is_none();
         for address in [guest_address, user_address, file_offset] {
             if size == 0 || wraps(address) || usize::try_from(size).is_err() {
@@ -148,7 +148,7 @@ impl Region {
         ftruncate(&file, size).map_err(os)?;
         fcntl_add_seals(&file, SealFlags::GROW).map_err(os)?;
         let placement =
-            Placement { guest_address: address, size, user_address: address, file_offset: 0 };
+            RegionAddresses { guest_address: address, size, user_address: address, file_offset: 0 };
         let region = Self::map(&file, placement)?;
         Ok((region, file.into()))
     }
@@ -165,13 +165,13 @@ impl Region {
         let start = mapped.unwrap().cast::<u8>();
         let guard = Guard::new(start as usize, length).unwrap();
         let placement =
-            Placement { guest_address: address, size, user_address: address, file_offset: 0 };
+            RegionAddresses { guest_address: address, size, user_address: address, file_offset: 0 };
         Self { placement, start, length, first: start, guard, untouched: true }
     }
 
     /// Where it lies.
     #[must_use]
-    pub fn placement(&self) -> Placement {
+    pub fn placement(&self) -> RegionAddresses {
         self.placement
     }
 
@@ -192,14 +192,14 @@ impl Region {
     /// `length` bytes at `offset` from its beginning.
     #[inline]
     #[must_use]
-    pub fn at(&self, offset: u64, length: usize) -> Option<Buffer<'_>> {
+    pub fn at(&self, offset: u64, length: usize) -> Option<GuestBuffer<'_>> {
         let size = self.placement.size;
         if offset > size || length as u64 > size - offset {
             return None;
         }
         // SAFETY: `offset + length <= size`, and `size` bytes from `first` are mapped
         // until `self` is dropped, which the result's lifetime forbids.
-        Some(unsafe { Buffer::new(self.first.add(offset as usize), length) })
+        Some(unsafe { GuestBuffer::new(self.first.add(offset as usize), length) })
     }
 }
 
@@ -255,7 +255,7 @@ impl GuestMemory {
     }
 
     /// Lets go of the region that lies where `placement` says; false if there is none.
-    pub fn remove(&mut self, placement: Placement) -> bool {
+    pub fn remove(&mut self, placement: RegionAddresses) -> bool {
         let before = self.regions.len();
         self.regions.retain(|region| {
             let known = region.placement();
@@ -269,7 +269,7 @@ impl GuestMemory {
     /// `length` bytes at a guest physical address, if one region holds them all.
     #[inline]
     #[must_use]
-    pub fn at(&self, guest_address: u64, length: usize) -> Option<Buffer<'_>> {
+    pub fn at(&self, guest_address: u64, length: usize) -> Option<GuestBuffer<'_>> {
         self.regions.iter().find_map(|region| {
             let offset = guest_address.checked_sub(region.placement.guest_address)?;
             region.at(offset, length)
@@ -278,7 +278,7 @@ impl GuestMemory {
 
     /// The guest physical address of a buffer that came from here.
     #[must_use]
-    pub fn guest_address(&self, buffer: Buffer<'_>) -> Option<u64> {
+    pub fn guest_address(&self, buffer: GuestBuffer<'_>) -> Option<u64> {
         let start = buffer.start() as u64;
         self.regions.iter().find_map(|region| {
             let offset = start.checked_sub(region.first as u64)?;

@@ -8,7 +8,7 @@ use std::ptr;
 
 /// Bytes to read: of a guest, or our own.
 #[derive(Debug, Clone, Copy)]
-pub struct Bytes<'m> {
+pub struct ByteRange<'m> {
     start: *const u8,
     length: usize,
     memory: PhantomData<&'m [u8]>,
@@ -16,7 +16,7 @@ pub struct Bytes<'m> {
 
 /// Bytes of a guest to read and write.
 #[derive(Debug, Clone, Copy)]
-pub struct Buffer<'m> {
+pub struct GuestBuffer<'m> {
     start: *mut u8,
     length: usize,
     memory: PhantomData<&'m ()>,
@@ -25,15 +25,15 @@ pub struct Buffer<'m> {
 /// A word that may lie at any address.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
-struct Word(u64);
+struct UnalignedWord(u64);
 
-impl<'m> From<&'m [u8]> for Bytes<'m> {
+impl<'m> From<&'m [u8]> for ByteRange<'m> {
     fn from(own: &'m [u8]) -> Self {
         Self { start: own.as_ptr(), length: own.len(), memory: PhantomData }
     }
 }
 
-impl<'m> Bytes<'m> {
+impl<'m> ByteRange<'m> {
     /// Bytes.
     #[inline]
     #[must_use]
@@ -73,10 +73,10 @@ impl<'m> Bytes<'m> {
             return None;
         }
         let mut head = [0; 32];
-        let words = self.start.cast::<Word>();
+        let words = self.start.cast::<UnalignedWord>();
         for (i, part) in head.chunks_exact_mut(8).enumerate() {
-            // SAFETY: 32 bytes from `start` are mapped (checked above), `Word` needs no
-            // alignment, and any bytes are a `Word`. Volatile: the load is done once and
+            // SAFETY: 32 bytes from `start` are mapped (checked above), `UnalignedWord` needs no
+            // alignment, and any bytes are a `UnalignedWord`. Volatile: the load is done once and
             // never again.
             let word = unsafe { ptr::read_volatile(words.add(i)) };
             part.copy_from_slice(&{ word.0 }.to_ne_bytes());
@@ -92,10 +92,10 @@ impl<'m> Bytes<'m> {
         if self.length < 8 * COUNT {
             return None;
         }
-        let words = self.start.cast::<Word>();
+        let words = self.start.cast::<UnalignedWord>();
         Some(std::array::from_fn(|i| {
             // SAFETY: `i < COUNT`: eight bytes are mapped there (checked above), which are a
-            // `Word` at any address. Volatile as in `head`.
+            // `UnalignedWord` at any address. Volatile as in `head`.
             u64::from_le(unsafe { ptr::read_volatile(words.add(i)) }.0)
         }))
     }
@@ -109,7 +109,7 @@ impl<'m> Bytes<'m> {
         }
         let (chunks, rest) = own.as_chunks::<8>();
         let mut differs = 0;
-        let words = self.start.cast::<Word>();
+        let words = self.start.cast::<UnalignedWord>();
         for (i, chunk) in chunks.iter().enumerate() {
             // SAFETY: eight bytes for each chunk of `own` are mapped, as both are as long.
             let word = unsafe { ptr::read_volatile(words.add(i)) };
@@ -161,7 +161,7 @@ impl<'m> Bytes<'m> {
 
     /// Copies to another guest's buffer, as many bytes as both have, which it returns.
     #[inline]
-    pub fn copy_to(self, target: Buffer<'_>) -> usize {
+    pub fn copy_to(self, target: GuestBuffer<'_>) -> usize {
         let length = self.length.min(target.length);
         // SAFETY: `length` bytes are mapped at both. The ranges may only overlap if both
         // are of one guest's mapping; `copy` is used then.
@@ -187,7 +187,7 @@ impl<'m> Bytes<'m> {
     }
 }
 
-impl<'m> Buffer<'m> {
+impl<'m> GuestBuffer<'m> {
     /// A range of guest memory.
     ///
     /// # Safety
@@ -220,8 +220,8 @@ impl<'m> Buffer<'m> {
     /// The same range, to read.
     #[inline]
     #[must_use]
-    pub fn bytes(self) -> Bytes<'m> {
-        Bytes { start: self.start, length: self.length, memory: PhantomData }
+    pub fn bytes(self) -> ByteRange<'m> {
+        ByteRange { start: self.start, length: self.length, memory: PhantomData }
     }
 
     /// What follows the first `offset` bytes; nothing if there are not as many.
@@ -229,7 +229,7 @@ impl<'m> Buffer<'m> {
     #[must_use]
     pub fn after(self, offset: usize) -> Self {
         let offset = offset.min(self.length);
-        // SAFETY: as in `Bytes::after`.
+        // SAFETY: as in `ByteRange::after`.
         Self { start: unsafe { self.start.add(offset) }, length: self.length - offset, ..self }
     }
 

@@ -39,15 +39,16 @@ fn only_whole_ranges_inside_one_region_are_given() {
 #[cfg_attr(miri, ignore = "it maps no file")]
 fn regions_that_wrap_overlap_or_outgrow_their_file_are_refused() {
     let (_, file) = Region::create(4096, BASE).unwrap();
-    let good = Placement { guest_address: 0, size: 4096, user_address: 1 << 40, file_offset: 0 };
+    let good =
+        RegionAddresses { guest_address: 0, size: 4096, user_address: 1 << 40, file_offset: 0 };
     for (bad, what) in [
-        (Placement { size: 0, ..good }, "no range"),
-        (Placement { guest_address: u64::MAX - 1, ..good }, "no range"),
-        (Placement { user_address: u64::MAX - 4094, ..good }, "no range"),
-        (Placement { file_offset: u64::MAX - 4000, ..good }, "no range"),
-        (Placement { size: u64::MAX, guest_address: 0, user_address: 0, ..good }, "file"),
-        (Placement { file_offset: 1, ..good }, "file"),
-        (Placement { size: 4097, ..good }, "file"),
+        (RegionAddresses { size: 0, ..good }, "no range"),
+        (RegionAddresses { guest_address: u64::MAX - 1, ..good }, "no range"),
+        (RegionAddresses { user_address: u64::MAX - 4094, ..good }, "no range"),
+        (RegionAddresses { file_offset: u64::MAX - 4000, ..good }, "no range"),
+        (RegionAddresses { size: u64::MAX, guest_address: 0, user_address: 0, ..good }, "file"),
+        (RegionAddresses { file_offset: 1, ..good }, "file"),
+        (RegionAddresses { size: 4097, ..good }, "file"),
     ] {
         let error = Region::map(&file, bad).unwrap_err().to_string();
         assert!(error.contains(what), "{bad:?}: {error}");
@@ -56,13 +57,13 @@ fn regions_that_wrap_overlap_or_outgrow_their_file_are_refused() {
     memory.add(Region::map(&file, good).unwrap()).unwrap();
     for other in [
         good,
-        Placement { guest_address: 4095, user_address: 0, ..good },
-        Placement { guest_address: 1 << 20, user_address: (1 << 40) + 8, ..good },
+        RegionAddresses { guest_address: 4095, user_address: 0, ..good },
+        RegionAddresses { guest_address: 1 << 20, user_address: (1 << 40) + 8, ..good },
     ] {
         let error = memory.add(Region::map(&file, other).unwrap()).unwrap_err();
         assert!(matches!(error, MapError::Overlap { .. }), "{error}");
     }
-    assert!(!memory.remove(Placement { size: 8, ..good }));
+    assert!(!memory.remove(RegionAddresses { size: 8, ..good }));
     assert!(memory.remove(good));
     assert!(memory.at(0, 1).is_none());
 }
@@ -72,7 +73,8 @@ fn regions_that_wrap_overlap_or_outgrow_their_file_are_refused() {
 fn a_part_of_a_file_that_begins_inside_a_page_is_mapped_there() {
     let (whole, file) = Region::create(8192, BASE).unwrap();
     whole.at(100, 5).unwrap().write(b"hello");
-    let placement = Placement { guest_address: 0, size: 200, user_address: 0, file_offset: 100 };
+    let placement =
+        RegionAddresses { guest_address: 0, size: 200, user_address: 0, file_offset: 100 };
     let part = Region::map(&file, placement).unwrap();
     let mut own = [0; 5];
     assert_eq!(part.at(0, 5).unwrap().bytes().read(&mut own), 5);
@@ -119,8 +121,8 @@ fn spans_touch_their_own_bytes_alone() {
             let mut room = vec![0xee_u8; length + 16];
             // SAFETY: `length` bytes behind `offset` are ours, and `room` lives until its
             // pointer is used no more.
-            let target = unsafe { Buffer::new(room.as_mut_ptr().add(offset), length) };
-            let source = Bytes::from(&pattern[offset..offset + length]);
+            let target = unsafe { GuestBuffer::new(room.as_mut_ptr().add(offset), length) };
+            let source = ByteRange::from(&pattern[offset..offset + length]);
             assert_eq!(source.copy_to(target), length);
             assert!(target.bytes().equals(&pattern[offset..offset + length]));
             let mut own = vec![0; length];

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 
 use super::{DESCRIPTOR, RingFault, flags};
-use crate::memory::{Buffer, GuestMemory};
+use crate::memory::{GuestBuffer, GuestMemory};
 
 /// Bytes of one frame with its header, the largest that segmentation offload makes.
 pub(crate) const MAX_CHAIN_BYTES: u64 = 65536 + 64;
@@ -47,7 +47,7 @@ impl Chain {
 pub struct Chains<'m> {
     /// In the order in which the driver made them available.
     pub chains: SmallVec<[Chain; 64]>,
-    segments: SmallVec<[Buffer<'m>; 64]>,
+    segments: SmallVec<[GuestBuffer<'m>; 64]>,
     /// Where the next one is.
     pub(super) position: u32,
     /// What is wrong with the ring after them.
@@ -76,20 +76,20 @@ impl<'m> Chains<'m> {
     /// The segments of the chain of this number.
     #[inline]
     #[must_use]
-    pub fn segments(&self, number: usize) -> &[Buffer<'m>] {
+    pub fn segments(&self, number: usize) -> &[GuestBuffer<'m>] {
         self.segments_of(self.chains[number])
     }
 
     /// The segments of `chain`, which is one of these.
     #[inline]
     #[must_use]
-    pub fn segments_of(&self, chain: Chain) -> &[Buffer<'m>] {
+    pub fn segments_of(&self, chain: Chain) -> &[GuestBuffer<'m>] {
         let first = chain.first as usize;
         &self.segments[first..first + usize::from(chain.segments)]
     }
 
     /// Adds a chain of one segment that is in no ring.
-    pub(crate) fn push_own(&mut self, segment: Buffer<'m>) {
+    pub(crate) fn push_own(&mut self, segment: GuestBuffer<'m>) {
         let first = self.segments.len();
         self.segments.push(segment);
         self.push_chain(0, 1, first, segment.len() as u64, true);
@@ -113,7 +113,7 @@ impl<'m> Chains<'m> {
 
 /// A descriptor's copy.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Descriptor {
+pub(super) struct RingDescriptor {
     pub(super) address: u64,
     pub(super) length: u32,
     pub(super) flags: u16,
@@ -121,7 +121,7 @@ pub(super) struct Descriptor {
     pub(super) link: u16,
 }
 
-impl Descriptor {
+impl RingDescriptor {
     /// From the two words of a split ring's descriptor: address; length, flags, next.
     #[inline]
     pub(super) fn split(words: [u64; 2]) -> Self {
@@ -151,7 +151,7 @@ impl Descriptor {
 }
 
 /// A chain that is being put together.
-pub(super) struct Builder<'m, 'c> {
+pub(super) struct ChainBuilder<'m, 'c> {
     memory: &'m GuestMemory,
     chains: &'c mut Chains<'m>,
     direction: Direction,
@@ -160,7 +160,7 @@ pub(super) struct Builder<'m, 'c> {
     sound: bool,
 }
 
-impl<'m, 'c> Builder<'m, 'c> {
+impl<'m, 'c> ChainBuilder<'m, 'c> {
     #[inline]
     pub(super) fn new(
         memory: &'m GuestMemory,
@@ -173,7 +173,7 @@ impl<'m, 'c> Builder<'m, 'c> {
 
     /// Takes in a descriptor that is no table.
     #[inline]
-    pub(super) fn take(&mut self, descriptor: Descriptor) {
+    pub(super) fn take(&mut self, descriptor: RingDescriptor) {
         let writes = self.direction == Direction::Receive;
         let length = descriptor.length as usize;
         self.bytes += u64::from(descriptor.length);
@@ -194,7 +194,7 @@ impl<'m, 'c> Builder<'m, 'c> {
     }
 
     /// Takes in a table of descriptors; `next` says how they follow each other.
-    pub(super) fn take_table(&mut self, table: Descriptor, linked: bool, limit: u16) {
+    pub(super) fn take_table(&mut self, table: RingDescriptor, linked: bool, limit: u16) {
         let bytes = table.length as usize;
         let count = bytes / DESCRIPTOR;
         let span = self.memory.at(table.address, bytes);
@@ -208,7 +208,7 @@ impl<'m, 'c> Builder<'m, 'c> {
             let words = span.bytes().after(index * DESCRIPTOR).words();
             let words = words.expect("a whole descriptor, as the index is below their count");
             let descriptor =
-                if linked { Descriptor::split(words) } else { Descriptor::packed(words) };
+                if linked { RingDescriptor::split(words) } else { RingDescriptor::packed(words) };
             if descriptor.has(flags::INDIRECT) {
                 self.sound = false;
             } else {

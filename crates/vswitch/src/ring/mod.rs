@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use crate::memory::{AreaError, GuestMemory};
 
 pub use chain::{Chain, Chains, Direction};
-use packed::Packed;
-use split::Split;
+use packed::PackedRing;
+use split::SplitRing;
 
 /// Entries that a ring may have.
 pub const MAX_SIZE: u16 = 32768;
@@ -128,7 +128,7 @@ impl RingFault {
 /// A virtqueue. One thread at a time fetches and completes.
 #[derive(Debug)]
 pub struct Ring {
-    layout: Layout,
+    layout: RingLayout,
     /// What comes next, as the layout reads it.
     position: AtomicU32,
     /// 0, or the [`RingFault`].
@@ -138,9 +138,9 @@ pub struct Ring {
 }
 
 #[derive(Debug)]
-enum Layout {
-    Split(Split),
-    Packed(Packed),
+enum RingLayout {
+    Split(SplitRing),
+    Packed(PackedRing),
 }
 
 impl Ring {
@@ -150,15 +150,15 @@ impl Ring {
     /// [`SetupError`].
     pub fn new(memory: &GuestMemory, setup: &Setup) -> Result<Self, SetupError> {
         let (layout, position) = if setup.packed {
-            let ring = Packed::new(memory, setup)?;
+            let ring = PackedRing::new(memory, setup)?;
             let position = ring.position_of(setup.base)?;
-            (Layout::Packed(ring), position)
+            (RingLayout::Packed(ring), position)
         } else {
-            let ring = Split::new(memory, setup)?;
+            let ring = SplitRing::new(memory, setup)?;
             // All that was fetched was completed, so the driver's own view of what is
-            // used says where to go on, whatever became of the last backend.
+            // used says where to go on, whatever the last backend did.
             let position = ring.used_position();
-            (Layout::Split(ring), position)
+            (RingLayout::Split(ring), position)
         };
         Ok(Self {
             layout,
@@ -172,8 +172,8 @@ impl Ring {
     #[must_use]
     pub fn size(&self) -> u16 {
         match &self.layout {
-            Layout::Split(ring) => ring.size(),
-            Layout::Packed(ring) => ring.size(),
+            RingLayout::Split(ring) => ring.size(),
+            RingLayout::Packed(ring) => ring.size(),
         }
     }
 
@@ -182,8 +182,8 @@ impl Ring {
     pub fn base(&self) -> u32 {
         let position = self.position.load(Ordering::Relaxed);
         match &self.layout {
-            Layout::Split(_) => position,
-            Layout::Packed(ring) => ring.base_of(position),
+            RingLayout::Split(_) => position,
+            RingLayout::Packed(ring) => ring.base_of(position),
         }
     }
 
@@ -227,8 +227,8 @@ impl Ring {
             chains.position = self.position.load(Ordering::Relaxed);
         }
         let fetched = match &self.layout {
-            Layout::Split(ring) => ring.fetch(memory, direction, count, chains),
-            Layout::Packed(ring) => ring.fetch(memory, direction, count, chains),
+            RingLayout::Split(ring) => ring.fetch(memory, direction, count, chains),
+            RingLayout::Packed(ring) => ring.fetch(memory, direction, count, chains),
         };
         chains.fault = fetched.err();
     }
@@ -238,8 +238,8 @@ impl Ring {
     pub fn prefetch(&self, memory: &GuestMemory, count: usize) {
         let position = self.position.load(Ordering::Relaxed);
         match &self.layout {
-            Layout::Split(ring) => ring.prefetch(memory, position, count),
-            Layout::Packed(ring) => ring.prefetch(memory, position, count),
+            RingLayout::Split(ring) => ring.prefetch(memory, position, count),
+            RingLayout::Packed(ring) => ring.prefetch(memory, position, count),
         }
     }
 
@@ -253,16 +253,16 @@ impl Ring {
         let before = self.position.load(Ordering::Relaxed);
         let chains = &chains[..written.len()];
         let after = match &self.layout {
-            Layout::Split(ring) => ring.complete(before, chains, written),
-            Layout::Packed(ring) => ring.complete(before, chains, written),
+            RingLayout::Split(ring) => ring.complete(before, chains, written),
+            RingLayout::Packed(ring) => ring.complete(before, chains, written),
         };
         self.position.store(after, Ordering::Relaxed);
         // Only whoever completes writes it.
         let completed = self.completed.load(Ordering::Relaxed) + written.len() as u64;
         self.completed.store(completed, Ordering::Relaxed);
         match &self.layout {
-            Layout::Split(ring) => ring.wants_event(before, after),
-            Layout::Packed(ring) => ring.wants_event(before, after),
+            RingLayout::Split(ring) => ring.wants_event(before, after),
+            RingLayout::Packed(ring) => ring.wants_event(before, after),
         }
     }
 
@@ -270,8 +270,8 @@ impl Ring {
     pub fn ask_for_kicks(&self, wanted: bool) {
         let position = self.position.load(Ordering::Relaxed);
         match &self.layout {
-            Layout::Split(ring) => ring.ask_for_kicks(wanted, position),
-            Layout::Packed(ring) => ring.ask_for_kicks(wanted),
+            RingLayout::Split(ring) => ring.ask_for_kicks(wanted, position),
+            RingLayout::Packed(ring) => ring.ask_for_kicks(wanted),
         }
     }
 
@@ -281,8 +281,8 @@ impl Ring {
         let position = self.position.load(Ordering::Relaxed);
         self.fault().is_none()
             && match &self.layout {
-                Layout::Split(ring) => ring.has_work(position),
-                Layout::Packed(ring) => ring.has_work(position),
+                RingLayout::Split(ring) => ring.has_work(position),
+                RingLayout::Packed(ring) => ring.has_work(position),
             }
     }
 
@@ -291,8 +291,8 @@ impl Ring {
     #[must_use]
     pub fn written_part(&self) -> (u64, usize) {
         match &self.layout {
-            Layout::Split(ring) => ring.written_part(),
-            Layout::Packed(ring) => ring.written_part(),
+            RingLayout::Split(ring) => ring.written_part(),
+            RingLayout::Packed(ring) => ring.written_part(),
         }
     }
 }

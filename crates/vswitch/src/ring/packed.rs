@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::chain::{Builder, Chain, Chains, Descriptor, Direction};
+use super::chain::{Chain, ChainBuilder, Chains, Direction, RingDescriptor};
 use super::{DESCRIPTOR, MAX_SIZE, RingFault, Setup, SetupError, flags, passes};
 use crate::memory::{Area, GuestMemory};
 
@@ -16,7 +16,7 @@ const EVENTS_OFF: u16 = 1;
 const EVENTS_AT: u16 = 2;
 
 #[derive(Debug)]
-pub(super) struct Packed {
+pub(super) struct PackedRing {
     size: u16,
     indirect: bool,
     descriptors: Area,
@@ -24,7 +24,7 @@ pub(super) struct Packed {
     device: Area,
 }
 
-impl Packed {
+impl PackedRing {
     pub(super) fn new(memory: &GuestMemory, setup: &Setup) -> Result<Self, SetupError> {
         let size = setup.size;
         if size == 0 || size > MAX_SIZE {
@@ -105,9 +105,9 @@ impl Packed {
             let Some(word) = self.available(position) else { break };
             let mut offset = usize::from(Self::index(position)) * DESCRIPTOR;
             let first = self.descriptors.load_u64(offset, Ordering::Relaxed);
-            let mut descriptor = Descriptor::packed([first, word]);
+            let mut descriptor = RingDescriptor::packed([first, word]);
             let mut slots = 1;
-            let mut builder = Builder::new(memory, direction, chains);
+            let mut builder = ChainBuilder::new(memory, direction, chains);
             loop {
                 if descriptor.has(flags::INDIRECT) {
                     if self.indirect && !descriptor.has(flags::NEXT) && slots == 1 {
@@ -127,7 +127,7 @@ impl Packed {
                     return Err(RingFault::EndlessChain);
                 }
                 offset = usize::from(Self::index(self.step(position, slots))) * DESCRIPTOR;
-                descriptor = Descriptor::packed(super::chain::words(&self.descriptors, offset));
+                descriptor = RingDescriptor::packed(super::chain::words(&self.descriptors, offset));
                 slots += 1;
             }
             builder.finish(descriptor.link, slots);

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::chain::{Builder, Chain, Chains, Descriptor, Direction, words};
+use super::chain::{Chain, ChainBuilder, Chains, Direction, RingDescriptor, words};
 use super::{DESCRIPTOR, MAX_SIZE, RingFault, Setup, SetupError, flags, passes};
 use crate::memory::{Area, GuestMemory};
 
@@ -20,7 +20,7 @@ const USED: usize = 8;
 const LINE: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct Split {
+pub(super) struct SplitRing {
     size: u16,
     event_index: bool,
     indirect: bool,
@@ -29,7 +29,7 @@ pub(super) struct Split {
     used: Area,
 }
 
-impl Split {
+impl SplitRing {
     pub(super) fn new(memory: &GuestMemory, setup: &Setup) -> Result<Self, SetupError> {
         let size = setup.size;
         if !size.is_power_of_two() || size > MAX_SIZE {
@@ -117,7 +117,7 @@ impl Split {
             let slot = self.slot(position.wrapping_add(i));
             let head = self.available.load_u16(ENTRIES + slot * AVAILABLE, Ordering::Relaxed);
             let offset = self.slot(head) * DESCRIPTOR;
-            let table = Descriptor::split(words(&self.descriptors, offset));
+            let table = RingDescriptor::split(words(&self.descriptors, offset));
             if !table.has(flags::INDIRECT) {
                 return;
             }
@@ -157,12 +157,12 @@ impl Split {
         head: u16,
         chains: &mut Chains<'m>,
     ) {
-        let mut builder = Builder::new(memory, direction, chains);
+        let mut builder = ChainBuilder::new(memory, direction, chains);
         let mut index = head;
         let mut left = self.size;
         loop {
             let offset = usize::from(index) * DESCRIPTOR;
-            let descriptor = Descriptor::split(words(&self.descriptors, offset));
+            let descriptor = RingDescriptor::split(words(&self.descriptors, offset));
             if descriptor.has(flags::INDIRECT) {
                 // A table ends the chain.
                 if self.indirect && !descriptor.has(flags::NEXT) {

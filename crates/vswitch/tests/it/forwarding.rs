@@ -1,7 +1,7 @@
 //! Frames arrive at the right port, whole, once, in order: over every kind of ring
 //! and layout of buffers.
 
-use vswitch::frontend::{FrameBytes, FrontendOptions, Shape, Touch, TrafficPlan};
+use vswitch::frontend::{DescriptorLayout, FrameBytes, FrontendOptions, Touch, TrafficPlan};
 use vswitch::message::features;
 
 use crate::lab::{GRACE, Lab};
@@ -58,7 +58,7 @@ fn frames_of_all_lengths_arrive_whole_and_in_order() {
 #[test]
 fn chains_and_tables_are_followed() {
     for options in rings() {
-        for shape in [Shape::Two, Shape::Indirect] {
+        for shape in [DescriptorLayout::Two, DescriptorLayout::Indirect] {
             check(2, "", FrontendOptions { shape, ..options }, two_ways(FrameBytes::UpTo(1500)));
         }
     }

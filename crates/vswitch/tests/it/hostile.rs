@@ -12,8 +12,10 @@ use vswitch::channel::ChannelError;
 use vswitch::frontend::{
     FrameBytes, Frontend, FrontendError, FrontendOptions, Touch, Traffic, TrafficPlan,
 };
-use vswitch::memory::Placement;
-use vswitch::message::{Header, MAX_FDS, Request, RingAddresses, RingFd, RingState, features};
+use vswitch::memory::RegionAddresses;
+use vswitch::message::{
+    MAX_FDS, MessageHeader, RingAddresses, RingFd, RingState, VhostRequest, features,
+};
 
 use crate::lab::{GRACE, Lab, PATIENCE};
 
@@ -312,8 +314,8 @@ fn restart_ring(frontend: &mut Frontend, index: u8) {
     }
     let (kick, _) = frontend.ring(index.into()).events();
     let fd = RingFd { index, without: false };
-    frontend.send(&Request::SetVringKick(fd), &[kick.as_fd()]).unwrap();
-    frontend.ask(&Request::GetFeatures).unwrap();
+    frontend.send(&VhostRequest::SetVringKick(fd), &[kick.as_fd()]).unwrap();
+    frontend.ask(&VhostRequest::GetFeatures).unwrap();
 }
 
 #[test]
@@ -551,7 +553,7 @@ fn a_guest_that_makes_up_stations_takes_no_place_of_others() {
 type Talk = (&'static str, fn(&mut Frontend));
 
 fn raw(frontend: &Frontend, number: u32, payload: &[u8], fds: usize) {
-    let header = Header { request: number, need_reply: false, reply: false, size: 0 };
+    let header = MessageHeader { request: number, need_reply: false, reply: false, size: 0 };
     let fds = vec![frontend.file().as_fd(); fds];
     // The switch may have hung up already.
     let _ = frontend_channel(frontend, &header.write(payload), &fds);
@@ -565,12 +567,13 @@ fn frontend_channel(
     frontend.channel().send(bytes, fds)
 }
 
-fn table(frontend: &Frontend, regions: &[Placement]) {
+fn table(frontend: &Frontend, regions: &[RegionAddresses]) {
     let fds = vec![frontend.file().as_fd(); regions.len()];
-    let _ = frontend.send(&Request::SetMemTable(regions.to_vec()), &fds);
+    let _ = frontend.send(&VhostRequest::SetMemTable(regions.to_vec()), &fds);
 }
 
-const GOOD: Placement = Placement { guest_address: 0, size: 4096, user_address: 0, file_offset: 0 };
+const GOOD: RegionAddresses =
+    RegionAddresses { guest_address: 0, size: 4096, user_address: 0, file_offset: 0 };
 
 const TALKS: &[Talk] = &[
     ("an unknown message", |f| raw(f, 99, &[], 0)),
@@ -592,30 +595,30 @@ const TALKS: &[Talk] = &[
         drop(f.channel().send(&[2, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 1, 2], &[]));
         f.channel().shut_down();
     }),
-    ("features that were not offered", |f| drop(f.send(&Request::SetFeatures(1 << 60), &[]))),
+    ("features that were not offered", |f| drop(f.send(&VhostRequest::SetFeatures(1 << 60), &[]))),
     ("protocol features that were not", |f| {
-        drop(f.send(&Request::SetProtocolFeatures(1 << 40), &[]));
+        drop(f.send(&VhostRequest::SetProtocolFeatures(1 << 40), &[]));
     }),
-    ("a table without files", |f| drop(f.send(&Request::SetMemTable(vec![GOOD]), &[]))),
+    ("a table without files", |f| drop(f.send(&VhostRequest::SetMemTable(vec![GOOD]), &[]))),
     ("a table of none", |f| raw(f, 5, &[0; 8], 0)),
     ("a table of nine", |f| raw(f, 5, &[9, 0, 0, 0, 0, 0, 0, 0], 8)),
-    ("a region of no bytes", |f| table(f, &[Placement { size: 0, ..GOOD }])),
-    ("a region that wraps", |f| table(f, &[Placement { guest_address: u64::MAX, ..GOOD }])),
-    ("a region behind its file", |f| table(f, &[Placement { file_offset: 1 << 60, ..GOOD }])),
-    ("a region longer than its file", |f| table(f, &[Placement { size: 1 << 50, ..GOOD }])),
+    ("a region of no bytes", |f| table(f, &[RegionAddresses { size: 0, ..GOOD }])),
+    ("a region that wraps", |f| table(f, &[RegionAddresses { guest_address: u64::MAX, ..GOOD }])),
+    ("a region behind its file", |f| table(f, &[RegionAddresses { file_offset: 1 << 60, ..GOOD }])),
+    ("a region longer than its file", |f| table(f, &[RegionAddresses { size: 1 << 50, ..GOOD }])),
     ("regions that overlap", |f| table(f, &[GOOD, GOOD])),
-    ("a region without its file", |f| drop(f.send(&Request::AddMemReg(GOOD), &[]))),
+    ("a region without its file", |f| drop(f.send(&VhostRequest::AddMemReg(GOOD), &[]))),
     ("a ring that does not exist", |f| {
-        drop(f.send(&Request::SetVringNum(RingState { index: 2, value: 256 }), &[]));
+        drop(f.send(&VhostRequest::SetVringNum(RingState { index: 2, value: 256 }), &[]));
     }),
     ("the highest ring", |f| {
-        drop(f.send(&Request::SetVringEnable(RingState { index: u32::MAX, value: 1 }), &[]));
+        drop(f.send(&VhostRequest::SetVringEnable(RingState { index: u32::MAX, value: 1 }), &[]));
     }),
     ("another size for a ring that runs", |f| {
-        drop(f.send(&Request::SetVringNum(RingState { index: 0, value: 128 }), &[]));
+        drop(f.send(&VhostRequest::SetVringNum(RingState { index: 0, value: 128 }), &[]));
     }),
     ("another place in a ring that runs", |f| {
-        drop(f.send(&Request::SetVringBase(RingState { index: 0, value: 9 }), &[]));
+        drop(f.send(&VhostRequest::SetVringBase(RingState { index: 0, value: 9 }), &[]));
     }),
     ("a ring of three entries", |f| restart(f, 3, |a| a)),
     ("a ring of no entries", |f| restart(f, 0, |a| a)),
@@ -632,17 +635,17 @@ const TALKS: &[Talk] = &[
     }),
     ("a kick that is a file", |f| {
         let fd = RingFd { index: 0, without: false };
-        let _ = f.send(&Request::SetVringKick(fd), &[f.file().as_fd()]);
+        let _ = f.send(&VhostRequest::SetVringKick(fd), &[f.file().as_fd()]);
     }),
     ("a call that is a pipe", |f| {
         let (read, write) = std::io::pipe().unwrap();
         let fd = RingFd { index: 1, without: false };
-        let _ = f.send(&Request::SetVringCall(fd), &[write.as_fd()]);
+        let _ = f.send(&VhostRequest::SetVringCall(fd), &[write.as_fd()]);
         // Nobody reads it.
         drop(read);
     }),
     ("a kick without its event", |f| {
-        drop(f.send(&Request::SetVringKick(RingFd { index: 0, without: false }), &[]));
+        drop(f.send(&VhostRequest::SetVringKick(RingFd { index: 0, without: false }), &[]));
     }),
     ("more files than a message has", |f| {
         for _ in 0..50 {
@@ -658,7 +661,7 @@ const TALKS: &[Talk] = &[
     ("questions without reading the answers", |f| {
         // Until the switch has had enough of it.
         loop {
-            match f.send(&Request::GetFeatures, &[]) {
+            match f.send(&VhostRequest::GetFeatures, &[]) {
                 Ok(()) => {}
                 Err(FrontendError::Channel(ChannelError::NotRead)) => std::thread::yield_now(),
                 Err(_) => break,
@@ -670,11 +673,11 @@ const TALKS: &[Talk] = &[
         use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
         let file = memfd_create("private", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&file, 64 << 20).unwrap();
-        let region = Placement { size: 64 << 20, ..GOOD };
-        let _ = f.send(&Request::SetMemTable(vec![region]), &[file.as_fd()]);
+        let region = RegionAddresses { size: 64 << 20, ..GOOD };
+        let _ = f.send(&VhostRequest::SetMemTable(vec![region]), &[file.as_fd()]);
     }),
     ("a log of no file", |f| {
-        drop(f.send(&Request::SetLogBase { size: 8, offset: 0 }, &[]));
+        drop(f.send(&VhostRequest::SetLogBase { size: 8, offset: 0 }, &[]));
     }),
 ];
 
@@ -686,13 +689,13 @@ fn restart(frontend: &mut Frontend, size: u32, change: fn(RingAddresses) -> Ring
         change(RingAddresses { index: 0, flags: 0, descriptors, device, driver, log: 0 });
     let (kick, _) = frontend.ring(0).events();
     for request in [
-        Request::SetVringNum(RingState { index: 0, value: size }),
-        Request::SetVringAddr(addresses),
+        VhostRequest::SetVringNum(RingState { index: 0, value: size }),
+        VhostRequest::SetVringAddr(addresses),
     ] {
         let _ = frontend.send(&request, &[]);
     }
     let fd = RingFd { index: 0, without: false };
-    let _ = frontend.send(&Request::SetVringKick(fd), &[kick.as_fd()]);
+    let _ = frontend.send(&VhostRequest::SetVringKick(fd), &[kick.as_fd()]);
 }
 
 /// File descriptors of this process, the switch's included, for the file of a

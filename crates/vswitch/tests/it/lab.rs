@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use vswitch::frontend::{Frontend, FrontendOptions, Traffic, TrafficPlan};
-use vswitch::{Answer, PortConfig, PortStatus, Question, Status, Switch, SwitchConfig};
+use vswitch::{ControlReply, PortConfig, PortStatus, Question, Switch, SwitchConfig, SwitchStatus};
 
 /// How long a test waits for what has to come.
 pub(crate) const PATIENCE: Duration = suite::PATIENCE;
@@ -58,9 +58,9 @@ impl Lab {
         traffic
     }
 
-    pub(crate) fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> SwitchStatus {
         match self.switch.ask(Question::Status) {
-            Answer::Status(status) => *status,
+            ControlReply::Status(status) => *status,
             other => panic!("{other:?}"),
         }
     }

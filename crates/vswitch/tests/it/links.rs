@@ -2,7 +2,7 @@
 
 use vswitch::frontend::{FrameBytes, Frontend, FrontendOptions, Touch, Traffic, TrafficPlan};
 use vswitch::message::features;
-use vswitch::{Answer, LinkState, Question, Switch, SwitchConfig};
+use vswitch::{ControlReply, LinkState, Question, Switch, SwitchConfig};
 
 use crate::lab::{GRACE, Lab, PATIENCE};
 
@@ -131,13 +131,13 @@ fn ports_come_and_go_while_others_talk() {
     for round in 0..5 {
         let path = lab.folder.path().join(format!("new{round}"));
         let port = format!("{},queues=2", path.display());
-        assert_eq!(lab.switch.ask(Question::Add { port: port.clone() }), Answer::Done);
-        assert!(matches!(lab.switch.ask(Question::Add { port }), Answer::Error(_)));
+        assert_eq!(lab.switch.ask(Question::Add { port: port.clone() }), ControlReply::Done);
+        assert!(matches!(lab.switch.ask(Question::Add { port }), ControlReply::Error(_)));
         let _guest = Frontend::connect(&path, FrontendOptions::default()).unwrap();
         send(&mut traffic, 100);
         let port = format!("new{round}");
-        assert_eq!(lab.switch.ask(Question::Remove { port: port.clone() }), Answer::Done);
-        assert!(matches!(lab.switch.ask(Question::Remove { port }), Answer::Error(_)));
+        assert_eq!(lab.switch.ask(Question::Remove { port: port.clone() }), ControlReply::Done);
+        assert!(matches!(lab.switch.ask(Question::Remove { port }), ControlReply::Error(_)));
         assert!(!path.exists());
         send(&mut traffic, 100);
     }

@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use vswitch::frontend::{FrameBytes, Frontend, FrontendOptions, Touch, TrafficPlan};
-use vswitch::memory::{Placement, Region};
-use vswitch::message::{Request, features, protocol};
+use vswitch::memory::{Region, RegionAddresses};
+use vswitch::message::{VhostRequest, features, protocol};
 use vswitch::{MirrorConfig, Switch, SwitchConfig};
 
 use crate::lab::{GRACE, Lab};
@@ -24,7 +24,7 @@ fn a_port_over_its_rate_waits_and_loses_nothing() {
         let setting = format!(",rate={rate}");
         let lab = Lab::new(&[&setting, ""]);
         let plan = TrafficPlan {
-            flows: vec![vswitch::frontend::Flow { from: 0, to: 1 }],
+            flows: vec![vswitch::frontend::TrafficFlow { from: 0, to: 1 }],
             bytes: FrameBytes::Fixed(64),
             touch: Touch::All,
             window: 64,
@@ -76,9 +76,9 @@ fn an_mtu_that_is_asked_for_is_taken_or_refused() {
     for (port, mtu, answer) in [(0, 1500_u64, 0), (0, 2000, 0), (0, 2001, 1), (1, 9000, 0)] {
         let mut end = lab.connect(port, FrontendOptions::default());
         let known = protocol::REPLY_ACK | protocol::NET_MTU;
-        assert_eq!(end.ask(&Request::GetProtocolFeatures).unwrap() & known, known);
-        end.send(&Request::SetProtocolFeatures(known), &[]).unwrap();
-        end.send_for_reply(&Request::SetMtu(mtu)).unwrap();
+        assert_eq!(end.ask(&VhostRequest::GetProtocolFeatures).unwrap() & known, known);
+        end.send(&VhostRequest::SetProtocolFeatures(known), &[]).unwrap();
+        end.send_for_reply(&VhostRequest::SetMtu(mtu)).unwrap();
         assert_eq!(end.answer_to(20).unwrap(), answer, "{mtu}");
         drop(end);
         suite::until("the port to be free", || {
@@ -321,7 +321,7 @@ fn memory_comes_and_goes_while_rings_run() {
     send_plain(&mut ends[1], &frame([0xff; 6], mac(1), 60));
     receive(&mut ends[0], "the hello");
     // A DIMM for each guest, the sender's holding frames, the receiver's buffers.
-    let place = |guest_address| Placement {
+    let place = |guest_address| RegionAddresses {
         guest_address,
         size: 1 << 20,
         user_address: guest_address,
@@ -331,9 +331,9 @@ fn memory_comes_and_goes_while_rings_run() {
     let (mine, file) = Region::create(dimm.size, dimm.guest_address).unwrap();
     for round in 0..20_u8 {
         let sender = &mut ends[0];
-        sender.send(&Request::AddMemReg(dimm), &[file.as_fd()]).unwrap();
+        sender.send(&VhostRequest::AddMemReg(dimm), &[file.as_fd()]).unwrap();
         // Once this is answered, all before is done.
-        sender.ask(&Request::GetFeatures).unwrap();
+        sender.ask(&VhostRequest::GetFeatures).unwrap();
         let bytes = frame(mac(1), mac(0), 100 + usize::from(round));
         mine.at(4096, 2000).unwrap().write(&[&[0; HEADER][..], &bytes].concat());
         let ring = &mut sender.pairs()[0].transmit;
@@ -344,8 +344,8 @@ fn memory_comes_and_goes_while_rings_run() {
         let (_, arrived) = receive(&mut ends[1], "a frame from the DIMM");
         assert_eq!(arrived, bytes, "{round}");
         let sender = &mut ends[0];
-        sender.send(&Request::RemMemReg(dimm), &[]).unwrap();
-        sender.ask(&Request::GetFeatures).unwrap();
+        sender.send(&VhostRequest::RemMemReg(dimm), &[]).unwrap();
+        sender.ask(&VhostRequest::GetFeatures).unwrap();
         // What is gone can't be used any more.
         let before = drops(&lab, 0, "malformed");
         let ring = &mut sender.pairs()[0].transmit;
@@ -375,7 +375,7 @@ fn a_log_names_the_pages_that_were_written_and_no_others() {
         let pages = (memory.guest_address + memory.size) / 4096;
         let (log, file) = Region::create((pages / 8).next_multiple_of(4096), 0).unwrap();
         let size = log.placement().size;
-        ends[1].send(&Request::SetLogBase { size, offset: 0 }, &[file.as_fd()]).unwrap();
+        ends[1].send(&VhostRequest::SetLogBase { size, offset: 0 }, &[file.as_fd()]).unwrap();
         assert_eq!(ends[1].answer_to(6).unwrap(), 0);
         let marked = || {
             let mut bits = vec![0; size as usize];
@@ -419,8 +419,8 @@ fn queues_go_to_the_thread_that_has_less_to_do() {
     // Ports 0 and 2 begin at one thread, and only they have work.
     let plan = TrafficPlan {
         flows: vec![
-            vswitch::frontend::Flow { from: 0, to: 2 },
-            vswitch::frontend::Flow { from: 2, to: 0 },
+            vswitch::frontend::TrafficFlow { from: 0, to: 2 },
+            vswitch::frontend::TrafficFlow { from: 2, to: 0 },
         ],
         bytes: FrameBytes::UpTo(500),
         touch: Touch::All,

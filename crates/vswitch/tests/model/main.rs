@@ -17,7 +17,7 @@ use loom::sync::Arc;
 use loom::thread;
 use sleeper::Sleeper;
 use sync::{AtomicBool, AtomicU32, Ordering};
-use table::{Learned, MacTable, Station, WAYS};
+use table::{LearnOutcome, MacTable, Station, WAYS};
 
 /// A model with so many changes of threads at most, where all would take minutes.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
@@ -96,7 +96,7 @@ fn shares_are_given_back_as_often_as_taken() {
         };
         let threads = [moves(1), moves(2)];
         let outcomes = threads.map(|thread| thread.join().unwrap());
-        assert!(outcomes.iter().all(|outcome| *outcome != Learned::Full), "{outcomes:?}");
+        assert!(outcomes.iter().all(|outcome| *outcome != LearnOutcome::Full), "{outcomes:?}");
         let held = |counter: &AtomicU32| counter.load(Ordering::Relaxed);
         let held: Vec<u32> = table.held.iter().map(held).collect();
         let entries = table.entries();

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use record::{Better, MetricKind};
 
 use super::{
-    Document, PROGRAM, REPEATED, REPEATS, TIME, Value, argv, bytes, document, read, take, time,
-    timed_s,
+    PROGRAM, ProbeDocument, ProbeValue, REPEATED, REPEATS, TIME, argv, bytes, document, read, take,
+    time, timed_s,
 };
 use crate::entry::{CatalogueEntry, DefaultValue, MetricDef, Param};
 use crate::parse::{CommandOutput, ParseError};
@@ -277,8 +277,11 @@ pub(crate) static NUMA: CatalogueEntry = CatalogueEntry {
 
 /// The document with one value of each metric a repeat, where the probe says
 /// one a pair of nodes: their mean.
-fn over_pairs(output: CommandOutput<'_>, document: Document) -> Result<Document, ParseError> {
-    let mut pairs: BTreeMap<(String, u32), Vec<Value>> = BTreeMap::new();
+fn over_pairs(
+    output: CommandOutput<'_>,
+    document: ProbeDocument,
+) -> Result<ProbeDocument, ParseError> {
+    let mut pairs: BTreeMap<(String, u32), Vec<ProbeValue>> = BTreeMap::new();
     for value in document.metrics {
         pairs.entry((value.name.clone(), value.repeat)).or_default().push(value);
     }
@@ -298,7 +301,7 @@ fn over_pairs(output: CommandOutput<'_>, document: Document) -> Result<Document,
         if values.iter().any(|value| value.unit != first.unit) {
             return Err(output.ended(format!("{name} in one unit")));
         }
-        metrics.push(Value {
+        metrics.push(ProbeValue {
             name: name.clone(),
             value: sum / values.len() as f64,
             unit: first.unit.clone(),
@@ -307,7 +310,7 @@ fn over_pairs(output: CommandOutput<'_>, document: Document) -> Result<Document,
             labels: BTreeMap::new(),
         });
     }
-    Ok(Document { metrics, ..document })
+    Ok(ProbeDocument { metrics, ..document })
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 use super::{PROGRAM, REPEATED, REPEATS, TIME, argv, bytes, count, quantile, rate, read, timed_s};
 use crate::entry::{CatalogueEntry, DefaultValue, Param};
 use crate::params::Params;
-use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, Server, UnderTest};
+use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, ServerRole, UnderTest};
 
 const PORT: u16 = 5301;
 
-const SERVER: Server = Server {
+const SERVER: ServerRole = ServerRole {
     needs: &[PROGRAM],
     setup: |_, _| {
         let argv = [PROGRAM, "net-server", "--port", &PORT.to_string()].map(str::to_owned).into();

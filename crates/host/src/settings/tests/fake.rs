@@ -354,29 +354,32 @@ impl Machine {
 
 fn first_text(setting: &Setting, path: &str) -> &'static str {
     match setting.values {
-        Values::Words(_) if setting.id == "ksm" => "0",
-        Values::Words(words) if words.len() == 2 => "[none] scan-time",
-        Values::Words(words) if words.contains(&"defer") => {
+        SettingValues::Words(_) if setting.id == "ksm" => "0",
+        SettingValues::Words(words) if words.len() == 2 => "[none] scan-time",
+        SettingValues::Words(words) if words.contains(&"defer") => {
             "always defer defer+madvise [madvise] never"
         }
-        Values::Words(words) if words.contains(&"lazy") => "none voluntary [full] lazy",
-        Values::Words(words) if words.contains(&"force") => {
+        SettingValues::Words(words) if words.contains(&"lazy") => "none voluntary [full] lazy",
+        SettingValues::Words(words) if words.contains(&"force") => {
             "always within_size advise [never] deny force"
         }
-        Values::Words(_) => "always [madvise] never",
-        Values::Offered if path.contains("cpuidle") => "menu",
-        Values::Offered => "powersave",
-        Values::Pcpus if path.ends_with("/cpumask") => "0000000f",
-        Values::Pcpus => "0-3",
-        Values::Switch => "0",
-        Values::Number { .. } | Values::Pages | Values::IdleStates | Values::Devices => "3",
+        SettingValues::Words(_) => "always [madvise] never",
+        SettingValues::Offered if path.contains("cpuidle") => "menu",
+        SettingValues::Offered => "powersave",
+        SettingValues::Pcpus if path.ends_with("/cpumask") => "0000000f",
+        SettingValues::Pcpus => "0-3",
+        SettingValues::Switch => "0",
+        SettingValues::Number { .. }
+        | SettingValues::Pages
+        | SettingValues::IdleStates
+        | SettingValues::Devices => "3",
     }
 }
 
 fn loadable() -> BTreeMap<String, BTreeMap<String, String>> {
     let mut all: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for setting in SETTINGS {
-        let value = if setting.values == Values::Switch { "N" } else { "3" };
+        let value = if setting.values == SettingValues::Switch { "N" } else { "3" };
         match setting.place {
             SettingPath::Parameter(choices) => {
                 for (module, parameter) in choices {

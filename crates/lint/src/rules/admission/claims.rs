@@ -159,15 +159,15 @@ networks:
 };
 
 /// A device's claim and the request in it, if it has one.
-struct Claim<'a> {
+struct DeviceClaim<'a> {
     claim: Option<&'a str>,
     request: Option<&'a str>,
 }
 
-fn claim_of(node: &Node) -> Option<Claim<'_>> {
+fn claim_of(node: &Node) -> Option<DeviceClaim<'_>> {
     let text = |key| word(node, key).map(|(text, _)| text);
     let given = node.given("claimName").is_some() || node.given("requestName").is_some();
-    given.then(|| Claim { claim: text("claimName"), request: text("requestName") })
+    given.then(|| DeviceClaim { claim: text("claimName"), request: text("requestName") })
 }
 
 /// Claims of an object, and who asked for what of them.
@@ -178,7 +178,7 @@ struct ClaimRequests<'a> {
 
 impl<'a> ClaimRequests<'a> {
     /// Takes what a device asks for.
-    fn take(&mut self, owner: &'a str, claim: &Claim<'a>, span: Span, out: &mut Drafts) {
+    fn take(&mut self, owner: &'a str, claim: &DeviceClaim<'a>, span: Span, out: &mut Drafts) {
         let (Some(of), Some(request)) = (claim.claim, claim.request) else {
             let missing = if claim.claim.is_none() { "claimName" } else { "requestName" };
             out.at(span, format!("{owner} has no {missing}"));
@@ -248,7 +248,7 @@ fn claimed_networks<'a>(vm: &'a Vm, asked: &mut ClaimRequests<'a>, out: &mut Dra
             let message = format!("{} is of a claim: it needs sriov or a plugin", name(interface));
             out.at(place(interface), message);
         }
-        let claim = claim_of(source).unwrap_or(Claim { claim: None, request: None });
+        let claim = claim_of(source).unwrap_or(DeviceClaim { claim: None, request: None });
         asked.take(name(network), &claim, place(network), out);
     }
 }

@@ -5,7 +5,7 @@ use vmconfig::kubevirt::defaults;
 use super::{ADMITTERS, REFUSED, list, one_of, place, word};
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::read::yaml::{Amount as _, Node};
+use crate::read::yaml::{Node, QuantityValue as _};
 use crate::rule::{Affected, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;

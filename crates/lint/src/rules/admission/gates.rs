@@ -10,7 +10,7 @@
 use super::{disks, interfaces, list, networks, place, volumes, volumes_by_name};
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::object::Object;
+use crate::object::KubeObject;
 use crate::read::yaml::Node;
 use crate::rule::{Affected, Check, Rule, yaml};
 use crate::rules::worlds::{ANY, HOST_DEVICES, KUBEVIRT_1_0, KUBEVIRT_1_7, KUBEVIRT_1_8, NO_GATES};
@@ -51,7 +51,7 @@ const BETA: [&str; 7] = [
 ];
 const BETA_IS_ON: KubevirtVersion = KubevirtVersion::new(1, 9, 0);
 
-const GATES_OF_OBJECTS: &[Gate<Object>] = &[
+const GATES_OF_OBJECTS: &[Gate<KubeObject>] = &[
     gate("Snapshot", (None, Some("1.9.0")), "a clone", |object| {
         of_kind(object, "VirtualMachineClone")
     }),
@@ -78,11 +78,11 @@ const GATES_OF_OBJECTS: &[Gate<Object>] = &[
     }),
 ];
 
-fn of_kind(object: &Object, kind: &str) -> Option<Span> {
+fn of_kind(object: &KubeObject, kind: &str) -> Option<Span> {
     (object.kind.value == kind).then_some(object.kind.span)
 }
 
-fn said_in(object: &Object, path: &str) -> Option<Span> {
+fn said_in(object: &KubeObject, path: &str) -> Option<Span> {
     let (key, value) = object.node.entry(path)?;
     (!value.is_null()).then_some(key.span)
 }
@@ -411,7 +411,7 @@ fn of_vm(vm: &Vm, context: &Context, out: &mut Drafts) {
     perhaps_off(GATES, vm, context, out);
 }
 
-fn of_object(object: &Object, context: &Context, out: &mut Drafts) {
+fn of_object(object: &KubeObject, context: &Context, out: &mut Drafts) {
     perhaps_off(GATES_OF_OBJECTS, object, context, out);
 }
 
@@ -510,7 +510,7 @@ fn vm_needs(vm: &Vm, context: &Context, out: &mut Drafts) {
     surely_off(GATES, vm, context, out);
 }
 
-fn object_needs(object: &Object, context: &Context, out: &mut Drafts) {
+fn object_needs(object: &KubeObject, context: &Context, out: &mut Drafts) {
     surely_off(GATES_OF_OBJECTS, object, context, out);
 }
 

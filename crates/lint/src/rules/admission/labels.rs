@@ -29,33 +29,33 @@ fn is_name(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// What a requirement does with its values.
+/// How many values a requirement's operator takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Values {
+enum ValueCount {
     Some,
     One,
     None,
 }
 
 /// Operators of a selector of labels, and of one of nodes.
-const OF_LABELS: [(&str, Values); 4] = [
-    ("In", Values::Some),
-    ("NotIn", Values::Some),
-    ("Exists", Values::None),
-    ("DoesNotExist", Values::None),
+const OF_LABELS: [(&str, ValueCount); 4] = [
+    ("In", ValueCount::Some),
+    ("NotIn", ValueCount::Some),
+    ("Exists", ValueCount::None),
+    ("DoesNotExist", ValueCount::None),
 ];
-const OF_NODES: [(&str, Values); 6] = [
-    ("In", Values::Some),
-    ("NotIn", Values::Some),
-    ("Exists", Values::None),
-    ("DoesNotExist", Values::None),
-    ("Gt", Values::One),
-    ("Lt", Values::One),
+const OF_NODES: [(&str, ValueCount); 6] = [
+    ("In", ValueCount::Some),
+    ("NotIn", ValueCount::Some),
+    ("Exists", ValueCount::None),
+    ("DoesNotExist", ValueCount::None),
+    ("Gt", ValueCount::One),
+    ("Lt", ValueCount::One),
 ];
-const OF_FIELDS: [(&str, Values); 2] = [("In", Values::One), ("NotIn", Values::One)];
+const OF_FIELDS: [(&str, ValueCount); 2] = [("In", ValueCount::One), ("NotIn", ValueCount::One)];
 
 /// Complains of an operator that does not exist, or has values that it does not take.
-fn check_operator(requirement: &Node, known: &[(&str, Values)], out: &mut Drafts) {
+fn check_operator(requirement: &Node, known: &[(&str, ValueCount)], out: &mut Drafts) {
     let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
     super::one_of(requirement, "operator", &names, out);
     let Some((operator, span)) = word(requirement, "operator") else {
@@ -64,11 +64,11 @@ fn check_operator(requirement: &Node, known: &[(&str, Values)], out: &mut Drafts
     };
     let count = requirement.get("values").map_or(0, |values| values.items().len());
     match known.iter().find(|(name, _)| *name == operator).map(|(_, values)| *values) {
-        Some(Values::Some) if count == 0 => out.at(span, format!("{operator} needs values")),
-        Some(Values::One) if count != 1 => {
+        Some(ValueCount::Some) if count == 0 => out.at(span, format!("{operator} needs values")),
+        Some(ValueCount::One) if count != 1 => {
             out.at(span, format!("{operator} takes one value, not {count}"))
         }
-        Some(Values::None) if count > 0 => out.at(span, format!("{operator} takes no values")),
+        Some(ValueCount::None) if count > 0 => out.at(span, format!("{operator} takes no values")),
         _ => return,
     };
 }

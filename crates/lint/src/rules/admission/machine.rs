@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::{ADMITTERS, volumes, word};
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::read::yaml::{Amount as _, Node};
+use crate::read::yaml::{Node, QuantityValue as _};
 use crate::rule::{Affected, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;

@@ -229,7 +229,7 @@ fn binding(vm: &Vm, context: &Context, out: &mut Drafts) {
         {
             out.at(key.span, format!("The binding {} is gone since KubeVirt 1.3", key.text));
         } else if context.kubevirt >= KubevirtVersion::new(1, 9, 0) {
-            // Text that is no field at all is told by kubevirt-unknown-field.
+            // Text that is no field at all is reported by kubevirt-unknown-field.
             match given.as_slice() {
                 [] => {
                     let null = BINDINGS.iter().find_map(|name| interface.entry(name));

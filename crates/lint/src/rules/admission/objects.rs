@@ -6,8 +6,8 @@ use super::labels::items;
 use super::{REFUSED, word};
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::object::Object;
-use crate::read::yaml::{Amount as _, Node};
+use crate::object::KubeObject;
+use crate::read::yaml::{Node, QuantityValue as _};
 use crate::rule::{Affected, Check, Rule, yaml};
 use crate::rules::worlds::{ANY, KUBEVIRT_1_8};
 use placement::predict::KubevirtVersion;
@@ -76,7 +76,7 @@ spec:
     )],
 };
 
-fn overcommit(object: &Object, _: &Context, out: &mut Drafts) {
+fn overcommit(object: &KubeObject, _: &Context, out: &mut Drafts) {
     if !object.is_instancetype() {
         return;
     }
@@ -160,7 +160,7 @@ const FACTORS: [(&str, f64, f64); 4] = [
     ("completionTimeoutFactor", 1.0, f64::MAX),
 ];
 
-fn policy(object: &Object, context: &Context, out: &mut Drafts) {
+fn policy(object: &KubeObject, context: &Context, out: &mut Drafts) {
     if object.kind.value != "MigrationPolicy" {
         return;
     }
@@ -230,7 +230,7 @@ spec:
     )],
 };
 
-fn migration(object: &Object, _: &Context, out: &mut Drafts) {
+fn migration(object: &KubeObject, _: &Context, out: &mut Drafts) {
     if object.kind.value != "VirtualMachineInstanceMigration" {
         return;
     }
@@ -341,7 +341,7 @@ spec:
     )],
 };
 
-fn clone(object: &Object, _: &Context, out: &mut Drafts) {
+fn clone(object: &KubeObject, _: &Context, out: &mut Drafts) {
     if object.kind.value != "VirtualMachineClone" {
         return;
     }
@@ -493,8 +493,8 @@ spec:
     ],
 };
 
-/// Kinds that can be exported, with their groups. A template's is told by
-/// [`Object::kind`]'s cluster alone.
+/// Kinds that can be exported, with their groups. A template's is reported by
+/// [`KubeObject::kind`]'s cluster alone.
 const EXPORTED: [(&str, &str); 5] = [
     ("PersistentVolumeClaim", ""),
     ("VirtualMachineSnapshot", "snapshot.kubevirt.io"),
@@ -503,7 +503,7 @@ const EXPORTED: [(&str, &str); 5] = [
     ("VirtualMachineTemplate", "template.kubevirt.io"),
 ];
 
-fn snapshot(object: &Object, context: &Context, out: &mut Drafts) {
+fn snapshot(object: &KubeObject, context: &Context, out: &mut Drafts) {
     match object.kind.value.as_str() {
         "VirtualMachineSnapshot" => is_machine(object, "spec.source", out),
         "VirtualMachineRestore" => is_machine(object, "spec.target", out),
@@ -529,7 +529,7 @@ fn snapshot(object: &Object, context: &Context, out: &mut Drafts) {
     }
 }
 
-fn is_machine(object: &Object, path: &str, out: &mut Drafts) {
+fn is_machine(object: &KubeObject, path: &str, out: &mut Drafts) {
     let (group, at_group) = object.text(&format!("{path}.apiGroup"));
     let (kind, at_kind) = object.text(&format!("{path}.kind"));
     if group != "kubevirt.io" {
@@ -608,7 +608,7 @@ spec:
     )],
 };
 
-fn restore(object: &Object, _: &Context, out: &mut Drafts) {
+fn restore(object: &KubeObject, _: &Context, out: &mut Drafts) {
     // Of what is no restore of a VM the rest is not looked at.
     if object.kind.value != "VirtualMachineRestore"
         || object.text("spec.target.kind").0 != "VirtualMachine"

@@ -1,4 +1,4 @@
-//! What the VM's pod is told: names, probes, DNS, credentials.
+//! Fields of the VM's pod: names, probes, DNS, credentials.
 
 use super::{ADMITTERS, REFUSED, is_label, is_subdomain, list, networks, place, volumes, word};
 use crate::context::Context;

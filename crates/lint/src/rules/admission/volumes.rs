@@ -5,7 +5,7 @@ use super::{
 };
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::read::yaml::{Amount as _, Key, Node};
+use crate::read::yaml::{Key, Node, QuantityValue as _};
 use crate::rule::{Affected, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;

@@ -5,24 +5,26 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
 use crate::args::Args;
-use crate::spec::{ProbeError, Tried as _};
+use crate::spec::{ErrorContext as _, ProbeError};
 
-use super::wire::{Hello, Report, Sent, Session, Welcome, read_line, write_line};
+use super::wire::{
+    ClientHello, ClientTotals, ServerReport, TestSession, Welcome, read_line, write_line,
+};
 
 /// A session that a server agreed to.
-pub(crate) struct Open {
+pub(crate) struct OpenSession {
     pub(crate) server: SocketAddr,
-    pub(crate) session: Session,
+    pub(crate) session: TestSession,
     control: TcpStream,
 }
 
 /// How long an answer may take beyond the test itself.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-impl Open {
+impl OpenSession {
     /// Finds the server, waiting for it as long as the options say, and tells
     /// it what comes.
-    pub(crate) fn new(args: &Args, session: Session) -> Result<Self, ProbeError> {
+    pub(crate) fn new(args: &Args, session: TestSession) -> Result<Self, ProbeError> {
         let (host, port) = (args.text("host"), args.count("port") as u16);
         let what =
             format!("reach the server {host} port {port} (is vmlab-probe net-server there?)");
@@ -43,7 +45,8 @@ impl Open {
         };
         let patience = PATIENCE + Duration::from_secs_f64(session.seconds);
         control.set_read_timeout(Some(patience)).tried("set a time limit")?;
-        write_line(&mut control, &Hello::Control(session.clone())).tried("begin a session")?;
+        write_line(&mut control, &ClientHello::Control(session.clone()))
+            .tried("begin a session")?;
         let welcome: Welcome = read_line(&mut control).tried("begin a session with the server")?;
         let own = env!("CARGO_PKG_VERSION");
         if welcome.version != own {
@@ -59,13 +62,13 @@ impl Open {
         let mut stream = TcpStream::connect(self.server)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        write_line(&mut stream, &Hello::Data { session: self.session.id })?;
+        write_line(&mut stream, &ClientHello::Data { session: self.session.id })?;
         Ok(stream)
     }
 
     /// Ends the session; what the server saw of it.
-    pub(crate) fn finish(mut self, datagrams: u64) -> Result<Report, ProbeError> {
-        write_line(&mut self.control, &Sent { datagrams }).tried("end the session")?;
+    pub(crate) fn finish(mut self, datagrams: u64) -> Result<ServerReport, ProbeError> {
+        write_line(&mut self.control, &ClientTotals { datagrams }).tried("end the session")?;
         read_line(&mut self.control).tried("read what the server saw")
     }
 }

@@ -12,18 +12,19 @@ use std::time::Instant;
 use hdrhistogram::Histogram;
 
 use crate::args::Args;
-use crate::document::{Outcome, nanoseconds};
+use crate::document::{ProbeResult, nanoseconds};
 use crate::spec::{
-    CPUS, Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, SECONDS, Tried as _,
+    CPUS, Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
+    SECONDS,
 };
 use crate::vcpus;
-use client::Open;
-use wire::{Report, SIZE_MAX, Session, Test};
+use client::OpenSession;
+use wire::{SIZE_MAX, ServerReport, Test, TestSession};
 
 /// The port of server and clients.
 pub(crate) const PORT: Opt = Opt {
     name: "port",
-    kind: Kind::Int(0, 65_535),
+    kind: OptionType::Int(0, 65_535),
     default: Default::Int(5301),
     unit: "",
     help: "The server's port, of TCP and UDP",
@@ -32,7 +33,7 @@ pub(crate) const PORT: Opt = Opt {
 /// Where the server is.
 pub(crate) const HOST: Opt = Opt {
     name: "host",
-    kind: Kind::Text,
+    kind: OptionType::Text,
     default: Default::Text("127.0.0.1"),
     unit: "",
     help: "Name or address of the server",
@@ -41,7 +42,7 @@ pub(crate) const HOST: Opt = Opt {
 /// How long to wait for the server.
 pub(crate) const WAIT: Opt = Opt {
     name: "wait",
-    kind: Kind::Float(0.0, 3600.0),
+    kind: OptionType::Float(0.0, 3600.0),
     default: Default::Float(30.0),
     unit: "s",
     help: "How long to wait until the server listens",
@@ -63,7 +64,7 @@ pub static PROBE: Probe = Probe {
     options: &[
         Opt {
             name: "test",
-            kind: Kind::Choice(&[
+            kind: OptionType::Choice(&[
                 "tcp_stream",
                 "tcp_maerts",
                 "tcp_rr",
@@ -80,35 +81,35 @@ pub static PROBE: Probe = Probe {
         WAIT,
         Opt {
             name: "streams",
-            kind: Kind::Int(1, 256),
+            kind: OptionType::Int(1, 256),
             default: Default::Int(1),
             unit: "",
             help: "Connections or senders at once",
         },
         Opt {
             name: "size",
-            kind: Kind::Int(1, SIZE_MAX as i64),
+            kind: OptionType::Int(1, SIZE_MAX as i64),
             default: Default::Int(16_384),
             unit: "B",
             help: "Bytes of one write of a TCP stream",
         },
         Opt {
             name: "datagram",
-            kind: Kind::Int(wire::HEADER as i64, 65_507),
+            kind: OptionType::Int(wire::HEADER as i64, 65_507),
             default: Default::Int(1_472),
             unit: "B",
             help: "Payload of a datagram of udp_stream and udp_rr",
         },
         Opt {
             name: "request",
-            kind: Kind::Int(1, SIZE_MAX as i64),
+            kind: OptionType::Int(1, SIZE_MAX as i64),
             default: Default::Int(1),
             unit: "B",
             help: "Bytes of a request of tcp_rr and tcp_crr",
         },
         Opt {
             name: "response",
-            kind: Kind::Int(1, SIZE_MAX as i64),
+            kind: OptionType::Int(1, SIZE_MAX as i64),
             default: Default::Int(1),
             unit: "B",
             help: "Bytes of a response of tcp_rr and tcp_crr",
@@ -118,23 +119,23 @@ pub static PROBE: Probe = Probe {
         Opt { default: Default::Int(1), ..REPEAT },
     ],
     metrics: &[
-        MetricDef::rate("received", "B/s", "Payload a second at the receiver"),
-        MetricDef::rate("sent", "B/s", "Payload a second at the sender"),
-        MetricDef::rate("exchanges-per-s", "1/s", "Requests that were answered, a second"),
-        MetricDef::rate("datagrams-received", "1/s", "Datagrams a second at the receiver"),
-        MetricDef::rate("datagrams-sent", "1/s", "Datagrams a second at the sender"),
-        MetricDef::count("datagrams-lost", "Datagrams that did not arrive"),
-        MetricDef::count("datagrams-reordered", "Datagrams that came after a later one"),
-        MetricDef::quantile("exchange-p50", "Median time of an exchange"),
-        MetricDef::quantile("exchange-p99", "Time that 99 % of the exchanges stayed below"),
-        MetricDef::quantile("exchange-max", "Longest exchange"),
+        ProbeMetric::rate("received", "B/s", "Payload a second at the receiver"),
+        ProbeMetric::rate("sent", "B/s", "Payload a second at the sender"),
+        ProbeMetric::rate("exchanges-per-s", "1/s", "Requests that were answered, a second"),
+        ProbeMetric::rate("datagrams-received", "1/s", "Datagrams a second at the receiver"),
+        ProbeMetric::rate("datagrams-sent", "1/s", "Datagrams a second at the sender"),
+        ProbeMetric::count("datagrams-lost", "Datagrams that did not arrive"),
+        ProbeMetric::count("datagrams-reordered", "Datagrams that came after a later one"),
+        ProbeMetric::quantile("exchange-p50", "Median time of an exchange"),
+        ProbeMetric::quantile("exchange-p99", "Time that 99 % of the exchanges stayed below"),
+        ProbeMetric::quantile("exchange-max", "Longest exchange"),
     ],
     histograms: &[("exchange", "times of all exchanges of all repeats")],
     example: "--test tcp_rr --host 10.0.0.2 --seconds 10",
     run,
 };
 
-fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
     let mut exchanges = nanoseconds();
     for repeat in 0..args.size("repeat") {
         match args.text("test") {
@@ -152,8 +153,8 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
     Ok(())
 }
 
-fn session(args: &Args, test: Test) -> Session {
-    Session {
+fn session(args: &Args, test: Test) -> TestSession {
+    TestSession {
         id: client::session_id(),
         test,
         seconds: args.float("seconds"),
@@ -189,8 +190,13 @@ fn close(stream: &mut TcpStream) -> io::Result<()> {
     if stream.read(&mut [0])? == 0 { Ok(()) } else { Err(io::Error::other("data after the end")) }
 }
 
-fn stream(args: &Args, test: Test, outcome: &mut Outcome, repeat: usize) -> Result<(), ProbeError> {
-    let open = Open::new(args, session(args, test))?;
+fn stream(
+    args: &Args,
+    test: Test,
+    outcome: &mut ProbeResult,
+    repeat: usize,
+) -> Result<(), ProbeError> {
+    let open = OpenSession::new(args, session(args, test))?;
     let begin = Instant::now();
     let own: u64 = streams(args, |_| {
         let mut stream = open.connect()?;
@@ -232,10 +238,10 @@ fn stream(args: &Args, test: Test, outcome: &mut Outcome, repeat: usize) -> Resu
 fn exchange(
     args: &Args,
     reconnect: bool,
-    outcome: &mut Outcome,
+    outcome: &mut ProbeResult,
     repeat: usize,
 ) -> Result<Histogram<u64>, ProbeError> {
-    let open = Open::new(args, session(args, Test::Exchange))?;
+    let open = OpenSession::new(args, session(args, Test::Exchange))?;
     let begin = Instant::now();
     let times = streams(args, |_| {
         let mut times = nanoseconds();
@@ -271,16 +277,16 @@ fn exchange(
     Ok(all)
 }
 
-fn exchanged(times: &Histogram<u64>, seconds: f64, outcome: &mut Outcome, repeat: usize) {
+fn exchanged(times: &Histogram<u64>, seconds: f64, outcome: &mut ProbeResult, repeat: usize) {
     outcome.push("exchanges-per-s", times.len() as f64 / seconds).repeat(repeat);
     for (name, q) in [("exchange-p50", 0.5), ("exchange-p99", 0.99), ("exchange-max", 1.0)] {
         outcome.push(name, times.value_at_quantile(q) as f64 / 1e9).repeat(repeat);
     }
 }
 
-fn udp_stream(args: &Args, outcome: &mut Outcome, repeat: usize) -> Result<(), ProbeError> {
-    let open = Open::new(args, session(args, Test::Datagrams))?;
-    let plan = udp::Plan {
+fn udp_stream(args: &Args, outcome: &mut ProbeResult, repeat: usize) -> Result<(), ProbeError> {
+    let open = OpenSession::new(args, session(args, Test::Datagrams))?;
+    let plan = udp::SendSchedule {
         datagram: args.size("datagram"),
         batch: 1,
         seconds: args.float("seconds"),
@@ -305,7 +311,7 @@ fn udp_stream(args: &Args, outcome: &mut Outcome, repeat: usize) -> Result<(), P
 }
 
 /// What was lost, and whether the two ends agree.
-fn datagrams_accounted(sent: u64, report: &Report, outcome: &mut Outcome, repeat: usize) {
+fn datagrams_accounted(sent: u64, report: &ServerReport, outcome: &mut ProbeResult, repeat: usize) {
     let received = report.datagrams;
     outcome.push("datagrams-lost", sent.saturating_sub(received) as f64).repeat(repeat);
     outcome.push("datagrams-reordered", report.reordered as f64).repeat(repeat);
@@ -318,10 +324,10 @@ fn datagrams_accounted(sent: u64, report: &Report, outcome: &mut Outcome, repeat
 
 fn udp_exchange(
     args: &Args,
-    outcome: &mut Outcome,
+    outcome: &mut ProbeResult,
     repeat: usize,
 ) -> Result<Histogram<u64>, ProbeError> {
-    let open = Open::new(args, session(args, Test::Datagrams))?;
+    let open = OpenSession::new(args, session(args, Test::Datagrams))?;
     let begin = Instant::now();
     let done = streams(args, |number| {
         udp::ping(&open, number, args.size("datagram"), args.float("seconds"))

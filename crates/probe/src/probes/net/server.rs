@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::args::Args;
-use crate::document::Outcome;
-use crate::spec::{Default, Kind, MetricDef, Opt, Probe, ProbeError, Tried as _};
+use crate::document::ProbeResult;
+use crate::spec::{Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric};
 
 use super::wire::{
-    Header, Hello, Report, SIZE_MAX, Sent, Session, Test, Welcome, read_line, write_line,
+    ClientHello, ClientTotals, DatagramHeader, SIZE_MAX, ServerReport, Test, TestSession, Welcome,
+    read_line, write_line,
 };
 
 /// The row of the table.
@@ -27,7 +28,7 @@ pub static PROBE: Probe = Probe {
     options: &[
         Opt {
             name: "bind",
-            kind: Kind::Text,
+            kind: OptionType::Text,
             default: Default::Text("0.0.0.0"),
             unit: "",
             help: "Address to listen on",
@@ -35,26 +36,26 @@ pub static PROBE: Probe = Probe {
         super::PORT,
         Opt {
             name: "sessions",
-            kind: Kind::Int(0, 1 << 40),
+            kind: OptionType::Int(0, 1 << 40),
             default: Default::Int(0),
             unit: "",
             help: "Tests to serve before it ends; 0 to serve until it is killed",
         },
     ],
     metrics: &[
-        MetricDef {
+        ProbeMetric {
             better: "higher",
-            ..MetricDef::count("sessions", "Tests that were served to their end")
+            ..ProbeMetric::count("sessions", "Tests that were served to their end")
         },
-        MetricDef::count("failed-sessions", "Tests that broke off"),
+        ProbeMetric::count("failed-sessions", "Tests that broke off"),
     ],
     histograms: &[],
     example: "--port 5301 --sessions 1",
     run,
 };
 
-fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
-    let server = Server::bind(args.text("bind"), args.count("port") as u16)?;
+fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
+    let server = TestServer::bind(args.text("bind"), args.count("port") as u16)?;
     let (served, failed) = server.serve(args.count("sessions"))?;
     outcome.push("sessions", served as f64);
     outcome.push("failed-sessions", failed as f64);
@@ -63,24 +64,24 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
 }
 
 /// A server that listens.
-pub(crate) struct Server {
+pub(crate) struct TestServer {
     listener: TcpListener,
     datagrams: UdpSocket,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 }
 
 #[derive(Default)]
-struct Shared {
-    sessions: Mutex<HashMap<u32, Arc<Running>>>,
+struct ServerState {
+    sessions: Mutex<HashMap<u32, Arc<RunningSession>>>,
     served: AtomicU64,
     failed: AtomicU64,
     ended: AtomicBool,
 }
 
 /// A session and what was seen of it.
-struct Running {
-    session: Session,
-    seen: Mutex<Report>,
+struct RunningSession {
+    session: TestSession,
+    seen: Mutex<ServerReport>,
     datagrams: AtomicU64,
     bytes: AtomicU64,
     reordered: AtomicU64,
@@ -93,7 +94,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long after the last datagram the others count as lost.
 const STRAGGLERS: Duration = Duration::from_millis(300);
 
-impl Server {
+impl TestServer {
     /// Listens on `port` of `address` for TCP and UDP; 0 for any free port.
     pub(crate) fn bind(address: &str, port: u16) -> Result<Self, ProbeError> {
         let what = |kind: &str| format!("listen on {kind} {address} port {port}");
@@ -150,14 +151,14 @@ impl Server {
     }
 }
 
-fn connection(mut stream: TcpStream, shared: &Shared) {
+fn connection(mut stream: TcpStream, shared: &ServerState) {
     let begin = stream
         .set_nonblocking(false)
         .and_then(|()| stream.set_nodelay(true))
         .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
-        .and_then(|()| read_line::<Hello>(&mut stream));
+        .and_then(|()| read_line::<ClientHello>(&mut stream));
     match begin {
-        Ok(Hello::Control(session)) if session_is_sane(&session) => {
+        Ok(ClientHello::Control(session)) if session_is_sane(&session) => {
             let id = session.id;
             let count = match control(&mut stream, session, shared) {
                 Ok(()) => &shared.served,
@@ -166,7 +167,7 @@ fn connection(mut stream: TcpStream, shared: &Shared) {
             shared.sessions.lock().expect("nobody panicked").remove(&id);
             count.fetch_add(1, Ordering::SeqCst);
         }
-        Ok(Hello::Data { session }) => {
+        Ok(ClientHello::Data { session }) => {
             let running = shared.sessions.lock().expect("nobody panicked").get(&session).cloned();
             if let Some(running) = running {
                 // The client sees a broken connection, and its control
@@ -175,20 +176,20 @@ fn connection(mut stream: TcpStream, shared: &Shared) {
             }
         }
         // Not one of our clients.
-        Ok(Hello::Control(_)) | Err(_) => {}
+        Ok(ClientHello::Control(_)) | Err(_) => {}
     }
 }
 
-fn session_is_sane(session: &Session) -> bool {
+fn session_is_sane(session: &TestSession) -> bool {
     let sizes = [session.size, session.request, session.response];
     sizes.iter().all(|size| (1..=SIZE_MAX).contains(size))
         && (0.0..=86_400.0).contains(&session.seconds)
 }
 
-fn control(stream: &mut TcpStream, session: Session, shared: &Shared) -> io::Result<()> {
+fn control(stream: &mut TcpStream, session: TestSession, shared: &ServerState) -> io::Result<()> {
     let patience = PATIENCE + Duration::from_secs_f64(session.seconds);
     stream.set_read_timeout(Some(patience))?;
-    let running = Arc::new(Running {
+    let running = Arc::new(RunningSession {
         seen: Mutex::default(),
         datagrams: AtomicU64::new(0),
         bytes: AtomicU64::new(0),
@@ -199,7 +200,7 @@ fn control(stream: &mut TcpStream, session: Session, shared: &Shared) -> io::Res
     let id = running.session.id;
     shared.sessions.lock().expect("nobody panicked").insert(id, Arc::clone(&running));
     write_line(stream, &Welcome { version: env!("CARGO_PKG_VERSION").to_owned() })?;
-    let sent: Sent = read_line(stream)?;
+    let sent: ClientTotals = read_line(stream)?;
     // Data connections were counted before the client saw their end, but
     // datagrams may still be under way.
     let mut last = (Instant::now(), 0);
@@ -216,8 +217,8 @@ fn control(stream: &mut TcpStream, session: Session, shared: &Shared) -> io::Res
     write_line(stream, &running.report())
 }
 
-impl Running {
-    fn report(&self) -> Report {
+impl RunningSession {
+    fn report(&self) -> ServerReport {
         let mut report = self.seen.lock().expect("nobody panicked").clone();
         report.datagrams = self.datagrams.load(Ordering::SeqCst);
         report.reordered = self.reordered.load(Ordering::SeqCst);
@@ -245,7 +246,7 @@ impl Running {
     }
 }
 
-fn data(stream: &mut TcpStream, running: &Running) -> io::Result<()> {
+fn data(stream: &mut TcpStream, running: &RunningSession) -> io::Result<()> {
     let session = &running.session;
     let begin = Instant::now();
     match session.test {
@@ -298,11 +299,11 @@ fn data(stream: &mut TcpStream, running: &Running) -> io::Result<()> {
 }
 
 /// Counts datagrams or sends them back until the server ends.
-fn receive_datagrams(socket: &UdpSocket, shared: &Shared) {
+fn receive_datagrams(socket: &UdpSocket, shared: &ServerState) {
     // Only to see the end; datagrams do not wait for it.
     let timeout = socket.set_read_timeout(Some(Duration::from_millis(50)));
     let mut buffer = vec![0; 65_536];
-    let mut known: Option<Arc<Running>> = None;
+    let mut known: Option<Arc<RunningSession>> = None;
     let mut next: HashMap<(u32, u16), u64> = HashMap::new();
     while timeout.is_ok() && !shared.ended.load(Ordering::Relaxed) {
         let Ok((length, from)) = socket.recv_from(&mut buffer) else {
@@ -311,7 +312,7 @@ fn receive_datagrams(socket: &UdpSocket, shared: &Shared) {
             next.clear();
             continue;
         };
-        let Some(header) = Header::read(&buffer[..length]) else { continue };
+        let Some(header) = DatagramHeader::read(&buffer[..length]) else { continue };
         if header.echo {
             // A full queue loses it, and the client counts it as lost.
             let _ = socket.send_to(&buffer[..length], from);

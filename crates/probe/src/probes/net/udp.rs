@@ -9,14 +9,15 @@ use hdrhistogram::Histogram;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 
 use crate::args::Args;
-use crate::document::{Outcome, nanoseconds};
+use crate::document::{ProbeResult, nanoseconds};
 use crate::spec::{
-    CPUS, Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, SECONDS, THREADS, Tried as _,
+    CPUS, Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
+    SECONDS, THREADS,
 };
 use crate::vcpus;
 
-use super::client::{self, Open};
-use super::wire::{HEADER, Header, Session, Test};
+use super::client::{self, OpenSession};
+use super::wire::{DatagramHeader, HEADER, Test, TestSession};
 use super::{HOST, PORT, WAIT};
 
 /// The row of the table.
@@ -40,28 +41,28 @@ pub static PROBE: Probe = Probe {
         WAIT,
         Opt {
             name: "mode",
-            kind: Kind::Choice(&["one-way", "two-way"]),
+            kind: OptionType::Choice(&["one-way", "two-way"]),
             default: Default::Text("two-way"),
             unit: "",
             help: "Whether the server sends the datagrams back",
         },
         Opt {
             name: "size",
-            kind: Kind::Int(HEADER as i64, 65_507),
+            kind: OptionType::Int(HEADER as i64, 65_507),
             default: Default::Int(50),
             unit: "B",
             help: "Payload of a datagram; 28 are the probe's own header",
         },
         Opt {
             name: "rate",
-            kind: Kind::Int(0, 1 << 40),
+            kind: OptionType::Int(0, 1 << 40),
             default: Default::Int(0),
             unit: "1/s",
             help: "Datagrams a second of all threads together; 0 for as many as go",
         },
         Opt {
             name: "batch",
-            kind: Kind::Int(1, 1024),
+            kind: OptionType::Int(1, 1024),
             default: Default::Int(1),
             unit: "",
             help: "Datagrams of one system call of a sender, as far as they are due",
@@ -72,23 +73,23 @@ pub static PROBE: Probe = Probe {
         Opt { default: Default::Int(1), ..REPEAT },
     ],
     metrics: &[
-        MetricDef::rate("sent", "1/s", "Datagrams a second that the client sent"),
-        MetricDef::rate("arrived", "1/s", "Datagrams a second that the server received"),
-        MetricDef::rate("returned", "1/s", "Datagrams a second that came back to the client"),
-        MetricDef::count("lost-there", "Datagrams that did not reach the server"),
-        MetricDef::count("lost-back", "Datagrams that reached the server and did not come back"),
-        MetricDef::count("refused", "Datagrams that the client's own kernel did not take"),
-        MetricDef::count("reordered", "Datagrams that reached the server after a later one"),
-        MetricDef::quantile("latency-p50", "Median time there and back"),
-        MetricDef::quantile("latency-p99", "Time there and back that 99 % stayed below"),
-        MetricDef::quantile("latency-max", "Longest time there and back"),
+        ProbeMetric::rate("sent", "1/s", "Datagrams a second that the client sent"),
+        ProbeMetric::rate("arrived", "1/s", "Datagrams a second that the server received"),
+        ProbeMetric::rate("returned", "1/s", "Datagrams a second that came back to the client"),
+        ProbeMetric::count("lost-there", "Datagrams that did not reach the server"),
+        ProbeMetric::count("lost-back", "Datagrams that reached the server and did not come back"),
+        ProbeMetric::count("refused", "Datagrams that the client's own kernel did not take"),
+        ProbeMetric::count("reordered", "Datagrams that reached the server after a later one"),
+        ProbeMetric::quantile("latency-p50", "Median time there and back"),
+        ProbeMetric::quantile("latency-p99", "Time there and back that 99 % stayed below"),
+        ProbeMetric::quantile("latency-max", "Longest time there and back"),
     ],
     histograms: &[("latency", "times there and back of all repeats")],
     example: "--host 10.0.0.2 --rate 100000 --threads 2 --seconds 10",
     run,
 };
 
-fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
     let mut latencies = nanoseconds();
     for repeat in 0..args.size("repeat") {
         latencies += once(args, outcome, repeat)?;
@@ -99,19 +100,23 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
     Ok(())
 }
 
-fn once(args: &Args, outcome: &mut Outcome, repeat: usize) -> Result<Histogram<u64>, ProbeError> {
+fn once(
+    args: &Args,
+    outcome: &mut ProbeResult,
+    repeat: usize,
+) -> Result<Histogram<u64>, ProbeError> {
     let (threads, pins) = (args.size("threads"), args.vcpus("cpus"));
     let rate = args.count("rate");
-    let plan = Plan {
+    let plan = SendSchedule {
         datagram: args.size("size"),
         batch: args.size("batch"),
         seconds: args.float("seconds"),
         each_s: (rate > 0).then(|| threads as f64 / rate as f64),
         echo: args.text("mode") == "two-way",
     };
-    let open = Open::new(
+    let open = OpenSession::new(
         args,
-        Session {
+        TestSession {
             id: client::session_id(),
             test: Test::Datagrams,
             seconds: plan.seconds,
@@ -121,7 +126,7 @@ fn once(args: &Args, outcome: &mut Outcome, repeat: usize) -> Result<Histogram<u
         },
     )?;
     let begin = Instant::now();
-    let done: Result<Vec<Sent>, ProbeError> = std::thread::scope(|scope| {
+    let done: Result<Vec<UdpResult>, ProbeError> = std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads)
             .map(|number| {
                 let (plan, open, pins) = (&plan, &open, &pins);
@@ -134,7 +139,7 @@ fn once(args: &Args, outcome: &mut Outcome, repeat: usize) -> Result<Histogram<u
         running.into_iter().map(|one| one.join().expect("no sender panics")).collect()
     });
     let done = done?;
-    let sum = |count: fn(&Sent) -> u64| done.iter().map(count).sum::<u64>();
+    let sum = |count: fn(&UdpResult) -> u64| done.iter().map(count).sum::<u64>();
     let (sent, refused) = (sum(|done| done.sent), sum(|done| done.refused));
     // The slowest sender's time, without its wait for stragglers.
     let took_s = done.iter().map(|done| done.elapsed_s).fold(0.0, f64::max);
@@ -169,7 +174,7 @@ fn once(args: &Args, outcome: &mut Outcome, repeat: usize) -> Result<Histogram<u
 }
 
 /// How a thread sends datagrams.
-pub(crate) struct Plan {
+pub(crate) struct SendSchedule {
     pub(crate) datagram: usize,
     /// Datagrams of one system call at most.
     pub(crate) batch: usize,
@@ -180,7 +185,7 @@ pub(crate) struct Plan {
 }
 
 /// What a thread sent, and what came back to it.
-pub(crate) struct Sent {
+pub(crate) struct UdpResult {
     pub(crate) sent: u64,
     pub(crate) refused: u64,
     pub(crate) elapsed_s: f64,
@@ -200,7 +205,12 @@ fn socket(server: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 /// Sends as planned; times are those since `begin`.
-pub(crate) fn send(open: &Open, plan: &Plan, number: usize, begin: Instant) -> io::Result<Sent> {
+pub(crate) fn send(
+    open: &OpenSession,
+    plan: &SendSchedule,
+    number: usize,
+    begin: Instant,
+) -> io::Result<UdpResult> {
     let socket = socket(open.server)?;
     let now_ns = || begin.elapsed().as_nanos() as u64;
     let (ended, sent) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -230,7 +240,7 @@ pub(crate) fn send(open: &Open, plan: &Plan, number: usize, begin: Instant) -> i
             let now_ns = now_ns();
             for (at, datagram) in datagrams[..due].iter_mut().enumerate() {
                 let late_s = now_s - next_s - plan.each_s.unwrap_or(0.0) * at as f64;
-                let header = Header {
+                let header = DatagramHeader {
                     session: open.session.id,
                     thread: number as u16,
                     echo: plan.echo,
@@ -255,7 +265,7 @@ pub(crate) fn send(open: &Open, plan: &Plan, number: usize, begin: Instant) -> i
             None => (nanoseconds(), 0),
         };
         let last_back_s = last_ns as f64 / 1e9;
-        Ok(Sent { sent: count, refused, elapsed_s: result?, latencies, last_back_s })
+        Ok(UdpResult { sent: count, refused, elapsed_s: result?, latencies, last_back_s })
     })
 }
 
@@ -302,7 +312,7 @@ fn receive(
     loop {
         match socket.recv(&mut buffer) {
             Ok(length) => {
-                let header = Header::read(&buffer[..length]);
+                let header = DatagramHeader::read(&buffer[..length]);
                 if let Some(header) = header.filter(|header| header.session == session) {
                     last_ns = now_ns();
                     let ns = last_ns.saturating_sub(header.intended_ns);
@@ -327,13 +337,18 @@ fn receive(
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// Sends one datagram after the other, each when the one before came back.
-pub(crate) fn ping(open: &Open, number: usize, size: usize, seconds: f64) -> io::Result<Sent> {
+pub(crate) fn ping(
+    open: &OpenSession,
+    number: usize,
+    size: usize,
+    seconds: f64,
+) -> io::Result<UdpResult> {
     let socket = socket(open.server)?;
     socket.set_read_timeout(Some(ANSWER))?;
     let (mut datagram, mut answer) = (vec![0; size], vec![0; 65_536]);
     let (begin, mut sent, mut latencies) = (Instant::now(), 0, nanoseconds());
     while begin.elapsed().as_secs_f64() < seconds || sent == 0 {
-        let header = Header {
+        let header = DatagramHeader {
             session: open.session.id,
             thread: number as u16,
             echo: true,
@@ -346,7 +361,7 @@ pub(crate) fn ping(open: &Open, number: usize, size: usize, seconds: f64) -> io:
         sent += 1;
         while asked.elapsed() < ANSWER {
             match socket.recv(&mut answer) {
-                Ok(length) if Header::read(&answer[..length]) == Some(header) => {
+                Ok(length) if DatagramHeader::read(&answer[..length]) == Some(header) => {
                     latencies.saturating_record((asked.elapsed().as_nanos() as u64).max(1));
                     break;
                 }
@@ -358,5 +373,5 @@ pub(crate) fn ping(open: &Open, number: usize, size: usize, seconds: f64) -> io:
         }
     }
     let elapsed_s = begin.elapsed().as_secs_f64();
-    Ok(Sent { sent, refused: 0, elapsed_s, latencies, last_back_s: elapsed_s })
+    Ok(UdpResult { sent, refused: 0, elapsed_s, latencies, last_back_s: elapsed_s })
 }

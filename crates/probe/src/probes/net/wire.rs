@@ -1,7 +1,7 @@
 //! What the two ends say to each other.
 //!
 //! One port does for all: TCP connections begin with a line that says what they
-//! are, datagrams begin with a [`Header`].
+//! are, datagrams begin with a [`DatagramHeader`].
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 /// The first line of a TCP connection.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Hello {
+pub(crate) enum ClientHello {
     /// Begins a session; the server answers with [`Welcome`], and with
-    /// [`Report`] when it is told how many datagrams were [`Sent`].
-    Control(Session),
+    /// [`ServerReport`] when it is told how many datagrams were [`ClientTotals`].
+    Control(TestSession),
     /// A connection that carries a test's data.
     Data {
         /// The session that it belongs to.
@@ -24,7 +24,7 @@ pub(crate) enum Hello {
 
 /// A test that both ends know.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Session {
+pub(crate) struct TestSession {
     /// Chosen by the client.
     pub(crate) id: u32,
     pub(crate) test: Test,
@@ -54,15 +54,15 @@ pub(crate) struct Welcome {
     pub(crate) version: String,
 }
 
-/// The client is done.
+/// Sent by the client at its end.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Sent {
+pub(crate) struct ClientTotals {
     pub(crate) datagrams: u64,
 }
 
 /// What the server saw of a session.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Report {
+pub(crate) struct ServerReport {
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) exchanges: u64,
@@ -96,9 +96,9 @@ pub(crate) fn read_line<M: DeserializeOwned>(stream: &mut TcpStream) -> io::Resu
     Ok(serde_json::from_slice(&line)?)
 }
 
-/// The begin of a datagram.
+/// The header of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct DatagramHeader {
     pub(crate) session: u32,
     /// The client's thread.
     pub(crate) thread: u16,
@@ -110,12 +110,12 @@ pub(crate) struct Header {
     pub(crate) intended_ns: u64,
 }
 
-/// Bytes of a [`Header`].
+/// Bytes of a [`DatagramHeader`].
 pub(crate) const HEADER: usize = 28;
 
 const MAGIC: [u8; 4] = *b"vmlp";
 
-impl Header {
+impl DatagramHeader {
     pub(crate) fn write(self, datagram: &mut [u8]) {
         datagram[..4].copy_from_slice(&MAGIC);
         datagram[4..8].copy_from_slice(&self.session.to_le_bytes());
@@ -148,12 +148,13 @@ mod tests {
 
     #[test]
     fn a_header_is_read_as_it_was_written() {
-        let header = Header { session: 7, thread: 3, echo: true, number: 1 << 40, intended_ns: 5 };
+        let header =
+            DatagramHeader { session: 7, thread: 3, echo: true, number: 1 << 40, intended_ns: 5 };
         let mut datagram = [0; HEADER + 2];
         header.write(&mut datagram);
-        assert_eq!(Header::read(&datagram), Some(header));
-        assert_eq!(Header::read(&datagram[..HEADER - 1]), None);
+        assert_eq!(DatagramHeader::read(&datagram), Some(header));
+        assert_eq!(DatagramHeader::read(&datagram[..HEADER - 1]), None);
         datagram[0] = b'x';
-        assert_eq!(Header::read(&datagram), None);
+        assert_eq!(DatagramHeader::read(&datagram), None);
     }
 }

@@ -1,14 +1,14 @@
 //! BT: a flow whose factors are block tridiagonal, with blocks of 5 x 5: much
 //! computing on values that lie close together.
 
-use super::flow::{self, DAMPING, Flow, Line, Problem, Values, View};
+use super::flow::{self, DAMPING, FlowField, FlowProblem, FlowView, GridLine, PointValues};
 use super::jacobian::{self, Block, take};
-use super::{Class, Done};
+use super::{NpbClass, NpbResult};
 use crate::team::Team;
 
-fn problem(class: Class) -> Problem {
+fn problem(class: NpbClass) -> FlowProblem {
     let (n, steps, dt, residual, error) = match class {
-        Class::S => (
+        NpbClass::S => (
             12,
             60,
             0.01,
@@ -27,7 +27,7 @@ fn problem(class: Class) -> Problem {
                 8.926_963_098_749e-4,
             ],
         ),
-        Class::W => (
+        NpbClass::W => (
             24,
             200,
             0.0008,
@@ -46,7 +46,7 @@ fn problem(class: Class) -> Problem {
                 1.018_045_837_718e1,
             ],
         ),
-        Class::A => (
+        NpbClass::A => (
             64,
             200,
             0.0008,
@@ -65,7 +65,7 @@ fn problem(class: Class) -> Problem {
                 9.737_990_177_083,
             ],
         ),
-        Class::B => (
+        NpbClass::B => (
             102,
             200,
             0.0003,
@@ -85,19 +85,19 @@ fn problem(class: Class) -> Problem {
             ],
         ),
     };
-    Problem { n, steps, dt, gain: 1.0, residual, error }
+    FlowProblem { n, steps, dt, gain: 1.0, residual, error }
 }
 
 /// Bytes that a class needs.
-pub(super) fn bytes(class: Class) -> u64 {
+pub(super) fn bytes(class: NpbClass) -> u64 {
     flow::bytes(problem(class).n)
 }
 
-pub(super) fn run(class: Class, team: &Team) -> Done {
+pub(super) fn run(class: NpbClass, team: &Team) -> NpbResult {
     let problem = problem(class);
     let n = problem.n as f64;
     let operations = 3478.8 * n.powi(3) - 17_655.7 * n.powi(2) + 28_023.7 * n;
-    Flow::new(&problem, team).run(&problem, operations * problem.steps as f64, |flow| {
+    FlowField::new(&problem, team).run(&problem, operations * problem.steps as f64, |flow| {
         for axis in 0..3 {
             let blocks = |n| vec![[[0.0; 5]; 5]; n];
             flow.lines(axis, blocks, |factors, view, line, change| {
@@ -109,7 +109,7 @@ pub(super) fn run(class: Class, team: &Team) -> Done {
 
 /// Solves A x(i-1) + B x(i) + C x(i+1) = change(i) along a line, from its
 /// second to its last point but one: on the faces nothing changes.
-fn solve(factors: &mut [Block], view: &View<'_>, line: Line, change: &mut [Values]) {
+fn solve(factors: &mut [Block], view: &FlowView<'_>, line: GridLine, change: &mut [PointValues]) {
     let n = view.n;
     let axis = line.axis;
     let steps = (n - 1) as f64;
@@ -158,7 +158,7 @@ struct Jacobians {
 
 impl Jacobians {
     #[inline]
-    fn at(view: &View<'_>, line: Line, i: usize) -> Self {
+    fn at(view: &FlowView<'_>, line: GridLine, i: usize) -> Self {
         let at = line.at(i);
         let (u, state) = (&view.u[at], &view.states[at]);
         Self {
@@ -183,7 +183,7 @@ fn take_product(b: &mut Block, a: &Block, c: &Block) {
 /// c = c / b and r = r / b, by elimination without exchange of rows: the blocks'
 /// diagonals prevail.
 #[inline]
-fn eliminate(mut b: Block, c: &mut Block, r: &mut Values) {
+fn eliminate(mut b: Block, c: &mut Block, r: &mut PointValues) {
     for pivot in 0..5 {
         let scale = 1.0 / b[pivot][pivot];
         b[pivot].iter_mut().for_each(|value| *value *= scale);

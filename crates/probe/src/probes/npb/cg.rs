@@ -3,11 +3,11 @@
 
 use std::time::Instant;
 
-use super::random::Random;
-use super::{Class, Done, near};
+use super::random::NpbRandom;
+use super::{NpbClass, NpbResult, near};
 use crate::team::Team;
 
-struct Problem {
+struct CgProblem {
     rows: usize,
     /// Entries of each vector whose outer product makes the matrix.
     nonzeros: usize,
@@ -17,14 +17,14 @@ struct Problem {
     zeta: f64,
 }
 
-fn problem(class: Class) -> Problem {
+fn problem(class: NpbClass) -> CgProblem {
     let (rows, nonzeros, iterations, shift, zeta) = match class {
-        Class::S => (1_400, 7, 15, 10.0, 8.597_177_507_864_8),
-        Class::W => (7_000, 8, 15, 12.0, 10.362_595_087_124),
-        Class::A => (14_000, 11, 15, 20.0, 17.130_235_054_029),
-        Class::B => (75_000, 13, 75, 60.0, 22.712_745_482_631),
+        NpbClass::S => (1_400, 7, 15, 10.0, 8.597_177_507_864_8),
+        NpbClass::W => (7_000, 8, 15, 12.0, 10.362_595_087_124),
+        NpbClass::A => (14_000, 11, 15, 20.0, 17.130_235_054_029),
+        NpbClass::B => (75_000, 13, 75, 60.0, 22.712_745_482_631),
     };
-    Problem { rows, nonzeros, iterations, shift, zeta }
+    CgProblem { rows, nonzeros, iterations, shift, zeta }
 }
 
 /// Ratio of the least eigenvalue to the greatest.
@@ -42,17 +42,17 @@ struct Matrix {
 }
 
 /// Bytes that a class needs, the lists that the matrix is made from included.
-pub(super) fn bytes(class: Class) -> u64 {
+pub(super) fn bytes(class: NpbClass) -> u64 {
     let problem = problem(class);
     let entries = problem.rows * (problem.nonzeros + 1) * (problem.nonzeros + 1);
     (entries * (16 * 2 + 12) + problem.rows * 100) as u64
 }
 
-pub(super) fn run(class: Class, team: &Team) -> Done {
+pub(super) fn run(class: NpbClass, team: &Team) -> NpbResult {
     let problem = problem(class);
     let matrix = matrix(&problem);
     let n = problem.rows;
-    let mut solver = Solver {
+    let mut solver = CgSolver {
         team,
         matrix: &matrix,
         x: vec![1.0; n],
@@ -73,7 +73,7 @@ pub(super) fn run(class: Class, team: &Team) -> Done {
     let operations = 2.0
         * (problem.iterations * n) as f64
         * (3.0 + entries + STEPS as f64 * (5.0 + entries) + 3.0);
-    Done {
+    NpbResult {
         seconds,
         operations,
         verified: near(zeta, problem.zeta, 1e-10),
@@ -81,7 +81,7 @@ pub(super) fn run(class: Class, team: &Team) -> Done {
     }
 }
 
-struct Solver<'a> {
+struct CgSolver<'a> {
     team: &'a Team,
     matrix: &'a Matrix,
     x: Vec<f64>,
@@ -91,7 +91,7 @@ struct Solver<'a> {
     q: Vec<f64>,
 }
 
-impl Solver<'_> {
+impl CgSolver<'_> {
     /// One step of the inverse power method; the estimate and the residual.
     fn iterate(&mut self, shift: f64) -> (f64, f64) {
         let residual = self.solve();
@@ -191,9 +191,9 @@ fn multiply(team: &Team, matrix: &Matrix, p: &[f64], q: &mut [f64]) -> f64 {
 
 /// The sum of the weighted outer products of sparse random vectors, with the
 /// condition number and the shift on its diagonal.
-fn matrix(problem: &Problem) -> Matrix {
+fn matrix(problem: &CgProblem) -> Matrix {
     let n = problem.rows;
-    let mut random = Random::new(314_159_265);
+    let mut random = NpbRandom::new(314_159_265);
     // The first number is drawn and not used.
     random.next();
     let vectors: Vec<Vec<(u32, f64)>> =
@@ -233,7 +233,7 @@ fn matrix(problem: &Problem) -> Matrix {
 }
 
 /// A vector with random entries at random places, and one half at its own.
-fn vector(random: &mut Random, n: usize, nonzeros: usize, own: usize) -> Vec<(u32, f64)> {
+fn vector(random: &mut NpbRandom, n: usize, nonzeros: usize, own: usize) -> Vec<(u32, f64)> {
     let places = n.next_power_of_two() as f64;
     let mut vector: Vec<(u32, f64)> = Vec::with_capacity(nonzeros + 1);
     while vector.len() < nonzeros {

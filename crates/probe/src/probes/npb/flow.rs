@@ -12,11 +12,11 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use super::{Done, near};
+use super::{NpbResult, near};
 use crate::team::Team;
 
 /// The values of a point: density, momenta, energy.
-pub(super) type Values = [f64; 5];
+pub(super) type PointValues = [f64; 5];
 
 /// The gas: ratio of heat capacities, that less 1, viscosity, Prandtl number.
 pub(super) const C1: f64 = 1.4;
@@ -42,7 +42,7 @@ const SOLUTION: [[f64; 13]; 5] = [
 ];
 
 /// The solution at a place of the unit cube.
-fn solution(place: [f64; 3]) -> Values {
+fn solution(place: [f64; 3]) -> PointValues {
     SOLUTION.map(|row| {
         let along = |axis: usize| {
             let x = place[axis];
@@ -53,7 +53,7 @@ fn solution(place: [f64; 3]) -> Values {
 }
 
 /// A size of the problem, with its published results.
-pub(super) struct Problem {
+pub(super) struct FlowProblem {
     /// Points along an edge.
     pub(super) n: usize,
     pub(super) steps: usize,
@@ -61,13 +61,13 @@ pub(super) struct Problem {
     /// By how much a step's change is multiplied before it is added.
     pub(super) gain: f64,
     /// Root mean squares, by value: of the residual and of the error.
-    pub(super) residual: Values,
-    pub(super) error: Values,
+    pub(super) residual: PointValues,
+    pub(super) error: PointValues,
 }
 
 /// What follows from a point's values.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct State {
+pub(super) struct PointState {
     /// 1 / density.
     pub(super) inverse: f64,
     pub(super) velocity: [f64; 3],
@@ -78,8 +78,8 @@ pub(super) struct State {
     pub(super) sound: f64,
 }
 
-impl State {
-    fn of(u: &Values) -> Self {
+impl PointState {
+    fn of(u: &PointValues) -> Self {
         let inverse = 1.0 / u[0];
         let kinetic = 0.5 * (u[1] * u[1] + u[2] * u[2] + u[3] * u[3]) * inverse;
         Self {
@@ -94,14 +94,14 @@ impl State {
 
 /// A row of points through the cube.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Line {
+pub(super) struct GridLine {
     /// Its direction: 0, 1 or 2.
     pub(super) axis: usize,
     first: usize,
     stride: usize,
 }
 
-impl Line {
+impl GridLine {
     /// The index of its point `i`.
     #[inline]
     pub(super) fn at(&self, i: usize) -> usize {
@@ -111,25 +111,25 @@ impl Line {
 
 /// The flow at one time, on a grid of n points along each edge; x varies
 /// fastest. Values on the faces are the solution's and stay.
-pub(super) struct Flow<'a> {
+pub(super) struct FlowField<'a> {
     pub(super) team: &'a Team,
     pub(super) n: usize,
     dt: f64,
     gain: f64,
-    pub(super) u: Vec<Values>,
-    states: Vec<State>,
+    pub(super) u: Vec<PointValues>,
+    states: Vec<PointState>,
     /// The right side, then what solving makes of it: the change of a step.
-    change: Vec<Values>,
-    source: Vec<Values>,
+    change: Vec<PointValues>,
+    source: Vec<PointValues>,
 }
 
 /// Bytes that a grid of `n` points along an edge needs.
 pub(super) fn bytes(n: usize) -> u64 {
-    (n.pow(3) * (3 * size_of::<Values>() + size_of::<State>())) as u64
+    (n.pow(3) * (3 * size_of::<PointValues>() + size_of::<PointState>())) as u64
 }
 
-impl<'a> Flow<'a> {
-    pub(super) fn new(problem: &Problem, team: &'a Team) -> Self {
+impl<'a> FlowField<'a> {
+    pub(super) fn new(problem: &FlowProblem, team: &'a Team) -> Self {
         let n = problem.n;
         let points = n.pow(3);
         let mut flow = Self {
@@ -138,7 +138,7 @@ impl<'a> Flow<'a> {
             dt: problem.dt,
             gain: problem.gain,
             u: vec![[0.0; 5]; points],
-            states: vec![State::default(); points],
+            states: vec![PointState::default(); points],
             change: vec![[0.0; 5]; points],
             source: vec![[0.0; 5]; points],
         };
@@ -156,7 +156,12 @@ impl<'a> Flow<'a> {
 
     /// Runs a benchmark: `solve` makes the right side of a flow its change.
     /// Operations are those of the reports, for the whole run.
-    pub(super) fn run(&mut self, problem: &Problem, operations: f64, solve: fn(&mut Self)) -> Done {
+    pub(super) fn run(
+        &mut self,
+        problem: &FlowProblem,
+        operations: f64,
+        solve: fn(&mut Self),
+    ) -> NpbResult {
         // One step touches everything, and is not timed.
         self.step(solve);
         self.start();
@@ -170,10 +175,10 @@ impl<'a> Flow<'a> {
         let error = self.error();
         self.right_side();
         let residual = self.residual();
-        let agree = |found: Values, published: Values| {
+        let agree = |found: PointValues, published: PointValues| {
             found.iter().zip(published).all(|(found, published)| near(*found, published, 1e-8))
         };
-        Done {
+        NpbResult {
             seconds,
             operations,
             verified: agree(residual, problem.residual) && agree(error, problem.error),
@@ -185,7 +190,7 @@ impl<'a> Flow<'a> {
     }
 
     /// Sets every point by its place.
-    fn fill(&mut self, values: impl Fn([f64; 3]) -> Values + Sync) {
+    fn fill(&mut self, values: impl Fn([f64; 3]) -> PointValues + Sync) {
         let (n, team) = (self.n, self.team);
         team.each(team.cut(&mut self.u, n * n), |thread, part| {
             for (plane, points) in team.range(n, thread).zip(part.chunks_exact_mut(n * n)) {
@@ -241,7 +246,7 @@ impl<'a> Flow<'a> {
         team.each(team.cut(&mut self.states, n * n), |thread, part| {
             let first = team.range(n, thread).start * n * n;
             for (state, u) in part.iter_mut().zip(&u[first..]) {
-                *state = State::of(u);
+                *state = PointState::of(u);
             }
         });
         let (states, source) = (&self.states, &self.source);
@@ -263,7 +268,7 @@ impl<'a> Flow<'a> {
 
     /// Root mean square, by value, of `of(point)`, over as many points as lie
     /// inside.
-    fn mean(&self, of: impl Fn(usize) -> Values + Sync) -> Values {
+    fn mean(&self, of: impl Fn(usize) -> PointValues + Sync) -> PointValues {
         let points = self.u.len();
         let sums = self.team.all(|thread| {
             let mut sum = [0.0; 5];
@@ -278,11 +283,11 @@ impl<'a> Flow<'a> {
         std::array::from_fn(|m| (sums.iter().map(|sum| sum[m]).sum::<f64>() / inside).sqrt())
     }
 
-    fn residual(&self) -> Values {
+    fn residual(&self) -> PointValues {
         self.mean(|at| self.change[at].map(|value| value / self.dt))
     }
 
-    fn error(&self) -> Values {
+    fn error(&self) -> PointValues {
         let n = self.n;
         self.mean(|at| {
             let place = [at % n, at / n % n, at / n / n].map(|i| i as f64 / (n - 1) as f64);
@@ -293,7 +298,7 @@ impl<'a> Flow<'a> {
 
     /// What solving reads, and some rows of every plane of the change for each
     /// thread: those of [`Team::range`].
-    pub(super) fn rows(&mut self) -> (View<'_>, Vec<Vec<&mut [Values]>>) {
+    pub(super) fn rows(&mut self) -> (FlowView<'_>, Vec<Vec<&mut [PointValues]>>) {
         let (n, team) = (self.n, self.team);
         let mut parts: Vec<Vec<_>> = (0..team.threads()).map(|_| Vec::with_capacity(n)).collect();
         for plane in self.change.chunks_exact_mut(n * n) {
@@ -301,7 +306,7 @@ impl<'a> Flow<'a> {
                 parts.push(part);
             }
         }
-        (View { n, dt: self.dt, u: &self.u, states: &self.states }, parts)
+        (FlowView { n, dt: self.dt, u: &self.u, states: &self.states }, parts)
     }
 
     /// Calls `work(scratch, line, changes)` for each line along `axis` that has
@@ -310,19 +315,19 @@ impl<'a> Flow<'a> {
         &mut self,
         axis: usize,
         scratch: impl Fn(usize) -> S + Sync,
-        work: impl Fn(&mut S, &View<'_>, Line, &mut [Values]) + Sync,
+        work: impl Fn(&mut S, &FlowView<'_>, GridLine, &mut [PointValues]) + Sync,
     ) {
         let (n, team) = (self.n, self.team);
         let stride = n.pow(axis as u32);
         if axis < 2 {
-            let view = View { n, dt: self.dt, u: &self.u, states: &self.states };
+            let view = FlowView { n, dt: self.dt, u: &self.u, states: &self.states };
             team.each(team.cut(&mut self.change, n * n), |thread, part| {
                 let (mut scratch, mut gathered) = (scratch(n), vec![[0.0; 5]; n]);
                 for (plane, points) in inner(&team.range(n, thread), n, part) {
                     for other in 1..n - 1 {
                         // Of the plane's rows, or of its columns.
                         let first = if axis == 0 { other * n } else { other };
-                        let line = Line { axis, first: plane * n * n + first, stride };
+                        let line = GridLine { axis, first: plane * n * n + first, stride };
                         for (i, values) in gathered.iter_mut().enumerate() {
                             *values = points[first + i * stride];
                         }
@@ -342,7 +347,7 @@ impl<'a> Flow<'a> {
             for row in rows.start.max(1)..rows.end.min(n - 1) {
                 for column in 1..n - 1 {
                     let at = (row - rows.start) * n + column;
-                    let line = Line { axis, first: row * n + column, stride };
+                    let line = GridLine { axis, first: row * n + column, stride };
                     for (values, plane) in gathered.iter_mut().zip(&planes) {
                         *values = plane[at];
                     }
@@ -357,19 +362,19 @@ impl<'a> Flow<'a> {
 }
 
 /// What solving reads of a flow.
-pub(super) struct View<'a> {
+pub(super) struct FlowView<'a> {
     pub(super) n: usize,
     pub(super) dt: f64,
-    pub(super) u: &'a [Values],
-    pub(super) states: &'a [State],
+    pub(super) u: &'a [PointValues],
+    pub(super) states: &'a [PointState],
 }
 
 /// The planes of a thread's part that are no faces, with their numbers.
 fn inner<'a>(
     range: &Range<usize>,
     n: usize,
-    part: &'a mut [Values],
-) -> impl Iterator<Item = (usize, &'a mut [Values])> {
+    part: &'a mut [PointValues],
+) -> impl Iterator<Item = (usize, &'a mut [PointValues])> {
     let planes = range.clone().zip(part.chunks_exact_mut(n * n));
     planes.filter(move |(plane, _)| (1..n - 1).contains(plane))
 }
@@ -377,9 +382,9 @@ fn inner<'a>(
 /// Adds to `sum` what flows along `axis` at a point, its `i`th there: the
 /// differences of its neighbours' fluxes, viscosity, heat, and damping.
 fn along(
-    sum: &mut Values,
-    u: &[Values],
-    states: &[State],
+    sum: &mut PointValues,
+    u: &[PointValues],
+    states: &[PointState],
     n: usize,
     at: usize,
     axis: usize,
@@ -392,7 +397,7 @@ fn along(
     let [a, b, c] = [states[before], states[at], states[after]];
     let second = |a: f64, b: f64, c: f64| a - 2.0 * b + c;
 
-    let flux = |u: &Values, state: &State| {
+    let flux = |u: &PointValues, state: &PointState| {
         let speed = state.velocity[axis];
         let pressure = C2 * (u[4] - state.kinetic);
         let mut flux = u.map(|value| value * speed);
@@ -412,7 +417,7 @@ fn along(
         let factor = if m == axis { ALONG } else { 1.0 };
         sum[1 + m] += viscosity * factor * second(a.velocity[m], b.velocity[m], c.velocity[m]);
     }
-    let square = |state: &State| state.velocity[axis] * state.velocity[axis];
+    let square = |state: &PointState| state.velocity[axis] * state.velocity[axis];
     sum[4] += viscosity
         * ((1.0 - C1C5) * second(a.specific, b.specific, c.specific)
             + second(square(&a), square(&b), square(&c)) / 6.0

@@ -5,8 +5,8 @@ use std::f64::consts::PI;
 use std::ops::{Add, Mul, Sub};
 use std::time::Instant;
 
-use super::random::Random;
-use super::{Class, Done};
+use super::random::NpbRandom;
+use super::{NpbClass, NpbResult};
 use crate::team::Team;
 
 /// A complex number.
@@ -41,12 +41,12 @@ impl Mul for Complex {
 }
 
 /// Points along each edge, and the published checksums of each iteration.
-fn problem(class: Class) -> ([usize; 3], &'static [[f64; 2]]) {
+fn problem(class: NpbClass) -> ([usize; 3], &'static [[f64; 2]]) {
     match class {
-        Class::S => ([64, 64, 64], &CHECKSUMS_S),
-        Class::W => ([128, 128, 32], &CHECKSUMS_W),
-        Class::A => ([256, 256, 128], &CHECKSUMS_A),
-        Class::B => ([512, 256, 256], &CHECKSUMS_B),
+        NpbClass::S => ([64, 64, 64], &CHECKSUMS_S),
+        NpbClass::W => ([128, 128, 32], &CHECKSUMS_W),
+        NpbClass::A => ([256, 256, 128], &CHECKSUMS_A),
+        NpbClass::B => ([512, 256, 256], &CHECKSUMS_B),
     }
 }
 
@@ -101,15 +101,15 @@ const CHECKSUMS_B: [[f64; 2]; 20] = [
 ];
 
 /// Bytes that a class needs: three arrays of complex numbers and the factors.
-pub(super) fn bytes(class: Class) -> u64 {
+pub(super) fn bytes(class: NpbClass) -> u64 {
     let ([nx, ny, nz], _) = problem(class);
     (nx * ny * nz * (3 * 16 + 8)) as u64
 }
 
-pub(super) fn run(class: Class, team: &Team) -> Done {
+pub(super) fn run(class: NpbClass, team: &Team) -> NpbResult {
     let (edges, published) = problem(class);
     let total = edges.iter().product::<usize>();
-    let mut solver = Solver::new(team, edges);
+    let mut solver = FtSolver::new(team, edges);
     // The first transform touches everything, and is not timed.
     solver.begin();
     solver.transform();
@@ -130,7 +130,7 @@ pub(super) fn run(class: Class, team: &Team) -> Done {
     let log = (total as f64).ln();
     let operations = total as f64
         * (14.8157 + 7.19641 * log + (5.23518 + 7.21113 * log) * published.len() as f64);
-    Done {
+    NpbResult {
         seconds,
         operations,
         verified: wrong.is_none(),
@@ -143,7 +143,7 @@ pub(super) fn run(class: Class, team: &Team) -> Done {
     }
 }
 
-struct Solver<'a> {
+struct FtSolver<'a> {
     team: &'a Team,
     edges: [usize; 3],
     /// Plane by plane, the first coordinate fastest.
@@ -155,7 +155,7 @@ struct Solver<'a> {
     roots: [Vec<Complex>; 3],
 }
 
-impl<'a> Solver<'a> {
+impl<'a> FtSolver<'a> {
     fn new(team: &'a Team, edges: [usize; 3]) -> Self {
         let total = edges.iter().product();
         let zeros = || vec![Complex::default(); total];
@@ -176,7 +176,7 @@ impl<'a> Solver<'a> {
         let plane = self.edges[0] * self.edges[1];
         team.each(team.cut(&mut self.planes, plane), |thread, part| {
             let first = team.range(self.edges[2], thread).start * plane;
-            let mut random = Random::new(314_159_265).skip(2 * first as u64);
+            let mut random = NpbRandom::new(314_159_265).skip(2 * first as u64);
             for point in part {
                 *point = Complex { re: random.next(), im: random.next() };
             }
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn a_transform_is_the_sum_that_defines_it() {
         for (n, many) in [(2, 1), (8, 3), (16, 1), (32, 2)] {
-            let mut random = Random::new(7);
+            let mut random = NpbRandom::new(7);
             let begin: Vec<Complex> =
                 (0..n * many).map(|_| Complex { re: random.next(), im: random.next() }).collect();
             let (mut points, mut scratch) = (begin.clone(), begin.clone());

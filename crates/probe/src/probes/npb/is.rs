@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use super::random::Random;
-use super::{Class, Done};
+use super::random::NpbRandom;
+use super::{NpbClass, NpbResult};
 use crate::team::Team;
 
-struct Problem {
+struct IsProblem {
     keys: usize,
     /// Keys are below it.
     limit: usize,
@@ -17,9 +17,9 @@ struct Problem {
 
 const ITERATIONS: usize = 10;
 
-fn problem(class: Class) -> Problem {
+fn problem(class: NpbClass) -> IsProblem {
     let (keys, limit, tests) = match class {
-        Class::S => (
+        NpbClass::S => (
             1 << 16,
             1 << 11,
             [
@@ -30,7 +30,7 @@ fn problem(class: Class) -> Problem {
                 (4_431, 65_463, -1, 0),
             ],
         ),
-        Class::W => (
+        NpbClass::W => (
             1 << 20,
             1 << 16,
             [
@@ -41,7 +41,7 @@ fn problem(class: Class) -> Problem {
                 (404_505, 1_048_018, -1, 0),
             ],
         ),
-        Class::A => (
+        NpbClass::A => (
             1 << 23,
             1 << 19,
             [
@@ -52,7 +52,7 @@ fn problem(class: Class) -> Problem {
                 (4_250_760, 8_388_264, -1, 1),
             ],
         ),
-        Class::B => (
+        NpbClass::B => (
             1 << 25,
             1 << 21,
             [
@@ -64,16 +64,16 @@ fn problem(class: Class) -> Problem {
             ],
         ),
     };
-    Problem { keys, limit, tests }
+    IsProblem { keys, limit, tests }
 }
 
 /// Bytes that a class needs: keys twice, and some counts.
-pub(super) fn bytes(class: Class) -> u64 {
+pub(super) fn bytes(class: NpbClass) -> u64 {
     let problem = problem(class);
     (problem.keys * 8 + problem.limit * 64) as u64
 }
 
-pub(super) fn run(class: Class, team: &Team) -> Done {
+pub(super) fn run(class: NpbClass, team: &Team) -> NpbResult {
     let problem = problem(class);
     let mut keys = keys(&problem, team);
     let mut ranks = Ranks::new(&problem, team);
@@ -86,7 +86,7 @@ pub(super) fn run(class: Class, team: &Team) -> Done {
     }
     let seconds = begin.elapsed().as_secs_f64();
     let sorted = ranks.sorts(&keys);
-    Done {
+    NpbResult {
         seconds,
         operations: (ITERATIONS * problem.keys) as f64,
         verified: right == 5 * ITERATIONS && sorted,
@@ -95,12 +95,12 @@ pub(super) fn run(class: Class, team: &Team) -> Done {
 }
 
 /// Each key is the mean of four random numbers, so most lie in the middle.
-fn keys(problem: &Problem, team: &Team) -> Vec<u32> {
+fn keys(problem: &IsProblem, team: &Team) -> Vec<u32> {
     let mut keys = vec![0; problem.keys];
     let quarter = (problem.limit / 4) as f64;
     team.each(team.cut(&mut keys, 1), |thread, part| {
         let first = team.range(problem.keys, thread).start as u64;
-        let mut random = Random::new(314_159_265).skip(4 * first);
+        let mut random = NpbRandom::new(314_159_265).skip(4 * first);
         for key in part {
             let sum = random.next() + random.next() + random.next() + random.next();
             *key = (quarter * sum) as u32;
@@ -117,7 +117,7 @@ struct Ranks {
 }
 
 impl Ranks {
-    fn new(problem: &Problem, team: &Team) -> Self {
+    fn new(problem: &IsProblem, team: &Team) -> Self {
         let counts = vec![vec![0; problem.limit]; team.threads()];
         Self { counts, upto: vec![0; problem.limit] }
     }
@@ -126,7 +126,7 @@ impl Ranks {
     fn rank(
         &mut self,
         keys: &mut [u32],
-        problem: &Problem,
+        problem: &IsProblem,
         iteration: usize,
         team: &Team,
     ) -> usize {

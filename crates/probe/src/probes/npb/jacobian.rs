@@ -3,13 +3,13 @@
 //!
 //! Source: RNR-94-007, chapter 3.
 
-use super::flow::{ALONG, C1, C1C5, C2, C3C4, State, Values};
+use super::flow::{ALONG, C1, C1C5, C2, C3C4, PointState, PointValues};
 
 pub(super) type Block = [[f64; 5]; 5];
 
 /// Of what the flow itself carries along `axis`.
 #[inline]
-pub(super) fn flux(u: &Values, state: &State, axis: usize) -> Block {
+pub(super) fn flux(u: &PointValues, state: &PointState, axis: usize) -> Block {
     let velocity = state.velocity;
     let own = 1 + axis;
     let speed = velocity[axis];
@@ -37,7 +37,7 @@ pub(super) fn flux(u: &Values, state: &State, axis: usize) -> Block {
 
 /// Of viscosity and heat along `axis`.
 #[inline]
-pub(super) fn viscous(u: &Values, state: &State, axis: usize) -> Block {
+pub(super) fn viscous(u: &PointValues, state: &PointState, axis: usize) -> Block {
     let (inverse, velocity) = (state.inverse, state.velocity);
     let own = 1 + axis;
 
@@ -57,7 +57,7 @@ pub(super) fn viscous(u: &Values, state: &State, axis: usize) -> Block {
 
 /// b = b - a x.
 #[inline]
-pub(super) fn take(b: &mut Values, a: &Block, x: &Values) {
+pub(super) fn take(b: &mut PointValues, a: &Block, x: &PointValues) {
     for (b, a) in b.iter_mut().zip(a) {
         *b -= a.iter().zip(x).map(|(a, x)| a * x).sum::<f64>();
     }

@@ -12,9 +12,9 @@
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use super::flow::{self, C2, DAMPING, Flow, Problem, Values, View};
+use super::flow::{self, C2, DAMPING, FlowField, FlowProblem, FlowView, PointValues};
 use super::jacobian::{self, Block};
-use super::{Class, Done, near};
+use super::{NpbClass, NpbResult, near};
 use crate::team::Team;
 
 /// The factor of over-relaxation, omega in the reports: how far a sweep goes
@@ -22,9 +22,9 @@ use crate::team::Team;
 const OVER: f64 = 1.2;
 
 /// Published, by class: what LU is and brings, and the surface integral.
-fn problem(class: Class) -> (Problem, f64) {
+fn problem(class: NpbClass) -> (FlowProblem, f64) {
     let (n, steps, dt, residual, error, integral) = match class {
-        Class::S => (
+        NpbClass::S => (
             12,
             50,
             0.5,
@@ -44,7 +44,7 @@ fn problem(class: Class) -> (Problem, f64) {
             ],
             7.841_892_886_593_708,
         ),
-        Class::W => (
+        NpbClass::W => (
             33,
             300,
             0.0015,
@@ -64,7 +64,7 @@ fn problem(class: Class) -> (Problem, f64) {
             ],
             1.161_399_311_023e1,
         ),
-        Class::A => (
+        NpbClass::A => (
             64,
             250,
             2.0,
@@ -84,7 +84,7 @@ fn problem(class: Class) -> (Problem, f64) {
             ],
             2.603_092_560_488_628e1,
         ),
-        Class::B => (
+        NpbClass::B => (
             102,
             250,
             2.0,
@@ -106,19 +106,19 @@ fn problem(class: Class) -> (Problem, f64) {
         ),
     };
     let gain = 1.0 / (OVER * (2.0 - OVER));
-    (Problem { n, steps, dt, gain, residual, error }, integral)
+    (FlowProblem { n, steps, dt, gain, residual, error }, integral)
 }
 
 /// Bytes that a class needs.
-pub(super) fn bytes(class: Class) -> u64 {
+pub(super) fn bytes(class: NpbClass) -> u64 {
     flow::bytes(problem(class).0.n)
 }
 
-pub(super) fn run(class: Class, team: &Team) -> Done {
+pub(super) fn run(class: NpbClass, team: &Team) -> NpbResult {
     let (problem, published) = problem(class);
     let n = problem.n as f64;
     let operations = 1984.77 * n.powi(3) - 10_923.3 * n.powi(2) + 27_770.9 * n - 144_010.0;
-    let mut flow = Flow::new(&problem, team);
+    let mut flow = FlowField::new(&problem, team);
     let mut done = flow.run(&problem, operations * problem.steps as f64, relax);
     let integral = integral(&flow);
     done.verified &= near(integral, published, 1e-8);
@@ -127,7 +127,7 @@ pub(super) fn run(class: Class, team: &Team) -> Done {
 }
 
 /// Makes the right side the change of a step, but for the gain.
-fn relax(flow: &mut Flow<'_>) {
+fn relax(flow: &mut FlowField<'_>) {
     sweep(flow, false);
     sweep(flow, true);
 }
@@ -135,7 +135,7 @@ fn relax(flow: &mut Flow<'_>) {
 /// From the first corner, (D + OVER L) x = r; or, `back` from the last one,
 /// (1 + OVER U / D) x = r: L and U are what a point gets from the neighbours
 /// that come before it on the way there and back, D is its own.
-fn sweep(flow: &mut Flow<'_>, back: bool) {
+fn sweep(flow: &mut FlowField<'_>, back: bool) {
     let team = flow.team;
     let (view, parts) = flow.rows();
     let mut links: Vec<Links> = parts.iter().map(|_| Links::default()).collect();
@@ -150,7 +150,7 @@ fn sweep(flow: &mut Flow<'_>, back: bool) {
         for i in 1..view.n - 1 {
             let row_before = links.receive(view.n);
             let last = sweep_plane(&view, &mut planes, &rows, &row_before, i, back);
-            links.send(last.map_or(row_before, <[Values]>::to_vec));
+            links.send(last.map_or(row_before, <[PointValues]>::to_vec));
         }
     });
 }
@@ -158,21 +158,21 @@ fn sweep(flow: &mut Flow<'_>, back: bool) {
 /// A thread's ends towards those whose rows come before and after its own.
 #[derive(Default)]
 struct Links {
-    before: Option<Receiver<Vec<Values>>>,
-    after: Option<Sender<Vec<Values>>>,
+    before: Option<Receiver<Vec<PointValues>>>,
+    after: Option<Sender<Vec<PointValues>>>,
 }
 
 impl Links {
     /// Waits for the row of `n` points before one's own; there is none before
     /// the first thread's, which begins with a face.
-    fn receive(&self, n: usize) -> Vec<Values> {
+    fn receive(&self, n: usize) -> Vec<PointValues> {
         match &self.before {
             Some(before) => before.recv().expect("the thread before sends a row a plane"),
             None => vec![[0.0; 5]; n],
         }
     }
 
-    fn send(&self, row: Vec<Values>) {
+    fn send(&self, row: Vec<PointValues>) {
         if let Some(after) = &self.after {
             after.send(row).expect("the thread after takes a row a plane");
         }
@@ -182,13 +182,13 @@ impl Links {
 /// Does the thread's `rows` of the plane that is `i`th on the way; they follow
 /// `row_before`. Returns the last of them, if there is any.
 fn sweep_plane<'a>(
-    view: &View<'_>,
-    planes: &'a mut [&mut [Values]],
+    view: &FlowView<'_>,
+    planes: &'a mut [&mut [PointValues]],
     rows: &Range<usize>,
-    row_before: &[Values],
+    row_before: &[PointValues],
     i: usize,
     back: bool,
-) -> Option<&'a [Values]> {
+) -> Option<&'a [PointValues]> {
     if rows.is_empty() {
         return None;
     }
@@ -237,7 +237,7 @@ fn sweep_plane<'a>(
 /// What a point gets from its neighbour `at` along `axis`, which is before it,
 /// or after it on the way back.
 #[inline]
-fn neighbour(view: &View<'_>, at: usize, axis: usize, back: bool) -> Block {
+fn neighbour(view: &FlowView<'_>, at: usize, axis: usize, back: bool) -> Block {
     let steps = (view.n - 1) as f64;
     let first = if back { 0.5 } else { -0.5 } * view.dt * steps;
     let second = view.dt * steps * steps;
@@ -256,7 +256,7 @@ fn neighbour(view: &View<'_>, at: usize, axis: usize, back: bool) -> Block {
 
 /// What a point gets from itself.
 #[inline]
-fn own(view: &View<'_>, at: usize) -> Block {
+fn own(view: &FlowView<'_>, at: usize) -> Block {
     let steps = (view.n - 1) as f64;
     let twice = 2.0 * view.dt * steps * steps;
     let mut block = [[0.0; 5]; 5];
@@ -277,7 +277,7 @@ fn own(view: &View<'_>, at: usize) -> Block {
 /// r / b, by elimination without exchange of rows: the blocks' diagonals
 /// prevail.
 #[inline]
-fn solve(mut b: Block, mut r: Values) -> Values {
+fn solve(mut b: Block, mut r: PointValues) -> PointValues {
     let mut scales = [0.0; 5];
     for pivot in 0..5 {
         scales[pivot] = 1.0 / b[pivot][pivot];
@@ -299,7 +299,7 @@ fn solve(mut b: Block, mut r: Values) -> Values {
 
 /// The pressure's integral over the surface of a box within the cube, by the
 /// trapezoidal rule.
-fn integral(flow: &Flow<'_>) -> f64 {
+fn integral(flow: &FlowField<'_>) -> f64 {
     let n = flow.n;
     let inside = [1..=n - 2, 1..=n - 3, 2..=n - 2];
     let pressure = |place: [usize; 3]| {
@@ -333,10 +333,10 @@ mod tests {
     #[test]
     fn threads_change_no_bit() {
         let after = |threads: usize| {
-            let (problem, _) = problem(Class::S);
+            let (problem, _) = problem(NpbClass::S);
             let team = Team::new(threads, &[]).unwrap();
-            let mut flow = Flow::new(&problem, &team);
-            flow.run(&Problem { steps: 3, ..problem }, 1.0, relax);
+            let mut flow = FlowField::new(&problem, &team);
+            flow.run(&FlowProblem { steps: 3, ..problem }, 1.0, relax);
             let bits: Vec<u64> =
                 flow.u.as_flattened().iter().map(|value| value.to_bits()).collect();
             bits

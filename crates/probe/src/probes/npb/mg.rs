@@ -3,17 +3,17 @@
 
 use std::time::Instant;
 
-use super::random::Random;
-use super::{Class, Done, near};
+use super::random::NpbRandom;
+use super::{NpbClass, NpbResult, near};
 use crate::team::Team;
 
 /// Points along an edge, cycles, and the published norm of the residual.
-fn problem(class: Class) -> (usize, usize, f64) {
+fn problem(class: NpbClass) -> (usize, usize, f64) {
     match class {
-        Class::S => (32, 4, 0.530_770_700_573_4e-4),
-        Class::W => (128, 4, 0.646_732_937_533_9e-5),
-        Class::A => (256, 4, 0.243_336_530_906_9e-5),
-        Class::B => (256, 20, 0.180_056_440_135_5e-5),
+        NpbClass::S => (32, 4, 0.530_770_700_573_4e-4),
+        NpbClass::W => (128, 4, 0.646_732_937_533_9e-5),
+        NpbClass::A => (256, 4, 0.243_336_530_906_9e-5),
+        NpbClass::B => (256, 20, 0.180_056_440_135_5e-5),
     }
 }
 
@@ -22,9 +22,9 @@ fn problem(class: Class) -> (usize, usize, f64) {
 const OPERATOR: [f64; 4] = [-8.0 / 3.0, 0.0, 1.0 / 6.0, 1.0 / 12.0];
 
 /// ... of the smoother, by class; the fourth is 0 ...
-fn smoother(class: Class) -> [f64; 3] {
+fn smoother(class: NpbClass) -> [f64; 3] {
     match class {
-        Class::B => [-3.0 / 17.0, 1.0 / 33.0, -1.0 / 61.0],
+        NpbClass::B => [-3.0 / 17.0, 1.0 / 33.0, -1.0 / 61.0],
         _ => [-3.0 / 8.0, 1.0 / 32.0, -1.0 / 64.0],
     }
 }
@@ -33,12 +33,12 @@ fn smoother(class: Class) -> [f64; 3] {
 const RESTRICTION: [f64; 4] = [0.5, 0.25, 0.125, 0.0625];
 
 /// A cube of points, `n` along each edge; the first coordinate varies fastest.
-struct Grid {
+struct CubeGrid {
     n: usize,
     points: Vec<f64>,
 }
 
-impl Grid {
+impl CubeGrid {
     fn new(n: usize) -> Self {
         Self { n, points: vec![0.0; n * n * n] }
     }
@@ -52,14 +52,14 @@ impl Grid {
 
 /// Bytes that a class needs: three grids, a seventh more for the coarser ones,
 /// and the numbers that the right side is made from.
-pub(super) fn bytes(class: Class) -> u64 {
+pub(super) fn bytes(class: NpbClass) -> u64 {
     let (n, ..) = problem(class);
     (n * n * n * (3 * 8 * 8 / 7 + 16)) as u64
 }
 
-pub(super) fn run(class: Class, team: &Team) -> Done {
+pub(super) fn run(class: NpbClass, team: &Team) -> NpbResult {
     let (n, cycles, published) = problem(class);
-    let mut solver = Solver::new(class, team, n);
+    let mut solver = MgSolver::new(class, team, n);
     // One cycle touches everything, and is not timed.
     solver.residual_of_top();
     solver.cycle();
@@ -73,7 +73,7 @@ pub(super) fn run(class: Class, team: &Team) -> Done {
     }
     let norm = solver.norm();
     let seconds = begin.elapsed().as_secs_f64();
-    Done {
+    NpbResult {
         seconds,
         operations: 58.0 * (cycles * n * n * n) as f64,
         verified: near(norm, published, 1e-8),
@@ -81,20 +81,20 @@ pub(super) fn run(class: Class, team: &Team) -> Done {
     }
 }
 
-struct Solver<'a> {
+struct MgSolver<'a> {
     team: &'a Team,
     smoother: [f64; 3],
     /// Right side of the equation.
-    v: Grid,
+    v: CubeGrid,
     /// Solutions and residuals by level; the coarsest has two points an edge.
-    u: Vec<Grid>,
-    r: Vec<Grid>,
+    u: Vec<CubeGrid>,
+    r: Vec<CubeGrid>,
 }
 
-impl<'a> Solver<'a> {
-    fn new(class: Class, team: &'a Team, n: usize) -> Self {
+impl<'a> MgSolver<'a> {
+    fn new(class: NpbClass, team: &'a Team, n: usize) -> Self {
         let edges = (1..=n.ilog2()).map(|level| 1 << level);
-        let (u, r) = edges.map(|n| (Grid::new(n), Grid::new(n))).unzip();
+        let (u, r) = edges.map(|n| (CubeGrid::new(n), CubeGrid::new(n))).unzip();
         let mut solver = Self { team, smoother: smoother(class), v: right_side(n), u, r };
         solver.start();
         solver
@@ -143,10 +143,10 @@ impl<'a> Solver<'a> {
 
 /// +1 at the ten points with the greatest of the random numbers, -1 at the ten
 /// with the least, 0 elsewhere.
-fn right_side(n: usize) -> Grid {
-    let mut random = Random::new(314_159_265);
+fn right_side(n: usize) -> CubeGrid {
+    let mut random = NpbRandom::new(314_159_265);
     let mut numbers: Vec<(f64, usize)> = (0..n * n * n).map(|at| (random.next(), at)).collect();
-    let mut grid = Grid::new(n);
+    let mut grid = CubeGrid::new(n);
     let order = |a: &(f64, usize), b: &(f64, usize)| a.0.total_cmp(&b.0);
     numbers.select_nth_unstable_by(9, order);
     for (_, at) in &numbers[..10] {
@@ -161,10 +161,14 @@ fn right_side(n: usize) -> Grid {
 }
 
 /// Calls `work(plane, row, points of the row)` for each row of the grid.
-fn rows(team: &Team, grid: &mut Grid, work: impl Fn(usize, usize, &mut [f64], &mut Sums) + Sync) {
+fn rows(
+    team: &Team,
+    grid: &mut CubeGrid,
+    work: impl Fn(usize, usize, &mut [f64], &mut RowSums) + Sync,
+) {
     let n = grid.n;
     team.each(team.cut(&mut grid.points, n * n), |thread, part| {
-        let mut sums = Sums::new(2 * n);
+        let mut sums = RowSums::new(2 * n);
         for (plane, points) in team.range(n, thread).zip(part.chunks_exact_mut(n * n)) {
             for (row, points) in points.chunks_exact_mut(n).enumerate() {
                 work(plane, row, points, &mut sums);
@@ -175,20 +179,20 @@ fn rows(team: &Team, grid: &mut Grid, work: impl Fn(usize, usize, &mut [f64], &m
 
 /// Sums over the rows around a row, each with one point more at both ends: of
 /// the row itself, of those beside it in two directions, and of those across.
-struct Sums {
+struct RowSums {
     own: Vec<f64>,
     beside: Vec<f64>,
     across: Vec<f64>,
 }
 
-impl Sums {
+impl RowSums {
     fn new(n: usize) -> Self {
         let [own, beside, across] = [(); 3].map(|()| vec![0.0; n + 2]);
         Self { own, beside, across }
     }
 
     /// Of the rows around one of `grid`; at how many points they are.
-    fn around(&mut self, grid: &Grid, plane: usize, row: usize) -> usize {
+    fn around(&mut self, grid: &CubeGrid, plane: usize, row: usize) -> usize {
         let n = grid.n;
         let (below, above) = (plane + n - 1, plane + 1);
         let (before, after) = (row + n - 1, row + 1);
@@ -212,7 +216,7 @@ impl Sums {
 }
 
 /// r = v - A u, or r = r - A u without a right side.
-fn residual(team: &Team, u: &Grid, v: Option<&Grid>, r: &mut Grid) {
+fn residual(team: &Team, u: &CubeGrid, v: Option<&CubeGrid>, r: &mut CubeGrid) {
     let [own, _, two, three] = OPERATOR;
     rows(team, r, |plane, row, r, sums| {
         let n = sums.around(u, plane, row);
@@ -232,7 +236,7 @@ fn residual(team: &Team, u: &Grid, v: Option<&Grid>, r: &mut Grid) {
 }
 
 /// u = u + S r.
-fn smooth(team: &Team, [own, one, two]: [f64; 3], r: &Grid, u: &mut Grid) {
+fn smooth(team: &Team, [own, one, two]: [f64; 3], r: &CubeGrid, u: &mut CubeGrid) {
     rows(team, u, |plane, row, u, sums| {
         sums.around(r, plane, row);
         for (((u, centre), beside), across) in u
@@ -252,7 +256,7 @@ fn smooth(team: &Team, [own, one, two]: [f64; 3], r: &Grid, u: &mut Grid) {
 ///
 /// Points are counted from one, as the report does: the coarse point j is the
 /// fine point 2 j.
-fn restrict(team: &Team, fine: &Grid, coarse: &mut Grid) {
+fn restrict(team: &Team, fine: &CubeGrid, coarse: &mut CubeGrid) {
     let [own, one, two, three] = RESTRICTION;
     rows(team, coarse, |plane, row, coarse, sums| {
         sums.around(fine, 2 * plane + 1, 2 * row + 1);
@@ -268,7 +272,7 @@ fn restrict(team: &Team, fine: &Grid, coarse: &mut Grid) {
 }
 
 /// Adds to each fine point the mean of the coarse points around it.
-fn prolong(team: &Team, coarse: &Grid, fine: &mut Grid) {
+fn prolong(team: &Team, coarse: &CubeGrid, fine: &mut CubeGrid) {
     let n = coarse.n;
     // Counted from one, the fine point 2 j is the coarse point j, and 2 j + 1
     // lies between j and the next; counted from zero, 2 j + 1 is j, and 2 j

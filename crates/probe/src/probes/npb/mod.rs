@@ -17,8 +17,10 @@ mod random;
 mod sp;
 
 use crate::args::Args;
-use crate::document::Outcome;
-use crate::spec::{CPUS, Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, THREADS};
+use crate::document::ProbeResult;
+use crate::spec::{
+    CPUS, Default, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, THREADS,
+};
 use crate::team::Team;
 use crate::{machine, vcpus};
 
@@ -43,14 +45,14 @@ pub static PROBE: Probe = Probe {
     options: &[
         Opt {
             name: "benchmark",
-            kind: Kind::Choice(&["all", "ep", "cg", "mg", "ft", "is", "bt", "sp", "lu"]),
+            kind: OptionType::Choice(&["all", "ep", "cg", "mg", "ft", "is", "bt", "sp", "lu"]),
             default: Default::Text("all"),
             unit: "",
             help: "Which benchmark",
         },
         Opt {
             name: "class",
-            kind: Kind::Choice(&["S", "W", "A", "B"]),
+            kind: OptionType::Choice(&["S", "W", "A", "B"]),
             default: Default::Text("W"),
             unit: "",
             help: "Size of the problem: S is a sample, W a workstation's, A and B are larger",
@@ -60,22 +62,22 @@ pub static PROBE: Probe = Probe {
         Opt { default: Default::Int(1), ..REPEAT },
     ],
     metrics: &[
-        MetricDef::rate("ep", "1/s", "Operations a second of EP"),
-        MetricDef::rate("cg", "1/s", "Operations a second of CG"),
-        MetricDef::rate("mg", "1/s", "Operations a second of MG"),
-        MetricDef::rate("ft", "1/s", "Operations a second of FT"),
-        MetricDef::rate("is", "1/s", "Operations a second of IS"),
-        MetricDef::rate("bt", "1/s", "Operations a second of BT"),
-        MetricDef::rate("sp", "1/s", "Operations a second of SP"),
-        MetricDef::rate("lu", "1/s", "Operations a second of LU"),
-        MetricDef::time("ep-time", "Time of EP"),
-        MetricDef::time("cg-time", "Time of CG"),
-        MetricDef::time("mg-time", "Time of MG"),
-        MetricDef::time("ft-time", "Time of FT"),
-        MetricDef::time("is-time", "Time of IS"),
-        MetricDef::time("bt-time", "Time of BT"),
-        MetricDef::time("sp-time", "Time of SP"),
-        MetricDef::time("lu-time", "Time of LU"),
+        ProbeMetric::rate("ep", "1/s", "Operations a second of EP"),
+        ProbeMetric::rate("cg", "1/s", "Operations a second of CG"),
+        ProbeMetric::rate("mg", "1/s", "Operations a second of MG"),
+        ProbeMetric::rate("ft", "1/s", "Operations a second of FT"),
+        ProbeMetric::rate("is", "1/s", "Operations a second of IS"),
+        ProbeMetric::rate("bt", "1/s", "Operations a second of BT"),
+        ProbeMetric::rate("sp", "1/s", "Operations a second of SP"),
+        ProbeMetric::rate("lu", "1/s", "Operations a second of LU"),
+        ProbeMetric::time("ep-time", "Time of EP"),
+        ProbeMetric::time("cg-time", "Time of CG"),
+        ProbeMetric::time("mg-time", "Time of MG"),
+        ProbeMetric::time("ft-time", "Time of FT"),
+        ProbeMetric::time("is-time", "Time of IS"),
+        ProbeMetric::time("bt-time", "Time of BT"),
+        ProbeMetric::time("sp-time", "Time of SP"),
+        ProbeMetric::time("lu-time", "Time of LU"),
     ],
     histograms: &[],
     example: "--benchmark cg --class A --threads 4",
@@ -84,15 +86,15 @@ pub static PROBE: Probe = Probe {
 
 /// Size of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
+enum NpbClass {
     S,
     W,
     A,
     B,
 }
 
-/// What a benchmark did.
-struct Done {
+/// The result of one benchmark.
+struct NpbResult {
     seconds: f64,
     operations: f64,
     verified: bool,
@@ -100,7 +102,7 @@ struct Done {
 }
 
 /// A benchmark: its name, how it runs, and the memory that it needs.
-type Benchmark = (&'static str, fn(Class, &Team) -> Done, fn(Class) -> u64);
+type Benchmark = (&'static str, fn(NpbClass, &Team) -> NpbResult, fn(NpbClass) -> u64);
 
 const BENCHMARKS: [Benchmark; 8] = [
     ("ep", ep::run, |_| 1 << 20),
@@ -118,12 +120,12 @@ fn near(value: f64, published: f64, by: f64) -> bool {
     ((value - published) / published).abs() <= by
 }
 
-fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
     let class = match args.text("class") {
-        "S" => Class::S,
-        "W" => Class::W,
-        "A" => Class::A,
-        _ => Class::B,
+        "S" => NpbClass::S,
+        "W" => NpbClass::W,
+        "A" => NpbClass::A,
+        _ => NpbClass::B,
     };
     outcome.fact("implementation", "vmlab's own, from the specification");
     let team = Team::new(args.size("threads"), &args.vcpus("cpus"))?;

@@ -11,9 +11,9 @@ const SCALE: f64 = 1.0 / (1_u64 << 46) as f64;
 
 /// A generator at one place of the sequence.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Random(u64);
+pub(super) struct NpbRandom(u64);
 
-impl Random {
+impl NpbRandom {
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn skipping_is_going_step_by_step() {
-        let start = Random::new(314_159_265);
+        let start = NpbRandom::new(314_159_265);
         let mut walked = start;
         for n in 0..1000 {
             assert_eq!(start.skip(n).0, walked.0, "{n}");

@@ -2,17 +2,18 @@
 //! pentadiagonal equations: little computing for each value that is moved.
 
 use super::flow::{
-    self, C1C5, C2, C3C4, DAMPING, FOURTH, Flow, Line, Problem, State, Values, View, fourth,
+    self, C1C5, C2, C3C4, DAMPING, FOURTH, FlowField, FlowProblem, FlowView, GridLine, PointState,
+    PointValues, fourth,
 };
-use super::{Class, Done};
+use super::{NpbClass, NpbResult};
 use crate::team::Team;
 
 /// A row of a pentadiagonal matrix.
-type Row = [f64; 5];
+type PentadiagonalRow = [f64; 5];
 
-fn problem(class: Class) -> Problem {
+fn problem(class: NpbClass) -> FlowProblem {
     let (n, steps, dt, residual, error) = match class {
-        Class::S => (
+        NpbClass::S => (
             12,
             100,
             0.015,
@@ -31,7 +32,7 @@ fn problem(class: Class) -> Problem {
                 3.417_766_618_339e-5,
             ],
         ),
-        Class::W => (
+        NpbClass::W => (
             36,
             400,
             0.0015,
@@ -50,7 +51,7 @@ fn problem(class: Class) -> Problem {
                 1.212_845_639_773e-4,
             ],
         ),
-        Class::A => (
+        NpbClass::A => (
             64,
             400,
             0.0015,
@@ -69,7 +70,7 @@ fn problem(class: Class) -> Problem {
                 1.362_161_339_921e-4,
             ],
         ),
-        Class::B => (
+        NpbClass::B => (
             102,
             400,
             0.001,
@@ -89,19 +90,19 @@ fn problem(class: Class) -> Problem {
             ],
         ),
     };
-    Problem { n, steps, dt, gain: 1.0, residual, error }
+    FlowProblem { n, steps, dt, gain: 1.0, residual, error }
 }
 
 /// Bytes that a class needs.
-pub(super) fn bytes(class: Class) -> u64 {
+pub(super) fn bytes(class: NpbClass) -> u64 {
     flow::bytes(problem(class).n)
 }
 
-pub(super) fn run(class: Class, team: &Team) -> Done {
+pub(super) fn run(class: NpbClass, team: &Team) -> NpbResult {
     let problem = problem(class);
     let n = problem.n as f64;
     let operations = 881.174 * n.powi(3) - 4683.91 * n.powi(2) + 11_484.5 * n - 19_272.4;
-    Flow::new(&problem, team).run(&problem, operations * problem.steps as f64, |flow| {
+    FlowField::new(&problem, team).run(&problem, operations * problem.steps as f64, |flow| {
         for axis in 0..3 {
             flow.lines(axis, |n| [(); 3].map(|()| vec![[0.0; 5]; n]), solve);
         }
@@ -110,7 +111,12 @@ pub(super) fn run(class: Class, team: &Team) -> Done {
 
 /// Solves a line: for the three waves that move with the flow, and for those
 /// that move faster and slower than it by the speed of sound.
-fn solve(rows: &mut [Vec<Row>; 3], view: &View<'_>, line: Line, change: &mut [Values]) {
+fn solve(
+    rows: &mut [Vec<PentadiagonalRow>; 3],
+    view: &FlowView<'_>,
+    line: GridLine,
+    change: &mut [PointValues],
+) {
     let state = |i: usize| &view.states[line.at(i)];
     let inside = 1..view.n - 1;
     if line.axis == 0 {
@@ -134,7 +140,7 @@ fn solve(rows: &mut [Vec<Row>; 3], view: &View<'_>, line: Line, change: &mut [Va
 
 /// The matrix of one sort of waves along a line; `sound` says how often the
 /// speed of sound is added to the flow's.
-fn factor(rows: &mut [Row], view: &View<'_>, line: Line, sound: f64) {
+fn factor(rows: &mut [PentadiagonalRow], view: &FlowView<'_>, line: GridLine, sound: f64) {
     let n = view.n;
     let steps = (n - 1) as f64;
     let (first, second) = (view.dt * 0.5 * steps, view.dt * steps * steps);
@@ -159,7 +165,7 @@ fn factor(rows: &mut [Row], view: &View<'_>, line: Line, sound: f64) {
 
 /// Solves for these values of the inner points: forward, row by row, so that
 /// each has a 1 and two values after it; then back.
-fn pentadiagonal(rows: &mut [Row], change: &mut [Values], values: &[usize]) {
+fn pentadiagonal(rows: &mut [PentadiagonalRow], change: &mut [PointValues], values: &[usize]) {
     let last = rows.len() - 1;
     for i in 1..last {
         // Where there is no point two before, its weight is 0.
@@ -186,7 +192,7 @@ fn pentadiagonal(rows: &mut [Row], change: &mut [Values], values: &[usize]) {
 const HALF_ROOT: f64 = std::f64::consts::FRAC_1_SQRT_2;
 
 /// From changes of the values to those of the waves along x.
-fn into_waves(state: &State, change: &mut Values) {
+fn into_waves(state: &PointState, change: &mut PointValues) {
     let [r1, r2, r3, r4, r5] = *change;
     let [x, y, z] = state.velocity;
     let (inverse, sound) = (state.inverse, state.sound);
@@ -203,21 +209,21 @@ fn into_waves(state: &State, change: &mut Values) {
 }
 
 /// From waves along x to those along y ...
-fn turn_to_y(change: &mut Values) {
+fn turn_to_y(change: &mut PointValues) {
     let [r1, r2, r3, r4, r5] = *change;
     let (t1, t2) = (HALF_ROOT * r3, 0.5 * (r4 + r5));
     *change = [-r2, r1, HALF_ROOT * (r4 - r5), t2 - t1, t2 + t1];
 }
 
 /// ... and to those along z ...
-fn turn_to_z(change: &mut Values) {
+fn turn_to_z(change: &mut PointValues) {
     let [r1, r2, r3, r4, r5] = *change;
     let (t1, t2) = (HALF_ROOT * r1, 0.5 * (r4 + r5));
     *change = [HALF_ROOT * (r4 - r5), -r3, r2, t2 - t1, t2 + t1];
 }
 
 /// ... and back to changes of the values.
-fn out_of_waves(state: &State, density: f64, change: &mut Values) {
+fn out_of_waves(state: &PointState, density: f64, change: &mut PointValues) {
     let [r1, r2, r3, r4, r5] = *change;
     let [x, y, z] = state.velocity;
     let factor = HALF_ROOT * density;

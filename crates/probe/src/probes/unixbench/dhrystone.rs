@@ -24,9 +24,9 @@ enum Ident {
     Four,
 }
 
-/// A record that points to another one; both live in [`State::records`].
+/// A record that points to another one; both live in [`DhrystoneState::records`].
 #[derive(Debug, Clone, Copy)]
-struct Record {
+struct DhrystoneRecord {
     next: usize,
     discriminant: Ident,
     ident: Ident,
@@ -35,8 +35,8 @@ struct Record {
 }
 
 /// The program's global variables, and those of its main loop.
-pub(super) struct State {
-    records: [Record; 2],
+pub(super) struct DhrystoneState {
+    records: [DhrystoneRecord; 2],
     int: i32,
     flag: bool,
     char_1: u8,
@@ -59,16 +59,16 @@ struct Locals {
 const POINTED: usize = 0;
 const OTHER: usize = 1;
 
-impl State {
+impl DhrystoneState {
     pub(super) fn new() -> Self {
-        let empty = Record {
+        let empty = DhrystoneRecord {
             next: POINTED,
             discriminant: Ident::One,
             ident: Ident::One,
             int: 0,
             text: [0; 30],
         };
-        let pointed = Record {
+        let pointed = DhrystoneRecord {
             next: OTHER,
             discriminant: Ident::One,
             ident: Ident::Three,
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn a_run_ends_as_published() {
         for runs in [1, 2, 1000] {
-            let mut state = State::new();
+            let mut state = DhrystoneState::new();
             assert!(!state.is_right());
             state.run(runs);
             assert!(state.is_right(), "{:?}", state.locals);

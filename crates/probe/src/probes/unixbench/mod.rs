@@ -13,12 +13,14 @@ pub(crate) mod worker;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 
-use crate::args::{Args, Value};
-use crate::document::Outcome;
-use crate::spec::{Default, Kind, MetricDef, Opt, Probe, ProbeError, REPEAT, SECONDS, Tried as _};
+use crate::args::{Args, OptionValue};
+use crate::document::ProbeResult;
+use crate::spec::{
+    Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS,
+};
 use crate::stat::{geometric_mean, mean};
 use crate::vcpus;
-use counted::Counted;
+use counted::CopyCount;
 
 /// The row of the table.
 pub static PROBE: Probe = Probe {
@@ -39,7 +41,7 @@ pub static PROBE: Probe = Probe {
     options: &[
         Opt {
             name: "test",
-            kind: Kind::Choice(&[
+            kind: OptionType::Choice(&[
                 "all",
                 "dhrystone",
                 "whetstone",
@@ -60,14 +62,14 @@ pub static PROBE: Probe = Probe {
         },
         Opt {
             name: "copies",
-            kind: Kind::Int(0, 1024),
+            kind: OptionType::Int(0, 1024),
             default: Default::Int(1),
             unit: "",
             help: "Processes of a test at once; 0 for one a vCPU",
         },
         Opt {
             name: "dir",
-            kind: Kind::Text,
+            kind: OptionType::Text,
             default: Default::Text("/var/tmp"),
             unit: "",
             help: "Folder for the files of copies and scripts",
@@ -76,31 +78,35 @@ pub static PROBE: Probe = Probe {
         Opt { default: Default::Int(1), ..REPEAT },
     ],
     metrics: &[
-        MetricDef::rate("dhrystone", "1/s", "Dhrystone loops a second"),
-        MetricDef::rate("whetstone", "1/s", "Whetstone instructions a second"),
-        MetricDef::rate("execl", "1/s", "Replacements of a process by execve a second"),
-        MetricDef::rate("copy-1024", "B/s", "File copy, 1024 B buffer, 2000 blocks"),
-        MetricDef::rate("copy-256", "B/s", "File copy, 256 B buffer, 500 blocks"),
-        MetricDef::rate("copy-4096", "B/s", "File copy, 4096 B buffer, 8000 blocks"),
-        MetricDef::rate("pipe", "1/s", "512 B into a pipe and out of it, a second"),
-        MetricDef::rate("context", "1/s", "Round trips between two processes over pipes a second"),
-        MetricDef::rate("spawn", "1/s", "Processes started and ended a second"),
-        MetricDef::rate("shell-1", "1/s", "Shell scripts a second"),
-        MetricDef::rate("shell-8", "1/s", "Sets of eight shell scripts at once a second"),
-        MetricDef::rate("syscall", "1/s", "Loops of five system calls a second"),
-        MetricDef::ratio("dhrystone-index", "Ten times the result by 116700 loops a second"),
-        MetricDef::ratio("whetstone-index", "... by 55 million instructions a second"),
-        MetricDef::ratio("execl-index", "... by 43 a second"),
-        MetricDef::ratio("copy-1024-index", "... by 3960 KiB/s"),
-        MetricDef::ratio("copy-256-index", "... by 1655 KiB/s"),
-        MetricDef::ratio("copy-4096-index", "... by 5800 KiB/s"),
-        MetricDef::ratio("pipe-index", "... by 12440 a second"),
-        MetricDef::ratio("context-index", "... by 4000 a second"),
-        MetricDef::ratio("spawn-index", "... by 126 a second"),
-        MetricDef::ratio("shell-1-index", "... by 42.4 a minute"),
-        MetricDef::ratio("shell-8-index", "... by 6 a minute"),
-        MetricDef::ratio("syscall-index", "... by 15000 a second"),
-        MetricDef::ratio("score", "Geometric mean of the twelve indexes"),
+        ProbeMetric::rate("dhrystone", "1/s", "Dhrystone loops a second"),
+        ProbeMetric::rate("whetstone", "1/s", "Whetstone instructions a second"),
+        ProbeMetric::rate("execl", "1/s", "Replacements of a process by execve a second"),
+        ProbeMetric::rate("copy-1024", "B/s", "File copy, 1024 B buffer, 2000 blocks"),
+        ProbeMetric::rate("copy-256", "B/s", "File copy, 256 B buffer, 500 blocks"),
+        ProbeMetric::rate("copy-4096", "B/s", "File copy, 4096 B buffer, 8000 blocks"),
+        ProbeMetric::rate("pipe", "1/s", "512 B into a pipe and out of it, a second"),
+        ProbeMetric::rate(
+            "context",
+            "1/s",
+            "Round trips between two processes over pipes a second",
+        ),
+        ProbeMetric::rate("spawn", "1/s", "Processes started and ended a second"),
+        ProbeMetric::rate("shell-1", "1/s", "Shell scripts a second"),
+        ProbeMetric::rate("shell-8", "1/s", "Sets of eight shell scripts at once a second"),
+        ProbeMetric::rate("syscall", "1/s", "Loops of five system calls a second"),
+        ProbeMetric::ratio("dhrystone-index", "Ten times the result by 116700 loops a second"),
+        ProbeMetric::ratio("whetstone-index", "... by 55 million instructions a second"),
+        ProbeMetric::ratio("execl-index", "... by 43 a second"),
+        ProbeMetric::ratio("copy-1024-index", "... by 3960 KiB/s"),
+        ProbeMetric::ratio("copy-256-index", "... by 1655 KiB/s"),
+        ProbeMetric::ratio("copy-4096-index", "... by 5800 KiB/s"),
+        ProbeMetric::ratio("pipe-index", "... by 12440 a second"),
+        ProbeMetric::ratio("context-index", "... by 4000 a second"),
+        ProbeMetric::ratio("spawn-index", "... by 126 a second"),
+        ProbeMetric::ratio("shell-1-index", "... by 42.4 a minute"),
+        ProbeMetric::ratio("shell-8-index", "... by 6 a minute"),
+        ProbeMetric::ratio("syscall-index", "... by 15000 a second"),
+        ProbeMetric::ratio("score", "Geometric mean of the twelve indexes"),
     ],
     histograms: &[],
     example: "--copies 4 --seconds 10",
@@ -128,12 +134,12 @@ fn index(result: f64, baseline: f64) -> f64 {
     10.0 * result / baseline
 }
 
-fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
+fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
     let copies = match args.size("copies") {
         0 => vcpus::allowed().len(),
         copies => copies,
     };
-    outcome.param("copies", Value::Int(copies as i64));
+    outcome.param("copies", OptionValue::Int(copies as i64));
     outcome.fact("implementation", "vmlab's own, not Byte UnixBench");
     let has_shell = std::path::Path::new("/bin/sh").exists();
     let wanted = args.text("test");
@@ -165,7 +171,7 @@ fn run(args: &Args, outcome: &mut Outcome) -> Result<(), ProbeError> {
 }
 
 /// Runs copies of a test that begin at the same time; what each counted.
-fn at_once(test: &str, copies: usize, args: &Args) -> Result<Vec<Counted>, ProbeError> {
+fn at_once(test: &str, copies: usize, args: &Args) -> Result<Vec<CopyCount>, ProbeError> {
     let program = std::env::current_exe().tried("find this program")?;
     let seconds = args.float("seconds").to_string();
     let mut running = Vec::new();

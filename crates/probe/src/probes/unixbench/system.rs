@@ -10,11 +10,11 @@ use rustix::fs::Mode;
 use rustix::process::{getpid, getuid, umask};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::counted::{Counted, NAME};
-use crate::pace::{Done, for_seconds};
+use super::counted::{CopyCount, NAME};
+use crate::pace::{TimedLoop, for_seconds};
 
 /// dup, close, getpid, getuid and umask are one loop.
-pub(super) fn calls(seconds: f64) -> io::Result<Counted> {
+pub(super) fn calls(seconds: f64) -> io::Result<CopyCount> {
     let (file, own) = (File::open("/dev/null")?, getpid());
     let mut right = true;
     let done = for_seconds(seconds, |n| {
@@ -26,11 +26,11 @@ pub(super) fn calls(seconds: f64) -> io::Result<Counted> {
             umask(Mode::WGRP | Mode::WOTH);
         }
     });
-    Ok(Counted::new(done, right))
+    Ok(CopyCount::new(done, right))
 }
 
 /// 512 bytes into a pipe and out of it.
-pub(super) fn pipe(seconds: f64) -> io::Result<Counted> {
+pub(super) fn pipe(seconds: f64) -> io::Result<CopyCount> {
     let (reader, writer) = rustix::pipe::pipe()?;
     let (mut buffer, mut right) = ([b'p'; 512], true);
     let done = for_seconds(seconds, |n| {
@@ -39,11 +39,11 @@ pub(super) fn pipe(seconds: f64) -> io::Result<Counted> {
             right &= rustix::io::read(&reader, &mut buffer) == Ok(512);
         }
     });
-    Ok(Counted::new(done, right))
+    Ok(CopyCount::new(done, right))
 }
 
 /// A number goes to another process and back, each time one higher.
-pub(super) fn context(seconds: f64) -> io::Result<Counted> {
+pub(super) fn context(seconds: f64) -> io::Result<CopyCount> {
     let (there, back) = (rustix::pipe::pipe()?, rustix::pipe::pipe()?);
     match fork::fork()? {
         fork::Fork::Child => {
@@ -78,13 +78,13 @@ pub(super) fn context(seconds: f64) -> io::Result<Counted> {
             });
             drop((to, from));
             fork::waitpid(child)?;
-            Ok(Counted::new(done, failed.is_none()))
+            Ok(CopyCount::new(done, failed.is_none()))
         }
     }
 }
 
 /// A process that ends at once, and waiting for it.
-pub(super) fn spawn(seconds: f64) -> io::Result<Counted> {
+pub(super) fn spawn(seconds: f64) -> io::Result<CopyCount> {
     let mut failed = None;
     let done = for_seconds(seconds, |n| {
         for _ in 0..n {
@@ -100,7 +100,7 @@ pub(super) fn spawn(seconds: f64) -> io::Result<Counted> {
         }
     });
     match failed {
-        None => Ok(Counted::new(done, true)),
+        None => Ok(CopyCount::new(done, true)),
         Some(error) => Err(error),
     }
 }
@@ -112,7 +112,7 @@ fn end_child() -> ! {
 
 /// This program puts itself in its own place until the time is over: the words
 /// after its name are the number of times so far and when it began.
-pub(super) fn execl(seconds: f64, words: &[String]) -> io::Result<Counted> {
+pub(super) fn execl(seconds: f64, words: &[String]) -> io::Result<CopyCount> {
     let now = clock_gettime(ClockId::Monotonic);
     let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
     let (count, begin_ns) = match words {
@@ -123,7 +123,7 @@ pub(super) fn execl(seconds: f64, words: &[String]) -> io::Result<Counted> {
     let (count, begin_ns): (u64, u64) = (count.map_err(bad)?, begin_ns.map_err(bad)?);
     let elapsed_s = now_ns.saturating_sub(begin_ns) as f64 / 1e9;
     if elapsed_s >= seconds && count > 0 {
-        return Ok(Counted::new(Done { ops: count, elapsed_s }, true));
+        return Ok(CopyCount::new(TimedLoop { ops: count, elapsed_s }, true));
     }
     let words = [&(count + 1).to_string(), &begin_ns.to_string()].map(String::clone);
     Err(Command::new("/proc/self/exe")
@@ -134,8 +134,8 @@ pub(super) fn execl(seconds: f64, words: &[String]) -> io::Result<Counted> {
 
 /// Copies a file of `blocks` blocks of `size` bytes over and over; one
 /// operation is one byte.
-pub(super) fn copy(seconds: f64, dir: &Path, size: usize, blocks: u64) -> io::Result<Counted> {
-    let folder = Folder::new(dir)?;
+pub(super) fn copy(seconds: f64, dir: &Path, size: usize, blocks: u64) -> io::Result<CopyCount> {
+    let folder = ScratchFolder::new(dir)?;
     let open = |name: &str| {
         let path = folder.0.join(name);
         OpenOptions::new().read(true).write(true).create_new(true).open(path)
@@ -172,7 +172,7 @@ pub(super) fn copy(seconds: f64, dir: &Path, size: usize, blocks: u64) -> io::Re
     to.seek(SeekFrom::Start(0))?;
     to.read_exact(&mut copied)?;
     let right = copied.iter().enumerate().all(|(at, byte)| *byte == at as u8);
-    Ok(Counted::new(Done { ops: bytes, ..done }, right))
+    Ok(CopyCount::new(TimedLoop { ops: bytes, ..done }, right))
 }
 
 /// Lines of the text that the shell script works on.
@@ -180,8 +180,8 @@ const LINES: u64 = 200;
 
 /// A shell script that sorts, dumps, searches and counts a text, `at_once`
 /// times at the same time.
-pub(super) fn shell(seconds: f64, dir: &Path, at_once: usize) -> io::Result<Counted> {
-    let folder = Folder::new(dir)?;
+pub(super) fn shell(seconds: f64, dir: &Path, at_once: usize) -> io::Result<CopyCount> {
+    let folder = ScratchFolder::new(dir)?;
     let text = text();
     let found = text.lines().filter(|line| line.contains("7")).count();
     fs::write(folder.0.join("text"), text)?;
@@ -207,7 +207,7 @@ pub(super) fn shell(seconds: f64, dir: &Path, at_once: usize) -> io::Result<Coun
         }
     });
     match failed {
-        None => Ok(Counted::new(done, right)),
+        None => Ok(CopyCount::new(done, right)),
         Some(error) => Err(error),
     }
 }
@@ -224,9 +224,9 @@ fn text() -> String {
 }
 
 /// A folder of this process alone, removed when this is dropped.
-struct Folder(PathBuf);
+struct ScratchFolder(PathBuf);
 
-impl Folder {
+impl ScratchFolder {
     fn new(dir: &Path) -> io::Result<Self> {
         let path = dir.join(format!("vmlab-probe-{}", std::process::id()));
         fs::create_dir(&path)?;
@@ -234,7 +234,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         // What can't be removed now can't be later.
         let _ = fs::remove_dir_all(&self.0);

@@ -16,7 +16,7 @@ pub(super) const INSTRUCTIONS: f64 = 100_000.0;
 
 /// What the modules of one unit leave behind.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Left {
+pub(super) struct UnitResults {
     elements: [f64; 4],
     passed: [f64; 4],
     jump: i32,
@@ -29,8 +29,8 @@ pub(super) struct Left {
 
 /// Runs every module once, with the weights for a tenth of a million
 /// instructions.
-pub(super) fn unit() -> Left {
-    Left {
+pub(super) fn unit() -> UnitResults {
+    UnitResults {
         elements: elements(),
         passed: passed(),
         jump: jumps(),
@@ -42,7 +42,7 @@ pub(super) fn unit() -> Left {
     }
 }
 
-impl Left {
+impl UnitResults {
     /// True if the values are those that the formulas of the modules yield.
     pub(super) fn is_right(&self) -> bool {
         let near = |value: f64, expected: f64, by: f64| (value - expected).abs() <= by;
@@ -190,7 +190,7 @@ mod tests {
         let left = unit();
         assert!(left.is_right(), "{left:?}");
         assert_eq!(left, unit(), "and always the same");
-        assert!(!Left { function: left.function + 1e-9, ..left }.is_right());
-        assert!(!Left { jump: 1, ..left }.is_right());
+        assert!(!UnitResults { function: left.function + 1e-9, ..left }.is_right());
+        assert!(!UnitResults { jump: 1, ..left }.is_right());
     }
 }

@@ -5,7 +5,7 @@
 use std::io::{self, BufRead as _, Write as _};
 use std::path::Path;
 
-use super::counted::{Counted, NAME};
+use super::counted::{CopyCount, NAME};
 use super::{dhrystone, system, whetstone};
 use crate::pace::for_seconds;
 
@@ -32,12 +32,12 @@ pub(crate) fn run(words: &[String]) -> Result<(), String> {
     say(&line).map_err(|error| error.to_string())
 }
 
-fn measure(test: &str, seconds: f64, dir: &Path, rest: &[String]) -> io::Result<Counted> {
+fn measure(test: &str, seconds: f64, dir: &Path, rest: &[String]) -> io::Result<CopyCount> {
     match test {
         "dhrystone" => {
-            let mut state = dhrystone::State::new();
+            let mut state = dhrystone::DhrystoneState::new();
             let done = for_seconds(seconds, |n| state.run(n));
-            Ok(Counted::new(done, state.is_right()))
+            Ok(CopyCount::new(done, state.is_right()))
         }
         "whetstone" => {
             let first = whetstone::unit();
@@ -47,7 +47,7 @@ fn measure(test: &str, seconds: f64, dir: &Path, rest: &[String]) -> io::Result<
                     right &= whetstone::unit() == first;
                 }
             });
-            let mut counted = Counted::new(done, right);
+            let mut counted = CopyCount::new(done, right);
             counted.ops *= whetstone::INSTRUCTIONS;
             Ok(counted)
         }

@@ -6,12 +6,12 @@ use super::*;
 use crate::Outcome;
 use crate::journal::TrialResult;
 
-fn event(block: u32) -> Event {
-    Event::BlockStarted { block, attempt: 0, load: "idle".into(), unix_s: 1.5 }
+fn event(block: u32) -> JournalEvent {
+    JournalEvent::BlockStarted { block, attempt: 0, load: "idle".into(), unix_s: 1.5 }
 }
 
-fn lines(count: u32) -> (Vec<String>, End) {
-    let mut end = End::default();
+fn lines(count: u32) -> (Vec<String>, JournalTail) {
+    let mut end = JournalTail::default();
     let line = |block| {
         let (line, next) = end.line(&event(block)).unwrap();
         end = next;
@@ -22,12 +22,12 @@ fn lines(count: u32) -> (Vec<String>, End) {
 }
 
 /// A line as vmlab 0.1 wrote it.
-fn old(event: &Event) -> String {
+fn old(event: &JournalEvent) -> String {
     let json = serde_json::to_string(event).unwrap();
     format!("{json}\t{:08x}\n", crc32fast::hash(json.as_bytes()))
 }
 
-fn trial_ended(id: &str, attempt: u32) -> Event {
+fn trial_ended(id: &str, attempt: u32) -> JournalEvent {
     let trial = TrialKey {
         id: id.into(),
         block: 0,
@@ -38,11 +38,16 @@ fn trial_ended(id: &str, attempt: u32) -> Event {
         order: 0,
     };
     let result = TrialResult::new(trial, Outcome::Completed, 0.0);
-    Event::TrialEnded(Box::new(TrialResult { wall_s: 1.0, ..result }))
+    JournalEvent::TrialEnded(Box::new(TrialResult { wall_s: 1.0, ..result }))
 }
 
 /// The blocks that are read, and what is said of the rest.
-fn check(text: &str, end: Option<End>, blocks: &[u32], damage: &[(u64, DamageKind)]) -> Journal {
+fn check(
+    text: &str,
+    end: Option<JournalTail>,
+    blocks: &[u32],
+    damage: &[(u64, DamageKind)],
+) -> Journal {
     let journal = read(text.as_bytes(), end);
     let damage: Vec<_> =
         damage.iter().map(|(line, kind)| Damage { line: *line, kind: kind.clone() }).collect();
@@ -87,11 +92,11 @@ fn a_line_counts_once_and_in_its_place() {
 #[test]
 fn a_line_that_was_replaced_shows_in_the_next() {
     let (lines, end) = lines(3);
-    let (other, _) = End { number: 1, crc: 7 }.line(&event(9)).unwrap();
+    let (other, _) = JournalTail { number: 1, crc: 7 }.line(&event(9)).unwrap();
     let text = [&lines[0], &other, &lines[2]].map(String::as_str).concat();
     let replaced = [(2, DamageKind::Replaced), (3, DamageKind::Replaced)];
     check(&text, Some(end), &[0, 9, 2], &replaced);
-    let (other, _) = End { number: 2, ..end }.line(&event(9)).unwrap();
+    let (other, _) = JournalTail { number: 2, ..end }.line(&event(9)).unwrap();
     let text = [&lines[0], &lines[1], &other].map(String::as_str).concat();
     let found = read(text.as_bytes(), Some(end));
     assert!(found.damage.iter().all(|it| it.kind == DamageKind::Replaced && it.line == 3));
@@ -104,7 +109,7 @@ fn a_crash_cuts_off_what_was_not_acknowledged() {
     let text = lines.concat();
     let text = &text[..text.len() - 4];
     let bytes = lines[2].len() as u64 - 4;
-    let before = End { number: 2, crc: read(lines[..2].concat().as_bytes(), None).end.crc };
+    let before = JournalTail { number: 2, crc: read(lines[..2].concat().as_bytes(), None).end.crc };
     let cut = |acknowledged| [(3, DamageKind::CutOff { bytes, acknowledged })];
     let journal = check(text, Some(before), &[0, 1], &cut(false));
     assert!(journal.damage[0].kind.is_of_a_crash());
@@ -148,9 +153,9 @@ fn an_end_is_a_line_of_one_length() {
     let (_, end) = lines(12);
     let text = end.to_string();
     assert_eq!(text.parse(), Ok(end));
-    assert_eq!(text.len(), End::default().to_string().len());
+    assert_eq!(text.len(), JournalTail::default().to_string().len());
     for bad in ["", "\n", "12 abc\n", &text[1..], &text[..text.len() - 1]] {
-        assert_eq!(bad.parse::<End>(), Err(NotAnEnd), "{bad:?}");
+        assert_eq!(bad.parse::<JournalTail>(), Err(NotAnEnd), "{bad:?}");
     }
 }
 

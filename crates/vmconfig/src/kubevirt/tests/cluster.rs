@@ -56,7 +56,9 @@ fn it_takes_every_vm() {
     let drawn = (0..100).map(|_| any_spec().new_tree(&mut runner).unwrap().current());
     let objects: Vec<String> = variants
         .chain(drawn)
-        .flat_map(|spec| [Kind::Instance, Kind::Machine].map(|kind| emit(&spec, kind).text))
+        .flat_map(|spec| {
+            [KubevirtKind::Instance, KubevirtKind::Machine].map(|kind| emit(&spec, kind).text)
+        })
         .collect();
     let Some(answers) = answers(&objects) else { return };
     let refused: Vec<String> = objects

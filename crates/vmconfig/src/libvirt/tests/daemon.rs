@@ -11,8 +11,9 @@ use suite::{Tier, needs};
 use crate::builtin::{VARIANTS, variant};
 use crate::tests::{a_disk_and_a_nic, differences, direct, patch, xeon_4208};
 use crate::{
-    Accel, Arch, BootSource, CpuProperty, Delegated, Disk, DiskSource, HostWishes, Memory,
-    NumberSet, Pins, Resolve, Schedulers, TickPolicy, VmSettings, VmSpec, split_cpu_model,
+    Accel, Arch, BootSource, CpuProperty, DelegatedPlacement, Disk, DiskSource, HostWishes,
+    MemoryBacking, NumberSet, Pins, Resolve, Schedulers, TickPolicy, VmSettings, VmSpec,
+    split_cpu_model,
 };
 
 use super::schema::{as_known_here, installed};
@@ -162,10 +163,10 @@ fn as_told(settings: &VmSettings, huge_pages: bool) -> VmSettings {
         (disk.boot_order, disk.transient) = (None, false);
     }
     (vm.pins, vm.scheduler) = (Pins::default(), Schedulers::default());
-    (vm.host, vm.delegated) = (HostWishes::default(), Delegated::default());
+    (vm.host, vm.delegated) = (HostWishes::default(), DelegatedPlacement::default());
     vm.memory.source = None;
     if huge_pages {
-        let Memory { huge_pages, prealloc, .. } = &mut vm.memory;
+        let MemoryBacking { huge_pages, prealloc, .. } = &mut vm.memory;
         (*huge_pages, *prealloc) = (None, None);
     }
     for node in &mut vm.numa {

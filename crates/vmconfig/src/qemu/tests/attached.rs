@@ -107,7 +107,7 @@ fn an_ide_disk_stays_one() {
     assert_eq!(crate::libvirt::parse(&libvirt.text).unwrap().spec().unwrap().disks, spec.disks);
     let qemu = emit_plain(&spec, &Capabilities::current());
     assert_eq!(crate::qemu::parse_args(&qemu.args).spec().unwrap().disks, spec.disks);
-    let kubevirt = crate::kubevirt::emit(&spec, crate::kubevirt::Kind::Instance);
+    let kubevirt = crate::kubevirt::emit(&spec, crate::kubevirt::KubevirtKind::Instance);
     assert!(
         kubevirt.losses.iter().any(|loss| loss.fields.contains(&"disks".to_owned())),
         "{:?}",
