@@ -1,6 +1,6 @@
 //! Finds what is wrong with a VM's configuration: libvirt domain XML, KubeVirt
-//! objects, QEMU command lines and Proxmox's files, and VMs that run ([`ObservedVm`]); alone or against a host, a KubeVirt version
-//! and the kubelet's options.
+//! objects, QEMU command lines and Proxmox's files, and VMs that run ([`ObservedVm`]);
+//! alone or against a host, a KubeVirt version and the kubelet's options.
 //!
 //! [`RULES`] is the table: each rule has its texts, its source and examples
 //! that it fires on and that it does not. [`check_text`] applies all of them to

@@ -105,14 +105,14 @@ mod will_it_scale;
 mod tests;
 
 use rayon::prelude::*;
-use record::{Better, Histogram, ImportedSeries, Labels, LogValue, MetricKind, Name};
+use record::{Better, Histogram, Labels, LogValue, MetricKind, Name, Series};
 
 use failure::FailureWords;
 pub(crate) use names::NameText;
 pub use parts::visit_parts;
 use section::Section;
 use sections::Sections;
-use sign::ToolSignature;
+use sign::Signature;
 pub use stress_ng::warnings as stress_ng_warnings;
 pub(crate) use text::{Cut, LogText, TextLine};
 
@@ -125,7 +125,7 @@ pub struct Tool {
     pub name: &'static str,
     /// Which program and which of its forms.
     pub about: &'static str,
-    signs: &'static [ToolSignature],
+    signs: &'static [Signature],
     failures: &'static [FailureWords],
     read: fn(LogText<'_>, &mut Log),
 }
@@ -467,7 +467,7 @@ impl NotedValue<'_> {
     /// Gives it another unit than its kind has.
     pub(crate) fn unit(mut self, unit: impl NameText) -> Self {
         if let Some(imported) = &mut self.0 {
-            let ImportedSeries { metric, better, kind, labels, .. } = &*imported.series;
+            let Series { metric, better, kind, labels, .. } = &*imported.series;
             imported.series = names::series(metric, &unit.named(), *better, *kind, labels);
         }
         self
@@ -476,7 +476,7 @@ impl NotedValue<'_> {
     /// Says which direction is better.
     pub(crate) fn better(mut self, better: Option<Better>) -> Self {
         if let Some(imported) = &mut self.0 {
-            let ImportedSeries { metric, unit, kind, labels, .. } = &*imported.series;
+            let Series { metric, unit, kind, labels, .. } = &*imported.series;
             imported.series = names::series(metric, unit, better, *kind, labels);
         }
         self

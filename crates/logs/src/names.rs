@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use record::{Better, ImportedSeries, Labels, MetricKind, Name};
+use record::{Better, Labels, MetricKind, Name, Series};
 
 /// Slots of each table: more than the names of any tool, and than the labels of
 /// most tables.
@@ -24,15 +24,15 @@ struct DerivedLabels {
 
 /// A series derived from another by setting a label.
 struct DerivedSeries {
-    from: Arc<ImportedSeries>,
+    from: Arc<Series>,
     key: Name,
     value: Name,
-    to: Arc<ImportedSeries>,
+    to: Arc<Series>,
 }
 
 thread_local! {
     static NAMES: RefCell<Vec<Option<Name>>> = RefCell::new(vec![None; SLOTS]);
-    static SERIES: RefCell<Vec<Option<Arc<ImportedSeries>>>> = RefCell::new(vec![None; SLOTS]);
+    static SERIES: RefCell<Vec<Option<Arc<Series>>>> = RefCell::new(vec![None; SLOTS]);
     static DERIVED_SERIES: RefCell<Vec<Option<DerivedSeries>>> =
         RefCell::new(std::iter::repeat_with(|| None).take(SLOTS).collect());
     static LABELS: RefCell<Vec<Option<DerivedLabels>>> =
@@ -164,7 +164,7 @@ pub(super) fn series(
     better: Option<Better>,
     kind: MetricKind,
     labels: &Labels,
-) -> Arc<ImportedSeries> {
+) -> Arc<Series> {
     SERIES.with_borrow_mut(|known| {
         // Names that are said again lie where they lay.
         let said = metric.as_ptr().addr() ^ unit.as_ptr().addr().rotate_left(23);
@@ -182,13 +182,7 @@ pub(super) fn series(
             }
             _ => {
                 let (metric, unit, labels) = (metric.clone(), unit.clone(), labels.clone());
-                Arc::clone(slot.insert(Arc::new(ImportedSeries {
-                    metric,
-                    unit,
-                    better,
-                    kind,
-                    labels,
-                })))
+                Arc::clone(slot.insert(Arc::new(Series { metric, unit, better, kind, labels })))
             }
         }
     })
@@ -196,10 +190,10 @@ pub(super) fn series(
 
 /// `series` with the label `key` set to `value`, which is not empty.
 pub(super) fn labelled_series(
-    series: &Arc<ImportedSeries>,
+    series: &Arc<Series>,
     key: impl NameText,
     value: &str,
-) -> Arc<ImportedSeries> {
+) -> Arc<Series> {
     let key = key.named();
     DERIVED_SERIES.with_borrow_mut(|derived| {
         let place = key.as_ptr().addr().rotate_left(17) ^ Arc::as_ptr(series).addr();

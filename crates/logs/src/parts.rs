@@ -1,6 +1,6 @@
 //! A log in parts, of which only what is still needed is in memory: the run that
 //! the last part ends in, and of a long one that can be read in pieces
-//! ([`ToolSignature::anew`](super::sign::ToolSignature::anew)) only its last piece.
+//! ([`Signature::anew`](super::sign::Signature::anew)) only its last piece.
 
 use super::sections::{SectionSearch, Sections};
 use super::{Log, Tool, read_sections, text, visit};

@@ -9,7 +9,7 @@ use super::failure::failed;
 use super::json::{self, JsonNode};
 use super::names;
 use super::number::{self, scaled};
-use super::sign::{ToolSignature, hint, opens, part};
+use super::sign::{Signature, hint, opens, part};
 use super::text::fields;
 use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
@@ -46,7 +46,7 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 /// What a row of CSV has, which says all of itself.
-const fn of_row(needle: &'static str) -> ToolSignature {
+const fn of_row(needle: &'static str) -> Signature {
     part(needle).within().when(is_csv).anew()
 }
 

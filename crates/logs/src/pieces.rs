@@ -1,13 +1,13 @@
 //! A long run in pieces that threads read at once.
 //!
 //! At some lines of some outputs a reader forgets all that it knows: at a
-//! table's heading, at a row that says all of itself ([`ToolSignature::anew`]). A run is
+//! table's heading, at a row that says all of itself ([`Signature::anew`]). A run is
 //! cut there, and its pieces, read apart, are what it is read whole.
 
 use rayon::prelude::*;
 
 use super::scan::bare_line;
-use super::sign::ToolSignature;
+use super::sign::Signature;
 use super::{BATCH_BYTES, Log, LogText, Tool};
 
 /// Pieces are about so long: worth a thread, and enough for many of them.
@@ -25,7 +25,7 @@ pub(super) fn read(tool: &Tool, text: LogText<'_>, log: &mut Log) {
 }
 
 /// The signs at which the reader of `tool` knows nothing of the lines before.
-fn anew(tool: &Tool) -> Vec<&ToolSignature> {
+fn anew(tool: &Tool) -> Vec<&Signature> {
     tool.signs.iter().filter(|sign| sign.begins_anew()).collect()
 }
 
@@ -33,7 +33,7 @@ fn anew(tool: &Tool) -> Vec<&ToolSignature> {
 /// into pieces of at least so many bytes.
 fn in_pieces(
     tool: &Tool,
-    anew: &[&ToolSignature],
+    anew: &[&Signature],
     piece_bytes: usize,
     text: LogText<'_>,
     log: &mut Log,
@@ -91,7 +91,7 @@ fn lines(text: &str) -> usize {
 
 /// Where the first line begins that is `far` enough behind and has one of the
 /// signs `anew`; the end of the text if none has.
-fn end_of_piece(text: &str, far: usize, anew: &[&ToolSignature]) -> usize {
+fn end_of_piece(text: &str, far: usize, anew: &[&Signature]) -> usize {
     let mut from = far;
     while let Some(end) = text.as_bytes().get(from..).and_then(|bytes| memchr::memchr(b'\n', bytes))
     {

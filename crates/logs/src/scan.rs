@@ -9,7 +9,7 @@ use aho_corasick::{AhoCorasick, Input, MatchKind};
 use rayon::prelude::*;
 
 use super::prefix::{without_indent, without_prefix};
-use super::sign::{SignPosition, ToolSignature};
+use super::sign::{SignPosition, Signature};
 use super::{TOOLS, near};
 
 /// Parts of a log that are searched at once are about so long: few enough for
@@ -80,7 +80,7 @@ static FINDER: LazyLock<SignFinder> = LazyLock::new(|| {
     SignFinder { within, within_owners, first_two, starts }
 });
 
-pub(super) fn sign((tool, sign): NeedleOwner) -> &'static ToolSignature {
+pub(super) fn sign((tool, sign): NeedleOwner) -> &'static Signature {
     &TOOLS[tool].signs[sign]
 }
 

@@ -1,7 +1,7 @@
 //! Where in a log which tool's output begins.
 //!
-//! Every tool names its [`ToolSignature`](super::sign::ToolSignature)s: words that its output holds, in the order
-//! in which they are printed. One pass finds them all ([`scan`]); from one tool's sign to
+//! Every tool names its [`Signature`](super::sign::Signature)s: words that its output
+//! holds, in the order in which they are printed. One pass finds them all ([`scan`]); from one tool's sign to
 //! the next tool's reaches a section, and a sign that a run prints once begins
 //! the tool's next run.
 

@@ -3,7 +3,7 @@
 use super::text::Cut;
 
 /// Words that tell a tool's output.
-pub(crate) struct ToolSignature {
+pub(crate) struct Signature {
     pub(super) needle: &'static str,
     pub(super) place: SignPosition,
     pub(super) weight: u32,
@@ -31,8 +31,8 @@ pub(super) const STRONG: u32 = 10;
 const WEAK: u32 = 1;
 
 /// A line's beginning that this tool alone prints, once a run.
-pub(crate) const fn opens(needle: &'static str) -> ToolSignature {
-    ToolSignature {
+pub(crate) const fn opens(needle: &'static str) -> Signature {
+    Signature {
         needle,
         place: SignPosition::Start,
         weight: STRONG,
@@ -43,26 +43,26 @@ pub(crate) const fn opens(needle: &'static str) -> ToolSignature {
 }
 
 /// A line's beginning that this tool alone prints, any number of times.
-pub(crate) const fn part(needle: &'static str) -> ToolSignature {
-    ToolSignature { opens: false, ..opens(needle) }
+pub(crate) const fn part(needle: &'static str) -> Signature {
+    Signature { opens: false, ..opens(needle) }
 }
 
 /// A line's beginning that others print as well.
-pub(crate) const fn hint(needle: &'static str) -> ToolSignature {
+pub(crate) const fn hint(needle: &'static str) -> Signature {
     part(needle).weak()
 }
 
 /// A word of a JSON document that this tool alone prints, once a document.
-pub(crate) const fn json(needle: &'static str) -> ToolSignature {
-    ToolSignature { place: SignPosition::Json, ..opens(needle) }
+pub(crate) const fn json(needle: &'static str) -> Signature {
+    Signature { place: SignPosition::Json, ..opens(needle) }
 }
 
 /// A word of a JSON document that this tool alone prints, any number of times.
-pub(crate) const fn json_part(needle: &'static str) -> ToolSignature {
-    ToolSignature { place: SignPosition::Json, ..part(needle) }
+pub(crate) const fn json_part(needle: &'static str) -> Signature {
+    Signature { place: SignPosition::Json, ..part(needle) }
 }
 
-impl ToolSignature {
+impl Signature {
     /// The sign may stand anywhere in its line.
     pub(crate) const fn within(self) -> Self {
         Self { place: SignPosition::Within, ..self }

@@ -41,11 +41,11 @@ pub struct ImportedValue {
 }
 
 /// An [`ImportedValue`] as it is kept where there may be millions: all but the number
-/// and its line is its [`ImportedSeries`], whose fields are its own.
+/// and its line is its [`Series`], whose fields are its own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogValue {
     /// What is measured.
-    pub series: Arc<ImportedSeries>,
+    pub series: Arc<Series>,
     /// The value, in base units.
     pub value: f64,
     /// The line that it stands in, from 1.
@@ -55,7 +55,7 @@ pub struct LogValue {
 /// What values of one metric with the same labels share: each is a number, a
 /// line and a reference to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImportedSeries {
+pub struct Series {
     /// The metric's name inside its tool.
     pub metric: Name,
     /// The base unit: `s`, `B`, `1/s`, `B/s`, `count`, ...
@@ -69,10 +69,10 @@ pub struct ImportedSeries {
 }
 
 impl Deref for LogValue {
-    type Target = ImportedSeries;
+    type Target = Series;
 
     #[inline]
-    fn deref(&self) -> &ImportedSeries {
+    fn deref(&self) -> &Series {
         &self.series
     }
 }
@@ -82,7 +82,7 @@ impl LogValue {
     /// that share a series share one afterwards.
     pub fn relabel(values: &mut [Self], with: impl Fn(&Labels) -> Labels) {
         // A series of which values are left lies where no other can.
-        let mut known: HashMap<*const ImportedSeries, Arc<ImportedSeries>> = HashMap::new();
+        let mut known: HashMap<*const Series, Arc<Series>> = HashMap::new();
         let mut last: Option<(Labels, Labels)> = None;
         for value in values {
             let series = known.entry(Arc::as_ptr(&value.series)).or_insert_with(|| {
@@ -91,7 +91,7 @@ impl LogValue {
                     _ => with(&value.labels),
                 };
                 last = Some((value.labels.clone(), labels.clone()));
-                Arc::new(ImportedSeries { labels, ..ImportedSeries::clone(&value.series) })
+                Arc::new(Series { labels, ..Series::clone(&value.series) })
             });
             value.series = Arc::clone(series);
         }
@@ -101,11 +101,7 @@ impl LogValue {
 impl From<ImportedValue> for LogValue {
     fn from(row: ImportedValue) -> Self {
         let ImportedValue { metric, value, unit, better, kind, labels, line } = row;
-        Self {
-            series: Arc::new(ImportedSeries { metric, unit, better, kind, labels }),
-            value,
-            line,
-        }
+        Self { series: Arc::new(Series { metric, unit, better, kind, labels }), value, line }
     }
 }
 
@@ -346,7 +342,7 @@ mod tests {
     use super::*;
 
     fn value(labels: &Labels, value: f64) -> LogValue {
-        let series = ImportedSeries {
+        let series = Series {
             metric: "lat".into(),
             unit: "s".into(),
             better: None,

@@ -39,8 +39,8 @@ pub(crate) struct ReplicaFiles<'a> {
 }
 
 /// The arguments of QEMU, which runs in the replica's folder: what is the
-/// replica's own is named without a folder. With NVMe disks it has an IOMMU, too. With `wait_for_state` it does not
-/// boot but waits for a saved state.
+/// replica's own is named without a folder. With NVMe disks it has an IOMMU, too.
+/// With `wait_for_state` it does not boot but waits for a saved state.
 pub(crate) fn args(
     name: &str,
     shape: &ReplicaMachine,

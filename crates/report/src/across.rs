@@ -10,7 +10,7 @@ use stats::{AcrossHosts, ClassAcross, ClassConsistency, Interval};
 
 use crate::quantity::{counted, percent, ratio_estimate, ratio_span};
 use crate::sentence::{VariantClaim, as_sentence, label, under_load};
-use crate::terminal::{Align, Paint, TextOutput, TextTable};
+use crate::terminal::{Align, Paint, Printer, TextTable};
 use crate::{ShownEstimate, ShownInterval, ShownVerdict, TerminalStyle, VariantRole};
 
 /// Version of [`AcrossReport`] as JSON.
@@ -139,7 +139,7 @@ impl AcrossReport {
 /// The report as text of at most `width` columns.
 #[must_use]
 pub fn across_text(report: &AcrossReport, width: usize, style: TerminalStyle) -> String {
-    let mut out = TextOutput::new(width, style);
+    let mut out = Printer::new(width, style);
     heading(report, &mut out);
     out.blank();
     let primary = report.groups.iter().filter(|group| group.primary);
@@ -162,7 +162,7 @@ pub fn across_text(report: &AcrossReport, width: usize, style: TerminalStyle) ->
     out.text
 }
 
-fn heading(report: &AcrossReport, out: &mut TextOutput) {
+fn heading(report: &AcrossReport, out: &mut Printer) {
     out.paragraph("", &report.title, Some(Paint::Bold));
     if let Some(question) = &report.question {
         out.paragraph("", question, None);
@@ -192,12 +192,7 @@ fn shown(ratio: Option<f64>, interval: Option<Interval>) -> String {
 }
 
 /// The verdict, what it rests on, and where it does not hold.
-fn verdict(
-    report: &AcrossReport,
-    group: &AcrossGroup,
-    variant: &AcrossVariant,
-    out: &mut TextOutput,
-) {
+fn verdict(report: &AcrossReport, group: &AcrossGroup, variant: &AcrossVariant, out: &mut Printer) {
     let AcrossVariant { across, role, .. } = variant;
     let claim = VariantClaim {
         workload: &group.workload,
@@ -291,12 +286,7 @@ fn holds(report: &AcrossReport, across: &AcrossHosts) -> Vec<String> {
     said
 }
 
-fn numbers(
-    report: &AcrossReport,
-    group: &AcrossGroup,
-    variant: &AcrossVariant,
-    out: &mut TextOutput,
-) {
+fn numbers(report: &AcrossReport, group: &AcrossGroup, variant: &AcrossVariant, out: &mut Printer) {
     let across = &variant.across;
     out.blank();
     let title = format!(
@@ -350,7 +340,7 @@ fn numbers(
 }
 
 /// Nodes whose own verdict points the other way than that of all.
-fn odd_nodes(variant: &AcrossVariant, chip: &dyn Fn(ShownVerdict) -> String, out: &mut TextOutput) {
+fn odd_nodes(variant: &AcrossVariant, chip: &dyn Fn(ShownVerdict) -> String, out: &mut Printer) {
     let side = |verdict: ShownVerdict| match verdict {
         ShownVerdict::Better | ShownVerdict::SlightlyBetter => 1,
         ShownVerdict::Worse | ShownVerdict::SlightlyWorse => -1,
@@ -377,7 +367,7 @@ fn odd_nodes(variant: &AcrossVariant, chip: &dyn Fn(ShownVerdict) -> String, out
 }
 
 /// Nodes that brought nothing or not all, and why.
-fn without_results(report: &AcrossReport, out: &mut TextOutput) {
+fn without_results(report: &AcrossReport, out: &mut Printer) {
     let mut why: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for node in report.nodes.iter().filter(|node| !node.is_complete) {
         let reason = node.reason.as_deref().unwrap_or(&node.state);

@@ -6,7 +6,7 @@ use stats::SampleKind;
 use crate::{PublishedValue, ResultGroup, ShownEstimate, ShownInterval};
 
 /// How the samples of a metric become one number of a boot: counts in the unit
-/// `ratio`, parts of a whole and events by what was done, are compared in hundredths. `stats` knows no records; its words are theirs.
+/// `ratio`, parts of a whole and events by what was done, are compared in hundredths.
 #[must_use]
 pub fn sample_kind(kind: MetricKind, unit: &str) -> SampleKind {
     match kind {

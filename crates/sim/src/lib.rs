@@ -28,7 +28,7 @@ pub mod scoreboard;
 pub mod tracks;
 
 pub use engine::{
-    Breakdown, EventCounts, Latency, MeterOutcome, PcpuUser, SimOutcome, StuckGuest, TraceSegment,
+    Breakdown, Deadlock, EventCounts, Latency, MeterOutcome, PcpuUser, SimOutcome, TraceSegment,
     VmOutcome, WaitingTask, run,
 };
 pub use machine::{CpuPosition, PcpuNumbering, SimMachine, UniformMachine};

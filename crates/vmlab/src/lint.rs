@@ -205,14 +205,14 @@ enum Source {
 }
 
 /// A text to check.
-struct LintInput {
+struct Input {
     name: String,
     source: Source,
     /// Named on the command line, so that it must hold VMs.
     named: bool,
 }
 
-impl LintInput {
+impl Input {
     /// The file, if it is one.
     fn path(&self) -> Option<&Path> {
         match &self.source {
@@ -267,7 +267,7 @@ pub(crate) fn run(args: &LintArgs) -> anyhow::Result<ExitCode> {
     if let Some(uri) = args.offers.libvirt.as_ref().filter(|_| args.files.is_empty()) {
         for (name, text) in offers::domains(uri)? {
             let (name, source) = (format!("{uri}/{name}"), Source::Text(text));
-            inputs.push(LintInput { name, source, named: true });
+            inputs.push(Input { name, source, named: true });
         }
     }
     let named = inputs.iter().map(|input| (input.name.as_str(), input.path()));
@@ -346,10 +346,10 @@ fn in_cluster(args: &LintArgs, view: &ClusterView) -> anyhow::Result<ExitCode> {
         add(check_all(&files, &mut view.context(None), &own, true));
     } else {
         for group in cluster::groups(view) {
-            let inputs: Vec<LintInput> = group
+            let inputs: Vec<Input> = group
                 .objects
                 .iter()
-                .map(|object| LintInput {
+                .map(|object| Input {
                     name: cluster::name(object),
                     source: Source::Text(object.text.clone()),
                     named: true,
@@ -459,23 +459,19 @@ fn look_around(root: &Path, context: &mut Context) {
 }
 
 /// The files below a path, by name.
-fn collect(path: &Path, named: bool, inputs: &mut Vec<LintInput>) -> anyhow::Result<()> {
+fn collect(path: &Path, named: bool, inputs: &mut Vec<Input>) -> anyhow::Result<()> {
     if path == Path::new("-") {
         if io::stdin().is_terminal() {
             terminal::note("vmlab: reading a configuration from standard input");
         }
-        inputs.push(LintInput { name: "-".to_owned(), source: Source::Stdin, named });
+        inputs.push(Input { name: "-".to_owned(), source: Source::Stdin, named });
         return Ok(());
     }
     let name = path.display();
     let metadata = if named { fs::metadata(path) } else { fs::symlink_metadata(path) };
     let metadata = metadata.with_context(|| format!("Cannot read {name}"))?;
     if !metadata.is_dir() {
-        inputs.push(LintInput {
-            name: name.to_string(),
-            source: Source::File(path.to_owned()),
-            named,
-        });
+        inputs.push(Input { name: name.to_string(), source: Source::File(path.to_owned()), named });
         return Ok(());
     }
     let entries = fs::read_dir(path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
@@ -545,12 +541,7 @@ struct LintFindings {
 /// Checks every text, and reads each once: KubeVirt's objects wait until all texts are
 /// seen. What those hold for others is in the context then; a version that was `given`
 /// stays, as do feature gates.
-fn check_all(
-    inputs: &[LintInput],
-    context: &mut Context,
-    own: &OwnRules,
-    given: bool,
-) -> LintFindings {
+fn check_all(inputs: &[Input], context: &mut Context, own: &OwnRules, given: bool) -> LintFindings {
     let (mut findings, mut files, mut failed, mut vms) = (Vec::new(), 0, Vec::new(), Vec::new());
     let mut silenced = Vec::new();
     let alone = inputs.len() == 1;
@@ -571,7 +562,7 @@ fn check_all(
         }
         context.cluster.get_or_insert(cluster);
     }
-    let waiting: Vec<(&LintInput, &str)> = inputs
+    let waiting: Vec<(&Input, &str)> = inputs
         .iter()
         .zip(&first)
         .filter_map(|(input, outcome)| match outcome {
@@ -614,7 +605,7 @@ struct HeldObjects {
 /// Reads a text, and checks it if nothing that bears on it can stand in another one; with
 /// what it holds for others.
 fn first_look(
-    input: &LintInput,
+    input: &Input,
     alone: bool,
     context: &Context,
     own: &OwnRules,
@@ -636,7 +627,7 @@ fn first_look(
     (held, outcome)
 }
 
-fn check(input: &LintInput, text: &str, context: &Context, own: &OwnRules) -> TextOutcome {
+fn check(input: &Input, text: &str, context: &Context, own: &OwnRules) -> TextOutcome {
     if !input.named && !lint::holds_vms(text) {
         return TextOutcome::Skipped;
     }
@@ -646,7 +637,7 @@ fn check(input: &LintInput, text: &str, context: &Context, own: &OwnRules) -> Te
     }
 }
 
-fn read(from: &LintInput) -> io::Result<String> {
+fn read(from: &Input) -> io::Result<String> {
     match &from.source {
         Source::File(path) => input::text(path),
         Source::Text(text) => Ok(text.clone()),
@@ -657,7 +648,7 @@ fn read(from: &LintInput) -> io::Result<String> {
 /// Writes or shows the certain fixes; what is left to find afterwards.
 fn mend(
     args: &LintArgs,
-    inputs: &[LintInput],
+    inputs: &[Input],
     findings: Vec<Finding>,
     context: &Context,
     own: &OwnRules,

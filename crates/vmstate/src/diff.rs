@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::facts::{StateValue, hex};
-use crate::field::{DeviceField, FieldKind};
+use crate::field::{Field, FieldKind};
 use crate::state::{DeviceState, MachineState};
 
 /// Most bytes of a field of bytes that a difference shows.
@@ -89,7 +89,7 @@ fn compare_devices(
     changes: &mut Vec<FieldChange>,
 ) {
     let label = old.label();
-    let mut left: HashMap<&str, &DeviceField> =
+    let mut left: HashMap<&str, &Field> =
         new.fields.iter().map(|field| (field.path.as_str(), field)).collect();
     for field in &old.fields {
         let Some(other) = left.remove(field.path.as_str()) else {
@@ -134,7 +134,7 @@ fn compare_devices(
 }
 
 /// Of long bytes what follows the first that differs.
-fn bytes_change(label: &str, field: &DeviceField, [old, new]: [&[u8]; 2]) -> FieldChange {
+fn bytes_change(label: &str, field: &Field, [old, new]: [&[u8]; 2]) -> FieldChange {
     let first = old.iter().zip(new).position(|(old, new)| old != new);
     let first = first.unwrap_or(old.len().min(new.len()));
     let is_short = old.len().max(new.len()) <= SHOWN_BYTES;

@@ -2,7 +2,7 @@
 //!
 //! A field keeps its length, so nothing moves, and the description stays true.
 
-use crate::field::{DeviceField, FieldKind};
+use crate::field::{Field, FieldKind};
 use crate::nic::{parse_mac, set_mac};
 use crate::patch::Patch;
 use crate::select::{SelectError, Selector};
@@ -144,14 +144,14 @@ fn set(
     }
     let words: Vec<&str> =
         field.split(['.', '[', ']', '/']).filter(|word| word.len() > 1).collect();
-    let is_near = |one: &&DeviceField| words.iter().any(|word| one.path.contains(word));
+    let is_near = |one: &&Field| words.iter().any(|word| one.path.contains(word));
     let near = device.fields.iter().filter(is_near).take(MOST_NEAR);
     let near = near.map(|field| field.path.clone()).collect();
     Err(EditError::NoField { device: device.label(), field: field.to_owned(), near })
 }
 
 /// The field that `path` names, and which of its elements, if one is named.
-fn find<'a>(device: &'a DeviceState, path: &str) -> Option<(&'a DeviceField, Option<usize>)> {
+fn find<'a>(device: &'a DeviceState, path: &str) -> Option<(&'a Field, Option<usize>)> {
     if let Some(field) = device.fields.iter().find(|field| field.path == path) {
         return Some((field, None));
     }
@@ -163,7 +163,7 @@ fn find<'a>(device: &'a DeviceState, path: &str) -> Option<(&'a DeviceField, Opt
 
 fn set_field(
     state: &MachineState,
-    field: &DeviceField,
+    field: &Field,
     index: Option<usize>,
     name: &str,
     value: &str,
@@ -191,7 +191,7 @@ fn set_field(
 ///
 /// # Errors
 /// What it takes instead.
-fn encode(field: &DeviceField, value: &str) -> Result<Vec<u8>, String> {
+fn encode(field: &Field, value: &str) -> Result<Vec<u8>, String> {
     let size = field.size;
     match field.kind {
         FieldKind::Bool => match value {

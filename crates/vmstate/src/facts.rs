@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::field::{DeviceField, FieldKind};
+use crate::field::{Field, FieldKind};
 use crate::nic;
 use crate::state::{DeviceState, MachineState};
 use crate::stream::MemorySections;
@@ -158,7 +158,7 @@ impl MachineState {
 
     /// The value of a field.
     #[must_use]
-    pub fn value_of(&self, field: &DeviceField) -> StateValue {
+    pub fn value_of(&self, field: &Field) -> StateValue {
         let bytes = self.bytes_of(field);
         match field.kind {
             FieldKind::Bytes => StateValue::Text(hex(bytes)),
@@ -172,7 +172,7 @@ impl MachineState {
 }
 
 /// The value of an element that is a number.
-pub(crate) fn value(field: &DeviceField, element: &[u8]) -> StateValue {
+pub(crate) fn value(field: &Field, element: &[u8]) -> StateValue {
     let number = field.integer(element).unwrap_or_default();
     match field.kind {
         FieldKind::Bool => StateValue::Bool(number != 0),

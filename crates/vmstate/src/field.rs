@@ -21,7 +21,7 @@ pub enum FieldKind {
 
 /// A field, or an array of numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DeviceField {
+pub struct Field {
     /// The way to it in its device: `lvt[0]`, `e1000/mit_state.mac_reg[ITR]`.
     pub path: String,
     /// QEMU's name of its type.
@@ -55,7 +55,7 @@ impl FieldKind {
     }
 }
 
-impl DeviceField {
+impl Field {
     /// All its bytes, which are in `bytes`.
     pub(crate) fn bytes<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         bytes.get(self.at..self.at + self.len()).unwrap_or_default()

@@ -33,7 +33,7 @@ pub use diff::{FieldChange, StateDiff, compare};
 pub use edit::{EditError, patches};
 pub use error::{Problem, StreamError};
 pub use facts::{DeviceFacts, FieldFacts, MemoryBlock, MemoryFacts, StateFacts, StateValue};
-pub use field::{DeviceField, FieldKind};
+pub use field::{Field, FieldKind};
 pub use patch::Patch;
 pub use select::{SelectError, Selector};
 pub use skim::{MAX_KEPT_BYTES, Skim};

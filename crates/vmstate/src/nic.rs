@@ -4,7 +4,7 @@
 //! `hw/net/virtio-net.c`; Intel 8254x manual, 5.6.1 (EEPROM) and 13.5.2 (receive address).
 
 use crate::cursor::number;
-use crate::field::{DeviceField, FieldKind};
+use crate::field::{Field, FieldKind};
 use crate::patch::Patch;
 use crate::state::{DeviceState, MachineState};
 
@@ -25,21 +25,15 @@ const EEPROM_SUM: u16 = 0xbaba;
 #[derive(Debug)]
 enum MacLocation<'a> {
     /// Six bytes.
-    Plain(&'a DeviceField),
+    Plain(&'a Field),
     /// Two registers from this index on.
-    Registers(&'a DeviceField, usize),
+    Registers(&'a Field, usize),
     /// Three words of an EEPROM, and its checksum.
-    Eeprom(&'a DeviceField),
+    Eeprom(&'a Field),
 }
 
-fn field<'a>(
-    device: &'a DeviceState,
-    path: &str,
-    size: usize,
-    least: usize,
-) -> Option<&'a DeviceField> {
-    let is_it =
-        |field: &&DeviceField| field.path == path && field.size == size && field.count >= least;
+fn field<'a>(device: &'a DeviceState, path: &str, size: usize, least: usize) -> Option<&'a Field> {
+    let is_it = |field: &&Field| field.path == path && field.size == size && field.count >= least;
     device.fields.iter().find(is_it)
 }
 

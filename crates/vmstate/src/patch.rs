@@ -1,6 +1,6 @@
 //! A change of a stream's bytes.
 
-use crate::field::DeviceField;
+use crate::field::Field;
 use crate::state::MachineState;
 
 /// Bytes that replace as many others.
@@ -18,12 +18,7 @@ pub struct Patch {
 
 impl Patch {
     /// Another value of the element `index` of a field.
-    pub(crate) fn of(
-        state: &MachineState,
-        field: &DeviceField,
-        index: usize,
-        bytes: Vec<u8>,
-    ) -> Self {
+    pub(crate) fn of(state: &MachineState, field: &Field, index: usize, bytes: Vec<u8>) -> Self {
         let begin = index * field.size;
         let before = state.bytes_of(field)[begin..begin + bytes.len()].to_vec();
         let what = match field.count {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::cursor::Cursor;
 use crate::description::{self, FieldDescription};
 use crate::error::{Problem, StreamError};
-use crate::field::{DeviceField, FieldKind};
+use crate::field::{Field, FieldKind};
 use crate::skim::part;
 use crate::stream::{MemorySections, MigrationStream};
 use crate::virtio;
@@ -28,7 +28,7 @@ pub struct DeviceState {
     /// The form's name, where it is described.
     pub form: Option<String>,
     /// Its fields, in the order of the stream.
-    pub fields: Vec<DeviceField>,
+    pub fields: Vec<Field>,
     /// Offset of its section in the file, bytes.
     pub at: u64,
     /// Length of its fields, bytes.
@@ -103,13 +103,13 @@ impl MachineState {
 
     /// A field's bytes.
     #[must_use]
-    pub fn bytes_of(&self, field: &DeviceField) -> &[u8] {
+    pub fn bytes_of(&self, field: &Field) -> &[u8] {
         field.bytes(self.stream.bytes())
     }
 
     /// Offset of a field in the file, bytes.
     #[must_use]
-    pub fn offset_of(&self, field: &DeviceField) -> u64 {
+    pub fn offset_of(&self, field: &Field) -> u64 {
         self.stream.file_offset(field.at)
     }
 }
@@ -124,7 +124,7 @@ struct SectionWalk<'a> {
     /// Bytes that their names may still have.
     names_left: usize,
     section: Option<String>,
-    fields: Vec<DeviceField>,
+    fields: Vec<Field>,
 }
 
 impl SectionWalk<'_> {
@@ -279,7 +279,7 @@ impl SectionWalk<'_> {
         };
         for part in parts {
             self.spend(path)?;
-            self.fields.push(DeviceField {
+            self.fields.push(Field {
                 path: join(path, &part.name),
                 type_name: part.type_name.to_owned(),
                 kind: part.kind,
@@ -305,7 +305,7 @@ impl SectionWalk<'_> {
         // What has no bytes has no value.
         if size > 0 && count > 0 {
             let (path, type_name) = (path.to_owned(), type_name.to_owned());
-            self.fields.push(DeviceField { path, type_name, kind, size, count, at });
+            self.fields.push(Field { path, type_name, kind, size, count, at });
         }
         Ok(())
     }
@@ -322,7 +322,7 @@ impl SectionWalk<'_> {
 }
 
 /// Gives the second and each later field of the same name a name of its own.
-fn tell_apart(fields: &mut [DeviceField]) {
+fn tell_apart(fields: &mut [Field]) {
     let mut seen: HashMap<String, usize> = HashMap::new();
     for field in fields {
         let times = seen.entry(field.path.clone()).or_default();

@@ -403,7 +403,7 @@ fn streams_of_real_qemus_are_read() {
         assert_eq!(macs, ["52:54:00:11:22:33", "52:54:00:11:22:44"], "{name}");
         // Every byte between the head of a section and its end is of a field.
         for device in &state.devices {
-            let described: usize = device.fields.iter().map(DeviceField::len).sum();
+            let described: usize = device.fields.iter().map(Field::len).sum();
             assert!(described > 0 && described as u64 <= device.bytes, "{}", device.label());
         }
         // What else is of virtio: the NIC on PCI, and the one behind a port of its own.

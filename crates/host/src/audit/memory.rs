@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use vmconfig::MemorySource;
 
 use super::argv::{CommandLineRequest, MemoryBackend};
 use super::thread::kib;
@@ -208,30 +209,23 @@ fn name_backends(regions: &mut [VmMapping], asked: &CommandLineRequest) {
     }
 }
 
-/// What is behind a mapping.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum BackendKind {
-    Anonymous,
-    Memfd,
-    File,
-}
-
-fn kind_of(path: &str) -> BackendKind {
+/// What is behind a mapping of `path`.
+fn kind_of(path: &str) -> MemorySource {
     // Shared anonymous memory shows as the kernel's own nameless file.
     if path.is_empty() || path.starts_with("/dev/zero") {
-        BackendKind::Anonymous
+        MemorySource::Anonymous
     } else if path.starts_with("/memfd:") || path.starts_with("/anon_hugepage") {
-        BackendKind::Memfd
+        MemorySource::Memfd
     } else {
-        BackendKind::File
+        MemorySource::File
     }
 }
 
-fn backend_kind(kind: &str) -> BackendKind {
+fn backend_kind(kind: &str) -> MemorySource {
     match kind {
-        "memory-backend-file" => BackendKind::File,
-        "memory-backend-memfd" => BackendKind::Memfd,
-        _ => BackendKind::Anonymous,
+        "memory-backend-file" => MemorySource::File,
+        "memory-backend-memfd" => MemorySource::Memfd,
+        _ => MemorySource::Anonymous,
     }
 }
 

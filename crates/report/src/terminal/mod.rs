@@ -48,7 +48,7 @@ const MIN_WIDTH: usize = 40;
 /// The report as text of at most `width` columns (at least 40).
 #[must_use]
 pub fn terminal(report: &Report, width: usize, style: TerminalStyle) -> String {
-    let mut out = TextOutput::new(width, style);
+    let mut out = Printer::new(width, style);
     heading(report, &mut out);
     verdicts(report, &mut out);
     for group in &report.groups {
@@ -112,13 +112,13 @@ impl Paint {
     }
 }
 
-pub(crate) struct TextOutput {
+pub(crate) struct Printer {
     pub(crate) text: String,
     width: usize,
     style: TerminalStyle,
 }
 
-impl TextOutput {
+impl Printer {
     /// Nothing yet; `width` columns, at least 40.
     pub(crate) fn new(width: usize, style: TerminalStyle) -> Self {
         Self { text: String::new(), width: width.max(MIN_WIDTH), style }
@@ -174,7 +174,7 @@ impl TextOutput {
     }
 }
 
-fn heading(report: &Report, out: &mut TextOutput) {
+fn heading(report: &Report, out: &mut Printer) {
     out.paragraph("", &report.title, Some(Paint::Bold));
     if let Some(question) = &report.question {
         out.paragraph("", question, None);
@@ -191,7 +191,7 @@ fn heading(report: &Report, out: &mut TextOutput) {
     }
 }
 
-fn verdicts(report: &Report, out: &mut TextOutput) {
+fn verdicts(report: &Report, out: &mut Printer) {
     let findings = headline(report);
     out.blank();
     if findings.is_empty() {
@@ -221,11 +221,11 @@ fn verdicts(report: &Report, out: &mut TextOutput) {
     }
 }
 
-fn verdict(report: &Report, finding: &VariantVerdict<'_>, out: &mut TextOutput) {
+fn verdict(report: &Report, finding: &VariantVerdict<'_>, out: &mut Printer) {
     out.verdict(finding.label(), &finding.sentence(report.environment));
 }
 
-fn numbers(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
+fn numbers(report: &Report, group: &ResultGroup, out: &mut Printer) {
     let scale = UnitScale::of(group);
     out.blank();
     let title = format!(
@@ -280,7 +280,7 @@ fn numbers_row(
     vec![cell.variant.clone(), counted.to_string(), value, ratio, verdict]
 }
 
-fn published(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
+fn published(report: &Report, group: &ResultGroup, out: &mut Printer) {
     if !group.tells_published() {
         return;
     }
@@ -296,7 +296,7 @@ fn published(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
 }
 
 /// What was published that is no variant's value.
-fn claims(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
+fn claims(report: &Report, group: &ResultGroup, out: &mut Printer) {
     if !group.cells.is_empty() || !group.published.is_empty() {
         out.blank();
     }
@@ -312,7 +312,7 @@ fn claims(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
     out.table(&table);
 }
 
-fn published_values(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
+fn published_values(report: &Report, group: &ResultGroup, out: &mut Printer) {
     let scale = UnitScale::of(group);
     if !group.cells.is_empty() {
         out.blank();
@@ -363,7 +363,7 @@ fn published_values(report: &Report, group: &ResultGroup, out: &mut TextOutput) 
 
 /// What the host did beside the trials of the group's workload, if that is
 /// notable.
-fn host_beside(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
+fn host_beside(report: &Report, group: &ResultGroup, out: &mut Printer) {
     let here = report
         .host_beside
         .iter()
@@ -383,7 +383,7 @@ fn host_beside(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
     out.table(&table);
 }
 
-fn accounts(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
+fn accounts(report: &Report, group: &ResultGroup, out: &mut Printer) {
     let Some(baseline) = report.baseline() else { return };
     for account in report.accounts(group) {
         out.blank();
@@ -404,7 +404,7 @@ fn accounts(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
 }
 
 /// Where processors spent their time at the group's workload and load.
-fn profiles(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
+fn profiles(report: &Report, group: &ResultGroup, out: &mut Printer) {
     for of in report.profiles_of(&group.workload).filter(|of| of.load == group.load) {
         for side in &of.sides {
             out.blank();
@@ -429,7 +429,7 @@ fn profiles(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
     }
 }
 
-fn movers(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
+fn movers(report: &Report, group: &ResultGroup, out: &mut Printer) {
     let Some(baseline) = report.baseline() else { return };
     for variant in &report.variants {
         let moved: Vec<_> =
@@ -472,7 +472,7 @@ fn movers(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
 }
 
 /// Counts where they are the result: where time is emulated.
-fn counts(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
+fn counts(report: &Report, group: &ResultGroup, out: &mut Printer) {
     if group.counts.is_empty() || !report.environment.is_emulated_time() {
         return;
     }
@@ -495,7 +495,7 @@ fn counts(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
 
 /// Counters as rows, variants as columns; below each other where they are too
 /// many for one line.
-fn counts_table(report: &Report, rows: &[&CounterRow], out: &mut TextOutput) {
+fn counts_table(report: &Report, rows: &[&CounterRow], out: &mut Printer) {
     let values: Vec<Vec<String>> = rows.iter().map(|count| count_values(report, count)).collect();
     let column = |index: usize, name: &str| {
         let cells: Vec<String> =
@@ -528,7 +528,7 @@ fn counts_table(report: &Report, rows: &[&CounterRow], out: &mut TextOutput) {
 }
 
 /// The distributions of the group's workload under its load.
-fn distributions(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
+fn distributions(report: &Report, group: &ResultGroup, out: &mut Printer) {
     let here = |found: &&WorkloadLatencies| {
         (&found.workload, &found.load) == (&group.workload, &group.load)
     };
@@ -572,7 +572,7 @@ fn distributions(report: &Report, group: &ResultGroup, out: &mut TextOutput) {
 /// Lines of a failure's detail that are printed.
 const DETAIL_LINES: usize = 6;
 
-fn failures(report: &Report, out: &mut TextOutput) {
+fn failures(report: &Report, out: &mut Printer) {
     if report.failures.is_empty() {
         return;
     }
@@ -584,7 +584,7 @@ fn failures(report: &Report, out: &mut TextOutput) {
     }
 }
 
-fn print_failure(failure: &TrialFailure, out: &mut TextOutput) {
+fn print_failure(failure: &TrialFailure, out: &mut Printer) {
     let trial = &failure.trial;
     let title = format!(
         "✕ {} at {} {}, block {}: {}",

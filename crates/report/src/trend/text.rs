@@ -1,7 +1,7 @@
 //! A trend for a terminal.
 
 use crate::quantity::{UnitScale, counted, ratio, ratio_estimate};
-use crate::terminal::{Paint, TextOutput};
+use crate::terminal::{Paint, Printer};
 use crate::trend::{SeriesChange, Trend, TrendSeries, TrendSubject};
 use crate::{Label, TerminalStyle};
 
@@ -9,7 +9,7 @@ use crate::{Label, TerminalStyle};
 /// changed first, what changed with them, then those that did not.
 #[must_use]
 pub fn terminal(trend: &Trend, width: usize, style: TerminalStyle) -> String {
-    let mut out = TextOutput::new(width, style);
+    let mut out = Printer::new(width, style);
     let results = counted(trend.results.len(), "result");
     out.paragraph("", &format!("{}: {results}", trend.study), Some(Paint::Bold));
     if let (Some(first), Some(last)) = (trend.results.first(), trend.results.last()) {

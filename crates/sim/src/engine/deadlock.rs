@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A guest that can't go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StuckGuest {
+pub struct Deadlock {
     /// When that was seen, ns.
     pub at_ns: u64,
     /// The VM.
@@ -22,7 +22,7 @@ pub struct WaitingTask {
     pub waits: String,
 }
 
-impl fmt::Display for StuckGuest {
+impl fmt::Display for Deadlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "The guest {:?} can't go on after {} ns:", self.vm, self.at_ns)?;
         for (index, WaitingTask { task, waits }) in self.tasks.iter().take(8).enumerate() {
@@ -36,4 +36,4 @@ impl fmt::Display for StuckGuest {
     }
 }
 
-impl std::error::Error for StuckGuest {}
+impl std::error::Error for Deadlock {}

@@ -21,7 +21,7 @@ mod vcpu;
 #[cfg(test)]
 mod tests;
 
-pub use deadlock::{StuckGuest, WaitingTask};
+pub use deadlock::{Deadlock, WaitingTask};
 pub use outcome::{
     Breakdown, EventCounts, Latency, MeterOutcome, PcpuUser, SimOutcome, TraceSegment, VmOutcome,
 };
@@ -40,12 +40,12 @@ const CHECK_EVENTS: u64 = 1 << 20;
 /// `go_on` is asked every few simulated milliseconds whether to continue.
 ///
 /// # Errors
-/// [`StuckGuest`] if tasks wait for each other for ever, or one never takes time;
+/// [`Deadlock`] if tasks wait for each other for ever, or one never takes time;
 /// `None` in it where `go_on` said no.
 pub fn run(
     model: &SimModel,
     mut go_on: impl FnMut() -> bool,
-) -> Result<SimOutcome, Option<StuckGuest>> {
+) -> Result<SimOutcome, Option<Deadlock>> {
     let mut world = EngineState::new(model);
     world.begin();
     let end = model.warmup_ns.saturating_add(model.duration_ns);

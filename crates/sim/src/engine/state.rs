@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::deadlock::StuckGuest;
+use super::deadlock::Deadlock;
 use super::outcome::{RunCounters, TraceSegment};
 use crate::model::{SimModel, WorkClass};
 use crate::queue::EventQueue;
@@ -384,7 +384,7 @@ pub(super) struct EngineState<'m> {
     pub(super) counting: bool,
     pub(super) account: RunCounters,
     pub(super) map: Vec<TraceSegment>,
-    pub(super) stuck: Option<StuckGuest>,
+    pub(super) stuck: Option<Deadlock>,
 }
 
 fn bits(pins: &[u32], pcpus: usize) -> Vec<u64> {

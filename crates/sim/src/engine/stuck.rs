@@ -1,16 +1,16 @@
 //! Finds tasks that wait for each other for ever.
 
-use super::deadlock::{StuckGuest, WaitingTask};
+use super::deadlock::{Deadlock, WaitingTask};
 use super::state::{Activity, BlockedOn, EngineState, SpinOn};
 use crate::model::Op;
 
 impl EngineState<'_> {
     /// A program that repeats steps without ever taking time.
-    pub(super) fn takes_no_time(&self, task: u32) -> StuckGuest {
+    pub(super) fn takes_no_time(&self, task: u32) -> Deadlock {
         let state = &self.tasks[task as usize];
         let vm = &self.model.vms[state.vm as usize];
         let waits = "repeats steps that take no time".to_owned();
-        StuckGuest {
+        Deadlock {
             at_ns: self.now,
             vm: vm.name.clone(),
             tasks: vec![WaitingTask { task: vm.tasks[state.own as usize].name.clone(), waits }],
@@ -18,7 +18,7 @@ impl EngineState<'_> {
     }
 
     /// Looks at the VMs that made no step since the last look.
-    pub(super) fn find_stuck(&mut self) -> Option<StuckGuest> {
+    pub(super) fn find_stuck(&mut self) -> Option<Deadlock> {
         for vm in 0..self.vms.len() {
             let state = &mut self.vms[vm];
             let moved = state.progress != state.progress_seen;
@@ -33,7 +33,7 @@ impl EngineState<'_> {
     /// The tasks that nobody can ever let go on: what is left when all are taken
     /// away that work, sleep or wait for interrupts, then those whom these can
     /// release, and so on.
-    fn stuck_in(&self, vm: u32) -> Option<StuckGuest> {
+    fn stuck_in(&self, vm: u32) -> Option<Deadlock> {
         let tasks: Vec<u32> =
             (0..self.tasks.len() as u32).filter(|t| self.tasks[*t as usize].vm == vm).collect();
         let first = *tasks.first()?;
@@ -60,7 +60,7 @@ impl EngineState<'_> {
                 waits: self.waits_for(*task),
             })
             .collect();
-        (!dead.is_empty()).then(|| StuckGuest {
+        (!dead.is_empty()).then(|| Deadlock {
             at_ns: self.now,
             vm: model.name.clone(),
             tasks: dead,

@@ -21,11 +21,11 @@ struct LscpuRow {
     /// Whether it would say where an online pCPU lies.
     tells_places: bool,
     /// Column name and value; absent values are left out.
-    cells: Vec<(LscpuColumn, String)>,
+    cells: Vec<(Column, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum LscpuColumn {
+enum Column {
     Pcpu,
     Node,
     Socket,
@@ -37,28 +37,28 @@ enum LscpuColumn {
     Other,
 }
 
-impl LscpuColumn {
+impl Column {
     /// The column under this heading; upper or lower case.
-    fn of(heading: &str) -> LscpuColumn {
+    fn of(heading: &str) -> Column {
         match heading.to_ascii_lowercase().as_str() {
-            "cpu" => LscpuColumn::Pcpu,
-            "node" => LscpuColumn::Node,
-            "socket" => LscpuColumn::Socket,
-            "cluster" => LscpuColumn::Cluster,
-            "core" => LscpuColumn::Core,
-            "online" => LscpuColumn::Online,
-            "maxmhz" => LscpuColumn::MaxMhz,
+            "cpu" => Column::Pcpu,
+            "node" => Column::Node,
+            "socket" => Column::Socket,
+            "cluster" => Column::Cluster,
+            "core" => Column::Core,
+            "online" => Column::Online,
+            "maxmhz" => Column::MaxMhz,
             // "L1d" or "L1d:L1i:L2:L3".
             heading => match heading.split(':').map(cache_of).collect() {
-                Some(caches) => LscpuColumn::Caches(caches),
-                None => LscpuColumn::Other,
+                Some(caches) => Column::Caches(caches),
+                None => Column::Other,
             },
         }
     }
 
     /// Whether every online pCPU has a value here. Nodes need not be there.
     fn is_place(&self) -> bool {
-        matches!(self, LscpuColumn::Socket | LscpuColumn::Core)
+        matches!(self, Column::Socket | Column::Core)
     }
 }
 
@@ -89,15 +89,15 @@ fn is_parsable_row(line: &str) -> bool {
 
 /// Whether a first line is the heading of `lscpu -e`.
 pub(super) fn is_table_header(line: &str) -> bool {
-    let columns: Vec<LscpuColumn> = line.split_whitespace().map(LscpuColumn::of).collect();
-    columns.contains(&LscpuColumn::Pcpu) && !line.contains(',')
+    let columns: Vec<Column> = line.split_whitespace().map(Column::of).collect();
+    columns.contains(&Column::Pcpu) && !line.contains(',')
 }
 
 /// Reads `lscpu -e`.
 pub(super) fn table(text: &str) -> Result<Description, Defect> {
     let mut lines = lines(text);
     let (_, heading) = lines.next().unwrap_or_default();
-    let columns: Vec<LscpuColumn> = heading.split_whitespace().map(LscpuColumn::of).collect();
+    let columns: Vec<Column> = heading.split_whitespace().map(Column::of).collect();
     let mut rows = Vec::new();
     for (line, text) in lines {
         let cells: Vec<&str> = text.split_whitespace().collect();
@@ -113,16 +113,15 @@ pub(super) fn table(text: &str) -> Result<Description, Defect> {
 pub(super) fn parsable(text: &str) -> Result<Description, Defect> {
     // As they stand, and with one column for all caches: a pCPU that is
     // switched off has one blank for them.
-    let mut columns: Option<[Vec<LscpuColumn>; 2]> = None;
+    let mut columns: Option<[Vec<Column>; 2]> = None;
     let mut rows = Vec::new();
     for (line, text) in lines(text) {
         if let Some(comment) = text.strip_prefix('#') {
-            let headings: Vec<LscpuColumn> =
-                comment.trim().split(',').map(LscpuColumn::of).collect();
-            if headings.contains(&LscpuColumn::Pcpu) {
+            let headings: Vec<Column> = comment.trim().split(',').map(Column::of).collect();
+            if headings.contains(&Column::Pcpu) {
                 let mut short = headings.clone();
                 short.dedup_by(|one, other| {
-                    matches!((one, other), (LscpuColumn::Caches(_), LscpuColumn::Caches(_)))
+                    matches!((one, other), (Column::Caches(_), Column::Caches(_)))
                 });
                 columns = Some([headings, short]);
             }
@@ -149,12 +148,7 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .filter(|(_, line)| !line.is_empty())
 }
 
-fn row(
-    line: usize,
-    text: &str,
-    columns: &[LscpuColumn],
-    cells: &[&str],
-) -> Result<LscpuRow, Defect> {
+fn row(line: usize, text: &str, columns: &[Column], cells: &[&str]) -> Result<LscpuRow, Defect> {
     if cells.len() != columns.len() {
         let why = format!("{} values stand under {} headings", cells.len(), columns.len());
         return Err(Defect::new(line, text, why));
@@ -165,11 +159,7 @@ fn row(
         .filter(|(_, cell)| !matches!(cell.trim(), "" | "-"))
         .map(|(column, cell)| (column.clone(), (*cell).trim().to_owned()))
         .collect();
-    Ok(LscpuRow {
-        line: Some(line),
-        tells_places: columns.iter().any(LscpuColumn::is_place),
-        cells,
-    })
+    Ok(LscpuRow { line: Some(line), tells_places: columns.iter().any(Column::is_place), cells })
 }
 
 /// Reads any of the outputs of `lscpu -J`.
@@ -214,10 +204,10 @@ fn json_row(entry: &Value) -> LscpuRow {
             _ => return None,
         };
         let absent = matches!(text.trim(), "" | "-");
-        (!absent).then(|| (LscpuColumn::of(name), text))
+        (!absent).then(|| (Column::of(name), text))
     });
     let mut names = entry.as_object().into_iter().flat_map(|entry| entry.keys());
-    let tells_places = names.any(|name| LscpuColumn::of(name).is_place());
+    let tells_places = names.any(|name| Column::of(name).is_place());
     LscpuRow { line: None, tells_places, cells: cells.collect() }
 }
 
@@ -248,12 +238,12 @@ fn place(rows: Vec<LscpuRow>) -> Result<Description, Defect> {
         if one.pcpu.online {
             for (column, _) in &row.cells {
                 match column {
-                    LscpuColumn::Node => found.knows(&[Facet::Nodes, Facet::NodePcpus]),
-                    LscpuColumn::Socket => found.knows(&[Facet::Sockets]),
-                    LscpuColumn::Cluster => found.knows(&[Facet::Clusters]),
-                    LscpuColumn::Core => found.knows(&[Facet::Cores]),
-                    LscpuColumn::Caches(_) => found.knows(&[Facet::Caches, Facet::InnerCaches]),
-                    LscpuColumn::MaxMhz => found.knows(&[Facet::MaxFrequency]),
+                    Column::Node => found.knows(&[Facet::Nodes, Facet::NodePcpus]),
+                    Column::Socket => found.knows(&[Facet::Sockets]),
+                    Column::Cluster => found.knows(&[Facet::Clusters]),
+                    Column::Core => found.knows(&[Facet::Cores]),
+                    Column::Caches(_) => found.knows(&[Facet::Caches, Facet::InnerCaches]),
+                    Column::MaxMhz => found.knows(&[Facet::MaxFrequency]),
                     _ => {}
                 }
             }
@@ -289,31 +279,31 @@ fn read_row(row: &LscpuRow) -> Result<(u32, CachedPcpu), Defect> {
             Ok(())
         };
         match column {
-            LscpuColumn::Pcpu => {
+            Column::Pcpu => {
                 id = Some(
                     super::sets::pcpu(text)
                         .ok_or_else(|| Defect::new(row.line, text, "Not the number of a pCPU"))?,
                 );
             }
-            LscpuColumn::Node => place(&mut pcpu.node)?,
-            LscpuColumn::Socket => place(&mut pcpu.socket)?,
-            LscpuColumn::Cluster => place(&mut pcpu.cluster)?,
-            LscpuColumn::Core => place(&mut pcpu.core)?,
-            LscpuColumn::Online => {
+            Column::Node => place(&mut pcpu.node)?,
+            Column::Socket => place(&mut pcpu.socket)?,
+            Column::Cluster => place(&mut pcpu.cluster)?,
+            Column::Core => place(&mut pcpu.core)?,
+            Column::Online => {
                 online = Some(match text.to_ascii_lowercase().as_str() {
                     "yes" | "y" => true,
                     "no" | "n" => false,
                     _ => return Err(Defect::new(row.line, text, "Neither yes nor no")),
                 });
             }
-            LscpuColumn::MaxMhz => {
+            Column::MaxMhz => {
                 let khz = text.parse::<f64>().map_err(|_| not_a_number())? * 1000.0;
                 // Zero stands where the kernel does not tell.
                 if khz.is_finite() && khz >= 1.0 {
                     pcpu.max_khz = Some(khz.round() as u64);
                 }
             }
-            LscpuColumn::Caches(names) => {
+            Column::Caches(names) => {
                 let ids: Vec<&str> = text.split(':').collect();
                 // One dash may stand for all of them.
                 if ids.iter().all(|id| matches!(*id, "" | "-")) {
@@ -326,7 +316,7 @@ fn read_row(row: &LscpuRow) -> Result<(u32, CachedPcpu), Defect> {
                     }
                 }
             }
-            LscpuColumn::Other => {}
+            Column::Other => {}
         }
     }
     let id = id.ok_or_else(|| Defect::new(row.line, "", "This row names no pCPU"))?;

@@ -5,28 +5,28 @@ use std::collections::BTreeMap;
 
 use crate::{Loss, MemoryBacking, MemorySource, NumberSet, PageSize, VmSpec};
 
-use super::xml::XmlElement;
+use super::xml::Element;
 
 /// `<memoryBacking>`, and what it can't say.
-pub(super) fn memory_backing(spec: &VmSpec, losses: &mut Vec<Loss>) -> XmlElement {
+pub(super) fn memory_backing(spec: &VmSpec, losses: &mut Vec<Loss>) -> Element {
     let all = spec.backing();
-    let mut backing = XmlElement::new("memoryBacking");
+    let mut backing = Element::new("memoryBacking");
     huge_pages(spec, &all, &mut backing);
     if spec.memory.nosharepages == Some(true) {
-        backing.push(XmlElement::new("nosharepages"));
+        backing.push(Element::new("nosharepages"));
     }
     if spec.memory.locked == Some(true) {
-        backing.push(XmlElement::new("locked"));
+        backing.push(Element::new("locked"));
     }
     let source = source(spec, &all, losses);
     if let Some(kind) = source.and_then(kind) {
-        backing.push(XmlElement::new("source").attr("type", kind));
+        backing.push(Element::new("source").attr("type", kind));
     }
     // libvirt shares a memfd unless told otherwise.
     if let Some(shared) = same(&all, |memory| memory.shared == Some(true))
         && (shared || source == Some(MemorySource::Memfd))
     {
-        backing.push(XmlElement::new("access").attr("mode", mode(shared)));
+        backing.push(Element::new("access").attr("mode", mode(shared)));
     }
     allocation(spec, &all, &mut backing, losses);
     backing
@@ -64,9 +64,8 @@ fn same<T: PartialEq>(all: &[MemoryBacking], of: impl Fn(&MemoryBacking) -> T) -
     all.iter().all(|memory| of(memory) == first).then_some(first)
 }
 
-fn huge_pages(spec: &VmSpec, all: &[MemoryBacking], backing: &mut XmlElement) {
-    let page =
-        |size: PageSize| XmlElement::new("page").attr("size", size.kib()).attr("unit", "KiB");
+fn huge_pages(spec: &VmSpec, all: &[MemoryBacking], backing: &mut Element) {
+    let page = |size: PageSize| Element::new("page").attr("size", size.kib()).attr("unit", "KiB");
     let mut cells: BTreeMap<PageSize, NumberSet> = BTreeMap::new();
     for (cell, memory) in (0..).zip(all) {
         if let Some(size) = memory.huge_pages {
@@ -77,7 +76,7 @@ fn huge_pages(spec: &VmSpec, all: &[MemoryBacking], backing: &mut XmlElement) {
     if cells.is_empty() {
         return;
     }
-    let mut pages = XmlElement::new("hugepages");
+    let mut pages = Element::new("hugepages");
     match same(all, |memory| memory.huge_pages).flatten() {
         Some(size) => pages.push(page(size)),
         None => cells.iter().for_each(|(size, set)| pages.push(page(*size).attr("nodeset", set))),
@@ -129,12 +128,7 @@ fn of_cells(spec: &VmSpec, field: &str, what: &str, why: &str) -> Loss {
     (0..spec.numa.len()).fold(loss, |loss, cell| loss.also(&format!("numa.{cell}.{field}")))
 }
 
-fn allocation(
-    spec: &VmSpec,
-    all: &[MemoryBacking],
-    backing: &mut XmlElement,
-    losses: &mut Vec<Loss>,
-) {
+fn allocation(spec: &VmSpec, all: &[MemoryBacking], backing: &mut Element, losses: &mut Vec<Loss>) {
     let is_huge = |memory: &MemoryBacking| memory.huge_pages.is_some();
     let is_early = |memory: &MemoryBacking| memory.prealloc == Some(true);
     // What libvirt does by itself need not be said, but where it holds for all.
@@ -153,7 +147,7 @@ fn allocation(
     let threads = spec.memory.prealloc_threads;
     if immediate || threads.is_some() {
         let mode = immediate.then_some("immediate");
-        let allocation = XmlElement::new("allocation").maybe_attr("mode", mode);
+        let allocation = Element::new("allocation").maybe_attr("mode", mode);
         backing.push(allocation.maybe_attr("threads", threads));
     }
 }

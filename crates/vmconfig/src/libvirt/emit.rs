@@ -10,7 +10,7 @@ use crate::{
 
 use super::backing;
 use super::launched::LaunchedDomain;
-use super::xml::XmlElement;
+use super::xml::Element;
 use super::{QEMU_NAMESPACE, ROOT_SERIAL, is_qemus_own};
 
 /// The VM as domain XML, and what that can't say.
@@ -41,28 +41,28 @@ fn write(spec: &VmSpec, launched: Option<&LaunchedDomain<'_>>) -> EmittedText {
         Accel::Kvm => "kvm",
         Accel::Tcg => "qemu",
     };
-    let mut domain = XmlElement::new("domain").attr("type", kind);
+    let mut domain = Element::new("domain").attr("type", kind);
     if !arguments.is_empty() {
         domain = domain.attr("xmlns:qemu", QEMU_NAMESPACE);
     }
     match launched {
         Some(launched) => {
-            domain.push(XmlElement::new("name").text(launched.name));
+            domain.push(Element::new("name").text(launched.name));
             domain.push(launched.metadata());
         }
-        None => domain.push(XmlElement::new("name").text(name(spec, &mut losses))),
+        None => domain.push(Element::new("name").text(name(spec, &mut losses))),
     }
-    domain.push(XmlElement::new("memory").attr("unit", "MiB").text(spec.memory_mib));
+    domain.push(Element::new("memory").attr("unit", "MiB").text(spec.memory_mib));
     domain.push_some(backing::memory_backing(spec, &mut losses));
-    let vcpu = XmlElement::new("vcpu").attr("placement", "static");
+    let vcpu = Element::new("vcpu").attr("placement", "static");
     domain.push(vcpu.maybe_attr("current", spec.present_vcpus).text(spec.max_vcpus()));
     if spec.iothreads > 0 {
-        domain.push(XmlElement::new("iothreads").text(spec.iothreads));
+        domain.push(Element::new("iothreads").text(spec.iothreads));
         if let Some(ns) = spec.iothread_poll_max_ns {
-            let poll = || XmlElement::new("poll").attr("max", ns);
+            let poll = || Element::new("poll").attr("max", ns);
             let ids = (1..=spec.iothreads)
-                .map(|id| XmlElement::new("iothread").attr("id", id).child(poll()));
-            domain.push(ids.fold(XmlElement::new("iothreadids"), XmlElement::child));
+                .map(|id| Element::new("iothread").attr("id", id).child(poll()));
+            domain.push(ids.fold(Element::new("iothreadids"), Element::child));
         }
     }
     domain.push_some(cputune(spec));
@@ -79,12 +79,11 @@ fn write(spec: &VmSpec, launched: Option<&LaunchedDomain<'_>>) -> EmittedText {
         LaunchedDomain::ends().into_iter().for_each(|end| domain.push(end));
     }
     domain.push(devices(spec, launched, &mut losses));
-    domain
-        .push_some(launched.map_or_else(|| XmlElement::new("seclabel"), LaunchedDomain::security));
+    domain.push_some(launched.map_or_else(|| Element::new("seclabel"), LaunchedDomain::security));
     if !arguments.is_empty() {
-        let mut commandline = XmlElement::new("qemu:commandline");
+        let mut commandline = Element::new("qemu:commandline");
         for argument in arguments {
-            commandline.push(XmlElement::new("qemu:arg").attr("value", argument));
+            commandline.push(Element::new("qemu:arg").attr("value", argument));
         }
         domain.push(commandline);
     }
@@ -100,7 +99,7 @@ fn write(spec: &VmSpec, launched: Option<&LaunchedDomain<'_>>) -> EmittedText {
 pub fn emit_interface(nic: &Nic, mtu: Option<u32>) -> String {
     let mut element = interface(0, nic, true, &mut Vec::new());
     if let Some(bytes) = mtu {
-        element.push(XmlElement::new("mtu").attr("size", bytes));
+        element.push(Element::new("mtu").attr("size", bytes));
     }
     let mut text = String::new();
     element.write(1, &mut text);
@@ -115,18 +114,18 @@ fn name(spec: &VmSpec, losses: &mut Vec<Loss>) -> String {
     spec.name.replace('/', "-")
 }
 
-fn cputune(spec: &VmSpec) -> XmlElement {
-    let mut tune = XmlElement::new("cputune");
+fn cputune(spec: &VmSpec) -> Element {
+    let mut tune = Element::new("cputune");
     for (vcpu, pcpus) in spec.pins.vcpus.iter() {
-        tune.push(XmlElement::new("vcpupin").attr("vcpu", vcpu).attr("cpuset", pcpus));
+        tune.push(Element::new("vcpupin").attr("vcpu", vcpu).attr("cpuset", pcpus));
     }
     if let Some(pcpus) = &spec.pins.emulator {
-        tune.push(XmlElement::new("emulatorpin").attr("cpuset", pcpus));
+        tune.push(Element::new("emulatorpin").attr("cpuset", pcpus));
     }
     for (number, pcpus) in spec.pins.iothreads.iter() {
-        tune.push(XmlElement::new("iothreadpin").attr("iothread", number).attr("cpuset", pcpus));
+        tune.push(Element::new("iothreadpin").attr("iothread", number).attr("cpuset", pcpus));
     }
-    let scheduled = |element: XmlElement, scheduler: Scheduler| {
+    let scheduled = |element: Element, scheduler: Scheduler| {
         let (name, priority) = scheduler.parts();
         element.attr("scheduler", name).maybe_attr("priority", priority)
     };
@@ -139,51 +138,51 @@ fn cputune(spec: &VmSpec) -> XmlElement {
         groups
     };
     for (scheduler, vcpus) in groups(&spec.scheduler.vcpus) {
-        tune.push(scheduled(XmlElement::new("vcpusched").attr("vcpus", vcpus), scheduler));
+        tune.push(scheduled(Element::new("vcpusched").attr("vcpus", vcpus), scheduler));
     }
     for (scheduler, numbers) in groups(&spec.scheduler.iothreads) {
-        let element = XmlElement::new("iothreadsched").attr("iothreads", numbers);
+        let element = Element::new("iothreadsched").attr("iothreads", numbers);
         tune.push(scheduled(element, scheduler));
     }
     if let Some(scheduler) = spec.scheduler.emulator {
-        tune.push(scheduled(XmlElement::new("emulatorsched"), scheduler));
+        tune.push(scheduled(Element::new("emulatorsched"), scheduler));
     }
     tune
 }
 
-fn numatune(spec: &VmSpec) -> XmlElement {
-    let mut tune = XmlElement::new("numatune");
-    let place = |element: XmlElement, nodes: &NumberSet, policy: Option<crate::MemoryPolicy>| {
+fn numatune(spec: &VmSpec) -> Element {
+    let mut tune = Element::new("numatune");
+    let place = |element: Element, nodes: &NumberSet, policy: Option<crate::MemoryPolicy>| {
         let mode = policy.map_or("strict", crate::MemoryPolicy::libvirt);
         element.attr("mode", mode).attr("nodeset", nodes)
     };
     if let Some(nodes) = &spec.memory.host_nodes {
-        tune.push(place(XmlElement::new("memory"), nodes, spec.memory.policy));
+        tune.push(place(Element::new("memory"), nodes, spec.memory.policy));
     }
     for (number, node) in spec.numa.iter().enumerate() {
         if let Some(nodes) = &node.host_nodes {
-            let element = XmlElement::new("memnode").attr("cellid", number);
+            let element = Element::new("memnode").attr("cellid", number);
             tune.push(place(element, nodes, node.policy));
         }
     }
     tune
 }
 
-fn os(spec: &VmSpec) -> XmlElement {
-    let kind = XmlElement::new("type").attr("arch", spec.arch).attr("machine", spec.machine_type());
-    let mut os = XmlElement::new("os").child(kind.text("hvm"));
+fn os(spec: &VmSpec) -> Element {
+    let kind = Element::new("type").attr("arch", spec.arch).attr("machine", spec.machine_type());
+    let mut os = Element::new("os").child(kind.text("hvm"));
     let (kernel, initrd) = match &spec.boot {
         BootSource::Direct { kernel, initrd, .. } => (kernel, Some(initrd)),
         BootSource::Kernel { kernel, initrd } => (kernel, initrd.as_ref()),
         BootSource::Disk { .. } | BootSource::Firmware => return os,
     };
-    os.push(XmlElement::new("kernel").text(kernel.to_string_lossy()));
+    os.push(Element::new("kernel").text(kernel.to_string_lossy()));
     if let Some(initrd) = initrd {
-        os.push(XmlElement::new("initrd").text(initrd.to_string_lossy()));
+        os.push(Element::new("initrd").text(initrd.to_string_lossy()));
     }
     let parameters = spec.kernel_parameters();
     if !parameters.is_empty() {
-        os.push(XmlElement::new("cmdline").text(parameters.join(" ")));
+        os.push(Element::new("cmdline").text(parameters.join(" ")));
     }
     os
 }
@@ -192,28 +191,28 @@ fn state(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
-fn features(spec: &VmSpec) -> XmlElement {
+fn features(spec: &VmSpec) -> Element {
     let hints = &spec.hints;
-    let mut features = XmlElement::new("features");
+    let mut features = Element::new("features");
     if spec.arch == Arch::X86_64 {
         // Without it libvirt switches ACPI off.
-        features.push(XmlElement::new("acpi"));
-        features.push(XmlElement::new("apic").maybe_attr("eoi", hints.pv_eoi.map(state)));
+        features.push(Element::new("acpi"));
+        features.push(Element::new("apic").maybe_attr("eoi", hints.pv_eoi.map(state)));
     }
-    let mut hyperv = XmlElement::new("hyperv").attr("mode", "custom");
+    let mut hyperv = Element::new("hyperv").attr("mode", "custom");
     for one in hints.hyperv.iter().flatten() {
         if let Some(row) = Enlightenment::NAMES.iter().find(|row| row.0 == *one) {
-            hyperv.push(XmlElement::new(row.2).attr("state", "on"));
+            hyperv.push(Element::new(row.2).attr("state", "on"));
         }
     }
     if let Some(attempts) = hints.hyperv_spinlocks {
-        let element = XmlElement::new("spinlocks").attr("state", "on");
+        let element = Element::new("spinlocks").attr("state", "on");
         hyperv.push(element.attr("retries", attempts));
     }
     if hints.hyperv.is_some() || hints.hyperv_spinlocks.is_some() {
         features.push(hyperv);
     }
-    let mut kvm = XmlElement::new("kvm");
+    let mut kvm = Element::new("kvm");
     for (name, on) in [
         ("hidden", hints.kvm_hidden),
         ("hint-dedicated", hints.kvm_hint_dedicated),
@@ -221,28 +220,28 @@ fn features(spec: &VmSpec) -> XmlElement {
         ("pv-ipi", hints.pv_ipi),
     ] {
         if let Some(on) = on {
-            kvm.push(XmlElement::new(name).attr("state", state(on)));
+            kvm.push(Element::new(name).attr("state", state(on)));
         }
     }
     features.push_some(kvm);
     if let Some(on) = hints.pv_spinlocks {
-        features.push(XmlElement::new("pvspinlock").attr("state", state(on)));
+        features.push(Element::new("pvspinlock").attr("state", state(on)));
     }
     if let Some(on) = hints.pmu {
-        features.push(XmlElement::new("pmu").attr("state", state(on)));
+        features.push(Element::new("pmu").attr("state", state(on)));
     }
     if let Some(irqchip) = hints.irqchip {
         let driver = match irqchip {
             Irqchip::Kernel => "kvm",
             Irqchip::Split => "qemu",
         };
-        features.push(XmlElement::new("ioapic").attr("driver", driver));
+        features.push(Element::new("ioapic").attr("driver", driver));
     }
     features
 }
 
 /// `<cpu>`; what libvirt has no word for becomes arguments.
-fn processor(spec: &VmSpec, arguments: &mut Vec<String>, losses: &mut Vec<Loss>) -> XmlElement {
+fn processor(spec: &VmSpec, arguments: &mut Vec<String>, losses: &mut Vec<Loss>) -> Element {
     let (model, properties) = split_cpu_model(&spec.cpu_model);
     let mode = match model {
         "host" => "host-passthrough",
@@ -250,7 +249,7 @@ fn processor(spec: &VmSpec, arguments: &mut Vec<String>, losses: &mut Vec<Loss>)
         "host-model" => "host-model",
         _ => "custom",
     };
-    let mut cpu = XmlElement::new("cpu").attr("mode", mode);
+    let mut cpu = Element::new("cpu").attr("mode", mode);
     let mut again = vec![model.to_owned()];
     let is_migratable = |property: &&CpuProperty| {
         property.name == "migratable" && ["host-passthrough", "maximum"].contains(&mode)
@@ -266,11 +265,11 @@ fn processor(spec: &VmSpec, arguments: &mut Vec<String>, losses: &mut Vec<Loss>)
         again.push(property.text());
     }
     if mode == "custom" {
-        cpu.push(XmlElement::new("model").attr("fallback", "forbid").text(model));
+        cpu.push(Element::new("model").attr("fallback", "forbid").text(model));
     }
     let topology = spec.topology;
     let mut levels =
-        XmlElement::new("topology").attr("sockets", topology.sockets).attr("dies", topology.dies);
+        Element::new("topology").attr("sockets", topology.sockets).attr("dies", topology.dies);
     if topology.clusters > 1 {
         levels = levels.attr("clusters", topology.clusters);
     }
@@ -283,13 +282,11 @@ fn processor(spec: &VmSpec, arguments: &mut Vec<String>, losses: &mut Vec<Loss>)
                     .extend(["-global".to_owned(), format!("{}{switch}", cpu_class(spec.arch))]);
             }
         }
-        Some(CpuCache::Passthrough) => {
-            cpu.push(XmlElement::new("cache").attr("mode", "passthrough"))
-        }
+        Some(CpuCache::Passthrough) => cpu.push(Element::new("cache").attr("mode", "passthrough")),
         Some(CpuCache::Emulate) => {
-            cpu.push(XmlElement::new("cache").attr("level", 3).attr("mode", "emulate"));
+            cpu.push(Element::new("cache").attr("level", 3).attr("mode", "emulate"));
         }
-        Some(CpuCache::Off) => cpu.push(XmlElement::new("cache").attr("mode", "disable")),
+        Some(CpuCache::Off) => cpu.push(Element::new("cache").attr("mode", "disable")),
         None => {}
     }
     let mut others = Vec::new();
@@ -297,7 +294,7 @@ fn processor(spec: &VmSpec, arguments: &mut Vec<String>, losses: &mut Vec<Loss>)
         match property.switch() {
             Some(on) if !is_qemus_own(&property.name) => {
                 let policy = if on { "require" } else { "disable" };
-                let feature = XmlElement::new("feature").attr("policy", policy);
+                let feature = Element::new("feature").attr("policy", policy);
                 cpu.push(feature.attr("name", &property.name));
                 again.push(property.text());
             }
@@ -327,18 +324,18 @@ fn cpu_class(arch: Arch) -> &'static str {
     cpu::CLASSES.iter().find(|row| row.0 == arch).map_or("", |row| row.1)
 }
 
-fn numa(spec: &VmSpec) -> XmlElement {
-    let mut numa = XmlElement::new("numa");
+fn numa(spec: &VmSpec) -> Element {
+    let mut numa = Element::new("numa");
     for (number, node) in spec.numa.iter().enumerate() {
-        let mut cell = XmlElement::new("cell").attr("id", number);
+        let mut cell = Element::new("cell").attr("id", number);
         if !node.vcpus.is_empty() {
             cell = cell.attr("cpus", &node.vcpus);
         }
         cell = cell.attr("memory", node.memory_mib).attr("unit", "MiB");
         cell = cell.maybe_attr("memAccess", backing::cell_access(spec, number));
-        let mut distances = XmlElement::new("distances");
+        let mut distances = Element::new("distances");
         for (other, distance) in &node.distances {
-            distances.push(XmlElement::new("sibling").attr("id", other).attr("value", distance));
+            distances.push(Element::new("sibling").attr("id", other).attr("value", distance));
         }
         cell.push_some(distances);
         numa.push(cell);
@@ -346,14 +343,14 @@ fn numa(spec: &VmSpec) -> XmlElement {
     numa
 }
 
-fn clock(spec: &VmSpec) -> XmlElement {
+fn clock(spec: &VmSpec) -> Element {
     let given = &spec.clock;
     let offset = match given.base {
         Some(ClockBase::Localtime) => "localtime",
         _ => "utc",
     };
-    let mut clock = XmlElement::new("clock").attr("offset", offset);
-    let timer = |name: &'static str| XmlElement::new("timer").attr("name", name);
+    let mut clock = Element::new("clock").attr("offset", offset);
+    let timer = |name: &'static str| Element::new("timer").attr("name", name);
     let present = |on: bool| if on { "yes" } else { "no" };
     for (name, on) in
         [("kvmclock", given.kvmclock), ("hypervclock", given.hypervclock), ("hpet", given.hpet)]
@@ -409,8 +406,8 @@ fn devices(
     spec: &VmSpec,
     launched: Option<&LaunchedDomain<'_>>,
     losses: &mut Vec<Loss>,
-) -> XmlElement {
-    let mut devices = XmlElement::new("devices");
+) -> Element {
+    let mut devices = Element::new("devices");
     if let Some(launched) = launched {
         devices.push(launched.emulator());
     }
@@ -442,14 +439,13 @@ fn devices(
     for (number, disk) in spec.disks.iter().enumerate() {
         match &disk.source {
             DiskSource::VhostScsi(target) => {
-                let source =
-                    XmlElement::new("source").attr("protocol", "vhost").attr("wwpn", target);
-                let mut host = XmlElement::new("hostdev")
+                let source = Element::new("source").attr("protocol", "vhost").attr("wwpn", target);
+                let mut host = Element::new("hostdev")
                     .attr("mode", "subsystem")
                     .attr("type", "scsi_host")
                     .child(source);
                 if let Some(order) = disk.boot_order {
-                    host.push(XmlElement::new("boot").attr("order", order));
+                    host.push(Element::new("boot").attr("order", order));
                 }
                 devices.push(host);
                 if disk.queues.is_some() {
@@ -476,11 +472,11 @@ fn devices(
                     losses.push(Loss::new(&format!("disks.{number}.transient"), what, why));
                 }
                 if disk.bus == DiskBus::VirtioScsi {
-                    let driver = XmlElement::new("driver")
+                    let driver = Element::new("driver")
                         .maybe_attr("queues", disk.queues)
                         .maybe_attr("iothread", disk.iothread);
                     let driver = with_iothreads(driver, disk);
-                    let mut controller = XmlElement::new("controller")
+                    let mut controller = Element::new("controller")
                         .attr("type", "scsi")
                         .attr("index", controllers)
                         .attr("model", "virtio-scsi");
@@ -494,30 +490,30 @@ fn devices(
     }
     for address in spec.host_devices.iter().filter_map(HostDevice::pci) {
         let PciAddress { domain, bus, slot, function } = address;
-        let place = XmlElement::new("address")
+        let place = Element::new("address")
             .attr("domain", format!("{domain:#06x}"))
             .attr("bus", format!("{bus:#04x}"))
             .attr("slot", format!("{slot:#04x}"))
             .attr("function", format!("{function:#x}"));
-        let host = XmlElement::new("hostdev")
+        let host = Element::new("hostdev")
             .attr("mode", "subsystem")
             .attr("type", "pci")
             .attr("managed", "yes")
-            .child(XmlElement::new("source").child(place));
+            .child(Element::new("source").child(place));
         devices.push(host);
     }
     losses.extend(crate::formats::resource_losses(spec));
     if let Some(iommu) = &spec.iommu {
-        let mut driver = XmlElement::new("driver");
+        let mut driver = Element::new("driver");
         for (name, switch) in iommu.switches() {
             driver = driver.maybe_attr(name, switch);
         }
-        let mut element = XmlElement::new("iommu").attr("model", "intel");
+        let mut element = Element::new("iommu").attr("model", "intel");
         element.push_some(driver);
         devices.push(element);
     }
     // None of the devices that libvirt adds by itself.
-    devices.push(XmlElement::new("controller").attr("type", "usb").attr("model", "none"));
+    devices.push(Element::new("controller").attr("type", "usb").attr("model", "none"));
     for (number, nic) in spec.nics.iter().enumerate() {
         devices.push(interface(number, nic, spec.accel == Accel::Kvm, losses));
     }
@@ -525,9 +521,9 @@ fn devices(
         Some(launched) => {
             launched.ports(spec.arch).into_iter().for_each(|port| devices.push(port));
         }
-        None => devices.push(XmlElement::new("serial").attr("type", "pty")),
+        None => devices.push(Element::new("serial").attr("type", "pty")),
     }
-    devices.push(XmlElement::new("memballoon").attr("model", "none"));
+    devices.push(Element::new("memballoon").attr("model", "none"));
     devices
 }
 
@@ -542,34 +538,32 @@ fn is_transient(disk: &Disk) -> bool {
 }
 
 /// The driver with the iothreads that share the disk's queues.
-fn with_iothreads(driver: XmlElement, disk: &Disk) -> XmlElement {
-    let mut all = XmlElement::new("iothreads");
+fn with_iothreads(driver: Element, disk: &Disk) -> Element {
+    let mut all = Element::new("iothreads");
     for one in &disk.queue_iothreads {
-        let queues = one.queues.iter().map(|queue| XmlElement::new("queue").attr("id", queue));
-        all.push(
-            queues.fold(XmlElement::new("iothread").attr("id", one.iothread), XmlElement::child),
-        );
+        let queues = one.queues.iter().map(|queue| Element::new("queue").attr("id", queue));
+        all.push(queues.fold(Element::new("iothread").attr("id", one.iothread), Element::child));
     }
     if disk.queue_iothreads.is_empty() { driver } else { driver.child(all) }
 }
 
-fn disk_element(disk: &Disk, controller: u32, names: &mut DiskNames) -> XmlElement {
+fn disk_element(disk: &Disk, controller: u32, names: &mut DiskNames) -> Element {
     let scsi = disk.bus == DiskBus::VirtioScsi;
     let (kind, source) = match &disk.source {
         DiskSource::Block(path) => {
-            ("block", XmlElement::new("source").attr("dev", path.to_string_lossy()))
+            ("block", Element::new("source").attr("dev", path.to_string_lossy()))
         }
         DiskSource::File(path) => {
-            ("file", XmlElement::new("source").attr("file", path.to_string_lossy()))
+            ("file", Element::new("source").attr("file", path.to_string_lossy()))
         }
         DiskSource::VhostUser(path) => {
-            let source = XmlElement::new("source").attr("type", "unix");
+            let source = Element::new("source").attr("type", "unix");
             ("vhostuser", source.attr("path", path.to_string_lossy()))
         }
         // Those have elements of their own, or none.
-        _ => ("file", XmlElement::new("source")),
+        _ => ("file", Element::new("source")),
     };
-    let driver = XmlElement::new("driver")
+    let driver = Element::new("driver")
         .attr("name", "qemu")
         .attr("type", disk.format.name())
         .maybe_attr("cache", disk.cache.map(crate::CacheMode::name))
@@ -585,34 +579,34 @@ fn disk_element(disk: &Disk, controller: u32, names: &mut DiskNames) -> XmlEleme
         DiskBus::Sata => "sata",
         DiskBus::Ide => "ide",
     };
-    let target = XmlElement::new("target").attr("dev", names.next(disk.bus)).attr("bus", bus);
-    let mut element = XmlElement::new("disk").attr("type", kind).attr("device", "disk");
+    let target = Element::new("target").attr("dev", names.next(disk.bus)).attr("bus", bus);
+    let mut element = Element::new("disk").attr("type", kind).attr("device", "disk");
     element = element.child(driver).child(source).child(target);
     if disk.readonly {
-        element.push(XmlElement::new("readonly"));
+        element.push(Element::new("readonly"));
     }
     if is_transient(disk) {
-        element.push(XmlElement::new("transient"));
+        element.push(Element::new("transient"));
     }
     if let Some(serial) = disk.serial.as_ref().filter(|serial| takes_serial(serial)) {
-        element.push(XmlElement::new("serial").text(serial));
+        element.push(Element::new("serial").text(serial));
     }
     if let Some(order) = disk.boot_order {
-        element.push(XmlElement::new("boot").attr("order", order));
+        element.push(Element::new("boot").attr("order", order));
     }
     if scsi {
-        let address = XmlElement::new("address").attr("type", "drive");
+        let address = Element::new("address").attr("type", "drive");
         element.push(address.attr("controller", controller).attr("bus", 0).attr("unit", 0));
     }
     element
 }
 
-fn interface(number: usize, nic: &Nic, kvm: bool, losses: &mut Vec<Loss>) -> XmlElement {
-    let source = || XmlElement::new("source");
+fn interface(number: usize, nic: &Nic, kvm: bool, losses: &mut Vec<Loss>) -> Element {
+    let source = || Element::new("source");
     let (kind, source) = match &nic.backend {
         NicBackend::User => ("user", None),
         NicBackend::Tap { ifname } => {
-            let target = XmlElement::new("target").attr("dev", ifname).attr("managed", "no");
+            let target = Element::new("target").attr("dev", ifname).attr("managed", "no");
             ("ethernet", Some(target))
         }
         NicBackend::Bridge { name } => ("bridge", Some(source().attr("bridge", name))),
@@ -621,7 +615,7 @@ fn interface(number: usize, nic: &Nic, kvm: bool, losses: &mut Vec<Loss>) -> Xml
             let path = socket.to_string_lossy();
             let mut source = source().attr("type", "unix").attr("path", path).attr("mode", mode);
             if let Some(seconds) = reconnect_s {
-                let again = XmlElement::new("reconnect").attr("enabled", "yes");
+                let again = Element::new("reconnect").attr("enabled", "yes");
                 source.push(again.attr("timeout", seconds));
             }
             ("vhostuser", Some(source))
@@ -633,19 +627,19 @@ fn interface(number: usize, nic: &Nic, kvm: bool, losses: &mut Vec<Loss>) -> Xml
         NicBackend::Pod { .. } | NicBackend::Multus { .. } => {
             let why = "it is a network of Kubernetes; the domain has a user network";
             losses.push(Loss::new(&format!("nics.{number}"), format!("nic {number}"), why));
-            return XmlElement::new("interface")
+            return Element::new("interface")
                 .attr("type", "user")
-                .child(XmlElement::new("model").attr("type", nic.model.name()));
+                .child(Element::new("model").attr("type", nic.model.name()));
         }
     };
-    let mut element = XmlElement::new("interface").attr("type", kind);
+    let mut element = Element::new("interface").attr("type", kind);
     if let Some(mac) = &nic.mac {
-        element.push(XmlElement::new("mac").attr("address", mac));
+        element.push(Element::new("mac").attr("address", mac));
     }
     if let Some(source) = source {
         element.push(source);
     }
-    element.push(XmlElement::new("model").attr("type", nic.model.name()));
+    element.push(Element::new("model").attr("type", nic.model.name()));
     // libvirt would ask for vhost by itself.
     let tap = nic.backend.is_tap() && nic.model == NicModel::Virtio;
     let name = match nic.vhost {
@@ -659,7 +653,7 @@ fn interface(number: usize, nic: &Nic, kvm: bool, losses: &mut Vec<Loss>) -> Xml
         _ => (tap && kvm).then_some("qemu"),
     };
     element.push_some(
-        XmlElement::new("driver")
+        Element::new("driver")
             .maybe_attr("name", name)
             .maybe_attr("queues", nic.queues)
             .maybe_attr("rx_queue_size", nic.rx_queue_size)

@@ -9,7 +9,7 @@ use std::path::Path;
 use crate::Arch;
 use crate::qemu::Channels;
 
-use super::xml::XmlElement;
+use super::xml::Element;
 
 /// The namespace of the element in `<metadata>` that tells whose a domain is: the
 /// owner's own text. A domain without it is not vmlab's.
@@ -42,29 +42,29 @@ pub fn owner_in(said: &str) -> Option<String> {
 }
 
 impl LaunchedDomain<'_> {
-    pub(super) fn metadata(&self) -> XmlElement {
-        let owner = XmlElement::new("vmlab:owner").attr("xmlns:vmlab", OWNER_NAMESPACE);
-        XmlElement::new("metadata").child(owner.text(self.owner))
+    pub(super) fn metadata(&self) -> Element {
+        let owner = Element::new("vmlab:owner").attr("xmlns:vmlab", OWNER_NAMESPACE);
+        Element::new("metadata").child(owner.text(self.owner))
     }
 
     /// A guest that ends or starts again by itself is at its end.
-    pub(super) fn ends() -> [XmlElement; 3] {
-        ["on_poweroff", "on_reboot", "on_crash"].map(|name| XmlElement::new(name).text("destroy"))
+    pub(super) fn ends() -> [Element; 3] {
+        ["on_poweroff", "on_reboot", "on_crash"].map(|name| Element::new(name).text("destroy"))
     }
 
-    pub(super) fn emulator(&self) -> XmlElement {
-        XmlElement::new("emulator").text(self.emulator.to_string_lossy())
+    pub(super) fn emulator(&self) -> Element {
+        Element::new("emulator").text(self.emulator.to_string_lossy())
     }
 
     /// The console, the ports, and what tells of a panic.
-    pub(super) fn ports(&self, arch: Arch) -> Vec<XmlElement> {
+    pub(super) fn ports(&self, arch: Arch) -> Vec<Element> {
         let unix = |name: &'static str, path: &Path| {
-            let source = XmlElement::new("source").attr("mode", "connect");
+            let source = Element::new("source").attr("mode", "connect");
             let source = source.attr("path", path.to_string_lossy());
-            XmlElement::new(name).attr("type", "unix").child(source)
+            Element::new(name).attr("type", "unix").child(source)
         };
         let port = |path: &Path, name: &str| {
-            let target = XmlElement::new("target").attr("type", "virtio").attr("name", name);
+            let target = Element::new("target").attr("type", "virtio").attr("name", name);
             unix("channel", path).child(target)
         };
         let mut all = vec![
@@ -73,18 +73,18 @@ impl LaunchedDomain<'_> {
             port(&self.channels.done_socket, "org.vmlab.done.0"),
         ];
         if arch == Arch::X86_64 {
-            all.push(XmlElement::new("panic").attr("model", "isa"));
+            all.push(Element::new("panic").attr("model", "isa"));
         }
         all
     }
 
-    pub(super) fn security(&self) -> XmlElement {
-        let label = XmlElement::new("seclabel");
+    pub(super) fn security(&self) -> Element {
+        let label = Element::new("seclabel");
         let Some((user, group)) = self.run_as else { return label };
         label
             .attr("type", "static")
             .attr("model", "dac")
             .attr("relabel", "no")
-            .child(XmlElement::new("label").text(format!("+{user}:+{group}")))
+            .child(Element::new("label").text(format!("+{user}:+{group}")))
     }
 }

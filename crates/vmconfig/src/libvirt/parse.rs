@@ -271,8 +271,8 @@ impl<'a> DomainParser<'a> {
     }
 
     /// Huge pages, once the cells are known: each cell has the page that names
-    /// it, or else the one that names none, or else none that are huge. libvirt allocates them at the start,
-    /// whatever `<allocation>` says.
+    /// it, or else the one that names none, or else none that are huge. libvirt allocates
+    /// them at the start, whatever `<allocation>` says.
     ///
     /// Source: libvirt `qemuBuildMemoryGetPagesize`.
     fn huge_pages(&mut self) {

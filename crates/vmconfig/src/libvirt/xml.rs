@@ -10,14 +10,14 @@ use crate::UnmodelledSetting;
 
 /// An element to be written.
 #[derive(Debug, Clone)]
-pub(super) struct XmlElement {
+pub(super) struct Element {
     name: &'static str,
     attributes: Vec<(&'static str, String)>,
-    children: Vec<XmlElement>,
+    children: Vec<Element>,
     text: Option<String>,
 }
 
-impl XmlElement {
+impl Element {
     pub(super) fn new(name: &'static str) -> Self {
         Self { name, attributes: Vec::new(), children: Vec::new(), text: None }
     }
@@ -39,17 +39,17 @@ impl XmlElement {
         self
     }
 
-    pub(super) fn child(mut self, child: XmlElement) -> Self {
+    pub(super) fn child(mut self, child: Element) -> Self {
         self.children.push(child);
         self
     }
 
-    pub(super) fn push(&mut self, child: XmlElement) {
+    pub(super) fn push(&mut self, child: Element) {
         self.children.push(child);
     }
 
     /// Adds a child unless it says nothing.
-    pub(super) fn push_some(&mut self, child: XmlElement) {
+    pub(super) fn push_some(&mut self, child: Element) {
         if !child.children.is_empty() || !child.attributes.is_empty() {
             self.children.push(child);
         }

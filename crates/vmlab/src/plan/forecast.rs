@@ -142,7 +142,7 @@ impl ClusterForecast {
 }
 
 /// A node while VMs are laid on it.
-struct NodeOccupancy<'a> {
+struct NodeLoad<'a> {
     node: &'a ClusterNode,
     machine: Option<&'a KubeletHost>,
     policy: Option<StaticPolicy<'a>>,
@@ -155,7 +155,7 @@ struct NodeOccupancy<'a> {
     pods: Vec<PodForecast>,
 }
 
-impl NodeOccupancy<'_> {
+impl NodeLoad<'_> {
     fn is_static(&self) -> bool {
         self.node.kubelet.as_ref().is_some_and(|kubelet| kubelet.is_static)
     }
@@ -190,7 +190,7 @@ pub(super) fn forecast(view: &ClusterView) -> ClusterForecast {
             Some((node.offer.name.as_str(), machine))
         })
         .collect();
-    let mut nodes: Vec<NodeOccupancy> = facts
+    let mut nodes: Vec<NodeLoad> = facts
         .nodes
         .iter()
         .map(|node| {
@@ -204,7 +204,7 @@ pub(super) fn forecast(view: &ClusterView) -> ClusterForecast {
             };
             let given = NodeAllocations::default();
             let (vms, exclusive_pcpus, pods) = (0, 0, Vec::new());
-            NodeOccupancy { node, machine, policy, broken, given, vms, exclusive_pcpus, pods }
+            NodeLoad { node, machine, policy, broken, given, vms, exclusive_pcpus, pods }
         })
         .collect();
     let at: HashMap<&str, usize> =
@@ -239,7 +239,7 @@ pub(super) fn forecast(view: &ClusterView) -> ClusterForecast {
 /// Lays what runs on its node, in the order in which it came.
 fn lay_running(
     view: &ClusterView,
-    nodes: &mut [NodeOccupancy<'_>],
+    nodes: &mut [NodeLoad<'_>],
     at: &HashMap<&str, usize>,
     running: &[&ClusterObject],
     vms: &mut Vec<VmForecast>,
@@ -336,11 +336,7 @@ fn lay_running(
 }
 
 /// A VM that does not run, on the nodes as they are.
-fn try_to_start(
-    view: &ClusterView,
-    nodes: &[NodeOccupancy<'_>],
-    object: &ClusterObject,
-) -> VmForecast {
+fn try_to_start(view: &ClusterView, nodes: &[NodeLoad<'_>], object: &ClusterObject) -> VmForecast {
     let vmi = match read(view, object) {
         Ok(vmi) => vmi,
         Err(why) => {
@@ -406,13 +402,7 @@ fn try_to_start(
 }
 
 /// What a prediction means for a VM on a node.
-fn say(
-    vm: &mut VmForecast,
-    state: &NodeOccupancy<'_>,
-    vmi: &Vmi,
-    prediction: &Prediction,
-    runs: bool,
-) {
+fn say(vm: &mut VmForecast, state: &NodeLoad<'_>, vmi: &Vmi, prediction: &Prediction, runs: bool) {
     let Some(machine) = state.machine else { return };
     match &prediction.outcome {
         Admission::Pinned { cpuset, pins } => {
@@ -463,7 +453,7 @@ fn blank(object: &ClusterObject, state: StartForecast) -> VmForecast {
     }
 }
 
-fn node_forecast(state: NodeOccupancy<'_>, pods_known: bool) -> NodeForecast {
+fn node_forecast(state: NodeLoad<'_>, pods_known: bool) -> NodeForecast {
     let node = state.node;
     let kubelet = node.kubelet.as_ref().map(|kubelet| KubeletForecast {
         source: match &kubelet.source {

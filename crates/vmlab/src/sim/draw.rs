@@ -9,7 +9,7 @@ use guest::Cancel;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sim::answer::{self, DrawResult, MECHANISMS};
 use sim::scenario::Scenario;
-use sim::{SimModel, SimOutcome, StuckGuest};
+use sim::{Deadlock, SimModel, SimOutcome};
 
 use crate::terminal;
 
@@ -43,7 +43,7 @@ pub(super) struct DrawPlan {
 /// What the runs brought.
 pub(super) struct DrawResults {
     pub(super) drawn: Vec<DrawResult>,
-    pub(super) stuck: Option<(DrawJob, StuckGuest)>,
+    pub(super) stuck: Option<(DrawJob, Deadlock)>,
     pub(super) interrupted: bool,
 }
 
