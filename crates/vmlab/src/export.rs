@@ -12,11 +12,9 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use record::SampleRow;
-use runner::results;
-use runner::state::JournalState;
-use runner::store::Contents;
 
-use crate::{results_folder, terminal};
+use crate::results_folder::{self, records};
+use crate::terminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,11 +64,6 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
         None => terminal::print_bytes(&bytes)?,
     }
     Ok(results_folder::exit_code(!contents.damage.is_empty(), ExitCode::SUCCESS))
-}
-
-fn records(contents: &Contents) -> Vec<SampleRow> {
-    let state = JournalState::from_events(&contents.events);
-    results::records(&contents.plan, &results::trials(&contents.events, &state))
 }
 
 fn json_lines(records: &[SampleRow]) -> anyhow::Result<String> {

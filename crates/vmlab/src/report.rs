@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use report::{CellResults, Report, ReportVariant, ShownVerdict, TerminalStyle, VariantRole};
-use runner::state::JournalState;
 use runner::store::{self, Contents};
 use runner::verify::Verification;
-use runner::{node_set, results, summary};
+use runner::{node_set, summary};
 
 use crate::exit::{FINDINGS, NOT_FINAL};
-use crate::{across, results_folder, terminal};
+use crate::results_folder::{self, records};
+use crate::{across, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -131,11 +131,6 @@ fn verify(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     };
     terminal::print(&text)?;
     Ok(results_folder::exit_code(!verified.findings.is_empty(), ExitCode::SUCCESS))
-}
-
-fn records(contents: &Contents) -> Vec<record::SampleRow> {
-    let state = JournalState::from_events(&contents.events);
-    results::records(&contents.plan, &results::trials(&contents.events, &state))
 }
 
 /// The report for the terminal.

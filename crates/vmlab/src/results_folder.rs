@@ -4,6 +4,9 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use record::SampleRow;
+use runner::results;
+use runner::state::JournalState;
 use runner::store::{self, Contents};
 
 use crate::exit::FINDINGS;
@@ -19,6 +22,12 @@ pub(crate) fn read(dir: &Path) -> anyhow::Result<Contents> {
         terminal::note(&format!("vmlab: {line}"));
     }
     Ok(contents)
+}
+
+/// All samples with their settings.
+pub(crate) fn records(contents: &Contents) -> Vec<SampleRow> {
+    let state = JournalState::from_events(&contents.events);
+    results::records(&contents.plan, &results::trials(&contents.events, &state))
 }
 
 /// `fine`, unless something is `missing` from what the command used.

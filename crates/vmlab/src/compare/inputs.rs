@@ -9,8 +9,7 @@ use anyhow::{Context, bail};
 use compare::analyse::DataWarning;
 use compare::{ColumnNames, Data, Dataset, TableError};
 use record::LogValue;
-use runner::state::JournalState;
-use runner::{results, store};
+use runner::store;
 
 use super::DAMAGED;
 use crate::{input, results_folder, terminal};
@@ -90,9 +89,7 @@ fn read_folder(
 ) -> anyhow::Result<Vec<DataWarning>> {
     if is_study(&input.path) {
         let contents = results_folder::read(&input.path)?;
-        let state = JournalState::from_events(&contents.events);
-        let trials = results::trials(&contents.events, &state);
-        data.add_records(&input.name, &results::records(&contents.plan, &trials));
+        data.add_records(&input.name, &results_folder::records(&contents));
         let warning = |text| DataWarning { code: DAMAGED, text };
         return Ok(store::damage_lines(&input.path, &contents.damage).map(warning).collect());
     }
