@@ -71,7 +71,7 @@ impl HostHours {
             (None, None) => watched_s,
             _ => return,
         };
-        // Also what is no number.
+        // Also what is not a number.
         if !(counted >= 0.0 && per >= 0.0) {
             self.went_back += 1;
             return;

@@ -79,7 +79,7 @@ impl Affected {
 /// How a rule looks at one VM.
 pub(crate) type CheckVm = fn(&Vm, &Context, &mut Drafts);
 
-/// How a rule looks at an object that is no VM.
+/// How a rule looks at an object that is not a VM.
 pub(crate) type CheckObject = fn(&KubeObject, &Context, &mut Drafts);
 
 /// What a rule looks at.
@@ -87,7 +87,7 @@ pub(crate) type CheckObject = fn(&KubeObject, &Context, &mut Drafts);
 pub(crate) enum Check {
     /// One VM.
     Vm(CheckVm),
-    /// One object of KubeVirt that is no VM and makes none.
+    /// One object of KubeVirt that is not a VM and makes none.
     Object(CheckObject),
     /// Both.
     VmOrObject(CheckVm, CheckObject),
@@ -175,7 +175,7 @@ impl Rule {
         }
     }
 
-    /// The same of an object that is no VM.
+    /// The same of an object that is not a VM.
     pub(crate) fn check_object(&self) -> Option<CheckObject> {
         match self.check {
             Check::Object(check) | Check::VmOrObject(_, check) => Some(check),

@@ -35,7 +35,7 @@ pub enum DestinationError {
         /// What stands where the host should be.
         host: String,
     },
-    /// The port is no number from 1 to 65535.
+    /// The port is not a number from 1 to 65535.
     #[error("{address:?} has the port {port:?}: a number from 1 to 65535 is meant")]
     Port {
         /// The whole address.

@@ -22,7 +22,7 @@ pub struct ProfileComparison {
     pub missing: Vec<String>,
 }
 
-/// What one side saw.
+/// The samples of one side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProfiledSide {
     /// Which side.

@@ -206,7 +206,7 @@ pub struct SimVm {
     /// How long an idle vCPU polls before it halts, ns (`cpuidle-haltpoll`);
     /// [`u64::MAX`] never halts.
     pub idle_poll_ns: u64,
-    /// It is no VM: its tasks run on the host, without exits.
+    /// It is not a VM: its tasks run on the host, without exits.
     pub metal: bool,
     /// The nodes that its memory is spread over; where it runs if empty.
     pub memory_nodes: Vec<u32>,

@@ -30,7 +30,7 @@ pub fn lost(part: f64) -> f64 {
 /// What the host did beside one trial. A sign that could not be read is absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Disturbance {
-    /// What each sign says.
+    /// The value of each sign that could be read.
     pub signs: Vec<(HostSign, f64)>,
     /// What the VM itself used of its pCPUs, as the logarithm that a sign would
     /// be ([`lost`]).

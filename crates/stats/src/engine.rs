@@ -5,7 +5,7 @@ use crate::conclude::{CriticalValue, conclude};
 use crate::student::{student_critical, student_p};
 use crate::{Comparison, Judgement};
 
-/// How far a study is.
+/// The progress of a study.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EngineProgress<'a> {
     /// Whole blocks that were run at this host load.

@@ -34,7 +34,7 @@ const LEAST_VARIANCE: f64 = 1e-24;
 /// The restricted likelihood's maximum is near after a handful.
 const MOST_STEPS: u32 = 200;
 
-/// What one host showed.
+/// The ratios of one host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostRatios {
     /// The host.

@@ -127,7 +127,7 @@ impl OwnRules {
         Ok(self.all.len() - 1)
     }
 
-    /// For what is no file, a VM that runs, what holds for standard input does.
+    /// For what is not a file, a VM that runs, what holds for standard input does.
     fn held(&self, input: &str) -> &[(usize, String)] {
         let held = self.of_input.get(input).or_else(|| self.of_input.get("-"));
         held.map_or(&[], Vec::as_slice)

@@ -48,7 +48,7 @@ pub enum Problem {
         /// The limit.
         most: u64,
     },
-    /// A name that is no text.
+    /// A name that is not text.
     #[error("a name of {0} bytes is no text: the stream is damaged")]
     Name(usize),
     /// A byte that begins nothing.

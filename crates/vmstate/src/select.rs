@@ -15,7 +15,7 @@ pub struct Selector {
 /// Error type for [`Selector`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
-    /// What stands behind `#` is no number.
+    /// What stands behind `#` is not a number.
     #[error("{0:?} is no device: write NAME or NAME#INSTANCE, for instance apic#1")]
     Form(String),
     /// There is none.

@@ -149,7 +149,7 @@ impl PortCounters {
         self.drops[reason as usize].fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// What they stand at.
+    /// Their values.
     #[must_use]
     pub fn read(&self) -> PortCounts {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -221,7 +221,7 @@ pub struct ThreadCounters {
 }
 
 impl ThreadCounters {
-    /// What they stand at.
+    /// Their values.
     #[must_use]
     pub fn read(&self) -> ThreadCounts {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

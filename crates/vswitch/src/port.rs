@@ -28,7 +28,7 @@ pub enum Vlan {
     Trunk(BTreeSet<u16>),
 }
 
-/// What is asked of a port.
+/// The rules of a port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
     /// Its VLANs.

@@ -11,7 +11,7 @@ use crate::counters::{PortCounts, ThreadCounts};
 /// Version of the questions and answers.
 pub(crate) const VERSION: u32 = 1;
 
-/// What is asked or told.
+/// A command to a running switch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Question {
@@ -63,7 +63,7 @@ pub enum ControlReply {
     Done,
     /// It could not be done.
     Error(String),
-    /// What the switch is like.
+    /// The state of the switch.
     Status(Box<SwitchStatus>),
     /// The MAC table.
     Stations(Vec<StationStatus>),
@@ -85,7 +85,7 @@ pub struct SwitchStatus {
     /// How often a queue went to another polling thread, for their loads.
     #[serde(default)]
     pub moves: u64,
-    /// What is written down.
+    /// The mirrors that are written.
     #[serde(default)]
     pub mirrors: Vec<MirrorStatus>,
 }

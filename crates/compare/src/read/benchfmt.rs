@@ -2,7 +2,7 @@
 //! `Unit` lines, and `BenchmarkName/key=value-8  N  value unit  value unit`.
 //!
 //! What Go's own reader accepts and refuses is accepted and refused here; a
-//! line that is none of the three is no error, so that the output of `go test`
+//! line that is none of the three is not an error, so that the output of `go test`
 //! can be read as it is.
 //!
 //! Source: <https://go.dev/design/14313-benchmark-format> and the reference

@@ -40,7 +40,7 @@ fn plain(text: &[u8]) -> Option<f64> {
     }
     let Some(point) = point else { return Some(mantissa as f64) };
     let decimals = text.len() - point - 1;
-    // A point alone is no number.
+    // A point alone is not a number.
     (text.len() > 1).then(|| mantissa as f64 / EXACT_POWERS[decimals])
 }
 

@@ -131,7 +131,7 @@ impl Monitor {
     /// [`MonitorError`], if nobody listens or answers there.
     pub fn connect(path: &Path) -> Result<Self, MonitorError> {
         let failed = |source| MonitorError::Connect { path: path.to_owned(), source };
-        // The parent of a bare name is no folder's name.
+        // The parent of a bare name is not a folder's name.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = File::open(folder.unwrap_or(Path::new("."))).map_err(failed)?;
         let name = path.file_name().unwrap_or_default();

@@ -29,7 +29,7 @@ impl Sets {
         Ok(())
     }
 
-    /// Counts what a list would name; what is no list costs nothing.
+    /// Counts what a list would name; what is not a list costs nothing.
     pub(super) fn charge_list(&mut self, text: &str) -> Result<(), String> {
         for part in text.split(',') {
             if let Some((first, last)) = range(part) {

@@ -69,7 +69,7 @@ impl Wrappers {
                 let from = option.len() + 1;
                 list::parse(&text[from..]).map(|set| Located::new(set, word.part(from, text.len())))
             } else {
-                // `taskset --cpu-list --all-tasks 0-3`: its list is no option's value.
+                // `taskset --cpu-list --all-tasks 0-3`: its list is not an option's value.
                 while program == Program::Taskset
                     && let Some(flag) = words.next_if(|next| next.text.starts_with('-'))
                 {

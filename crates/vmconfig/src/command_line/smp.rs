@@ -41,7 +41,7 @@ impl Smp {
 
     /// Completes what the option says as QEMU does: missing cores first, then
     /// sockets, then threads; before machine types of 6.2, missing sockets first.
-    /// Zeros and what is no number count as missing.
+    /// Zeros and what is not a number count as missing.
     #[must_use]
     pub fn resolve(properties: &Properties, machine: &str) -> Self {
         let given = |key: &str| properties.number(key).map(|at| at.value).filter(|n| *n > 0);

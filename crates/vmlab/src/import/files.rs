@@ -304,7 +304,7 @@ impl Drop for UnpackedOutput {
 /// its byte order mark.
 ///
 /// Zero bytes alone are what a crash leaves of a log: a number that touches one
-/// is none. With other control characters they are no text, unless it is
+/// is none. With other control characters they are not text, unless it is
 /// `surely` one.
 fn decode(bytes: Vec<u8>, surely: bool) -> SourceContent {
     let utf16 = |order: fn([u8; 2]) -> u16| {
@@ -326,7 +326,7 @@ fn decode(bytes: Vec<u8>, surely: bool) -> SourceContent {
     })
 }
 
-/// Whether bytes that begin like these are no text.
+/// Whether bytes that begin like these are not text.
 fn is_binary(bytes: &[u8]) -> bool {
     let probed = &bytes[..bytes.len().min(PROBED_BYTES)];
     probed.contains(&0) && probed.iter().any(is_of_no_text)
@@ -408,7 +408,7 @@ mod tests {
     fn large_files_are_read_in_parts() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        // Lines that no part ends with, a long one, bytes that are no text, and no end.
+        // Lines that no part ends with, a long one, bytes that are not text, and no end.
         let mut bytes = "é 1.250\n".repeat(PART_BYTES / 4).into_bytes();
         bytes.extend("a".repeat(3 * PART_BYTES).bytes());
         bytes.extend(b"\nb\xffc\nlast");

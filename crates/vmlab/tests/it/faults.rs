@@ -372,7 +372,7 @@ impl<'a> Round<'a> {
         self.clean_up(owner);
         let path = self.study.dir().join("journal.jsonl");
         let good = fs::read(&path).unwrap_or_default();
-        // What a crash left of its last write is no line.
+        // What a crash left of its last write is not a line.
         let whole = good.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let lines: Vec<&[u8]> = good[..whole].split_inclusive(|byte| *byte == b'\n').collect();
         if lines.len() < 2 {

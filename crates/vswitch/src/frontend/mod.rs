@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Where its memory begins, in guest and user addresses.
 const BASE: u64 = 1 << 32;
 
-/// What a frontend is like.
+/// The options of a frontend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrontendOptions {
     /// Queues.

@@ -62,7 +62,7 @@ pub enum FrameBytes {
 /// What is sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrafficPlan {
-    /// Who to whom.
+    /// Pairs of ports: sender and receiver.
     pub flows: Vec<TrafficFlow>,
     /// How long.
     pub bytes: FrameBytes,

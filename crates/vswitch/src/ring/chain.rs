@@ -171,7 +171,7 @@ impl<'m, 'c> ChainBuilder<'m, 'c> {
         Self { memory, chains, direction, first, bytes: 0, sound: true }
     }
 
-    /// Takes in a descriptor that is no table.
+    /// Takes in a descriptor that is not a table.
     #[inline]
     pub(super) fn take(&mut self, descriptor: RingDescriptor) {
         let writes = self.direction == Direction::Receive;

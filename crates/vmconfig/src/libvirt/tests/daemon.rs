@@ -195,7 +195,7 @@ fn as_told(settings: &VmSettings, huge_pages: bool) -> VmSettings {
 pub(super) fn asked_and_told(spec: &VmSpec, line: &str) -> (VmSettings, VmSettings) {
     let mut told = crate::qemu::parse(line).unwrap().settings;
     let (extra, asked) = (told.extra_args.join(" "), spec.extra_args.join(" "));
-    // A word that is no option stands in the line, and is an image there.
+    // A word that is not an option stands in the line, and is an image there.
     assert!(extra.contains(&asked) || line.contains(&asked), "{extra}\n{line}");
     told.extra_args.clone_from(&spec.extra_args);
     if let BootSource::Direct { root_image: image, .. } | BootSource::Disk { image, .. } =
