@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use guest::{AgentLine, AgentLink, Cancel, GuestFailure};
 use serde_json::{Value, json};
 
-use crate::api::Failure;
+use crate::api::RequestFailure;
 use crate::exec::{ExecLoop, LoopAnswer, MOST_PRINTED_BYTES, PodExec};
 use crate::session::{PATIENCE, Session, tokio_sleep};
 
@@ -79,25 +79,33 @@ impl PodAgent {
 
     /// What a script in the compute container prints, which knows `$V` as virsh and
     /// `$1` as the domain.
-    pub(crate) async fn print(&self, session: &Session, script: &str) -> Result<String, Failure> {
+    pub(crate) async fn print(
+        &self,
+        session: &Session,
+        script: &str,
+    ) -> Result<String, RequestFailure> {
         let script = format!("{FIND_LIBVIRT}{script}");
         let command = ["sh", "-c", &script, "sh", &self.domain];
         self.pod.print(session, &command).await
     }
 
-    async fn open(&self, session: &Session) -> Result<ExecLoop, Failure> {
+    async fn open(&self, session: &Session) -> Result<ExecLoop, RequestFailure> {
         let script = format!("{FIND_LIBVIRT}{SERVE}");
         let limit = AGENT_LIMIT.as_secs().to_string();
         self.pod.answer(session, &["sh", "-c", &script, "sh", &self.domain, &limit]).await
     }
 
     /// One request over the connection that there is, or a new one.
-    async fn request(&mut self, session: &Session, request: &Value) -> Result<LoopAnswer, Failure> {
+    async fn request(
+        &mut self,
+        session: &Session,
+        request: &Value,
+    ) -> Result<LoopAnswer, RequestFailure> {
         if self.open.is_none() {
             self.open = Some(self.open(session).await?);
         }
         let (number, most) = (self.number, self.line_bytes);
-        let open = self.open.as_mut().ok_or(Failure::Absent)?;
+        let open = self.open.as_mut().ok_or(RequestFailure::Absent)?;
         let answer = open.ask(number, &request.to_string(), most).await;
         if answer.is_err() {
             self.open = None;
@@ -141,18 +149,18 @@ impl PodAgent {
                     continue;
                 }
                 None => "no answer".to_owned(),
-                Some(Err(Failure::Forbidden(said))) => return Err(forbidden_exec(&said)),
-                Some(Err(Failure::Absent)) => {
+                Some(Err(RequestFailure::Forbidden(said))) => return Err(forbidden_exec(&said)),
+                Some(Err(RequestFailure::Absent)) => {
                     let detail = format!("its pod {} is gone", self.pod.pod);
                     return Err(GuestFailure::Died { detail });
                 }
                 Some(Err(
-                    Failure::Unreachable(said)
-                    | Failure::Other(said)
-                    | Failure::Unauthorized(said)
-                    | Failure::Exists(said),
+                    RequestFailure::Unreachable(said)
+                    | RequestFailure::Other(said)
+                    | RequestFailure::Unauthorized(said)
+                    | RequestFailure::Exists(said),
                 )) => said,
-                Some(Err(Failure::Gone(_))) => "gone".to_owned(),
+                Some(Err(RequestFailure::Gone(_))) => "gone".to_owned(),
             };
             let since = *broken.get_or_insert_with(Instant::now);
             if since.elapsed() >= PATIENCE {

@@ -49,7 +49,7 @@ pub(crate) struct Api {
 }
 
 /// Why a request has no good answer.
-pub(crate) enum Failure {
+pub(crate) enum RequestFailure {
     /// Nobody serves this.
     Absent,
     /// The role does not allow it.
@@ -90,7 +90,7 @@ impl<'a> Call<'a> {
 
 /// The server's word on a request that failed.
 #[derive(Deserialize, Default)]
-struct Status {
+struct ApiStatus {
     #[serde(default)]
     message: String,
     #[serde(default)]
@@ -106,7 +106,7 @@ struct ListMetadata {
 }
 
 #[derive(Deserialize)]
-struct Page<'a> {
+struct ListPage<'a> {
     #[serde(default)]
     metadata: ListMetadata,
     #[serde(borrow, default)]
@@ -126,12 +126,12 @@ impl Api {
     }
 
     /// The body of a good answer.
-    pub(crate) async fn get(&self, path: &str) -> Result<Vec<u8>, Failure> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Vec<u8>, RequestFailure> {
         self.call(&Call::get(path)).await
     }
 
     /// The body of a good answer to a call, which may have been made more than once.
-    pub(crate) async fn call(&self, call: &Call<'_>) -> Result<Vec<u8>, Failure> {
+    pub(crate) async fn call(&self, call: &Call<'_>) -> Result<Vec<u8>, RequestFailure> {
         let mut tried = 0;
         loop {
             tried += 1;
@@ -140,7 +140,7 @@ impl Api {
                 Ok(Err((failure, wait))) => (failure, wait),
                 Err(_) => {
                     let said = format!("no whole answer within {} s", ANSWER.as_secs());
-                    return Err(Failure::Unreachable(said));
+                    return Err(RequestFailure::Unreachable(said));
                 }
             };
             match again {
@@ -153,7 +153,7 @@ impl Api {
     }
 
     /// One try; with a failure, how long to wait before another one, if that may help.
-    async fn once(&self, call: &Call<'_>) -> Result<Vec<u8>, (Failure, Option<Duration>)> {
+    async fn once(&self, call: &Call<'_>) -> Result<Vec<u8>, (RequestFailure, Option<Duration>)> {
         let mut request = Request::builder()
             .method(call.method.clone())
             .uri(call.path)
@@ -164,22 +164,22 @@ impl Api {
             body = Body::from(bytes.to_vec());
         }
         let request =
-            request.body(body).map_err(|error| (Failure::Other(error.to_string()), None))?;
+            request.body(body).map_err(|error| (RequestFailure::Other(error.to_string()), None))?;
         let unreachable = |error: &dyn std::error::Error| {
-            (Failure::Unreachable(chain(error)), Some(Duration::ZERO))
+            (RequestFailure::Unreachable(chain(error)), Some(Duration::ZERO))
         };
         let answer = self.client.send(request).await.map_err(|error| unreachable(&error))?;
         let (head, body) = answer.into_parts();
         let body = Limited::new(body, MAX_BODY_BYTES).collect().await.map_err(|error| {
             // What is beyond the limit does not get smaller.
             let again = (!error.is::<LengthLimitError>()).then_some(Duration::ZERO);
-            (Failure::Unreachable(chain(&*error)), again)
+            (RequestFailure::Unreachable(chain(&*error)), again)
         })?;
         let body = Vec::from(body.to_bytes());
         if head.status.is_success() {
             return Ok(body);
         }
-        let status: Status = serde_json::from_slice(&body).unwrap_or_default();
+        let status: ApiStatus = serde_json::from_slice(&body).unwrap_or_default();
         let said = match status.message.is_empty() {
             true => head.status.to_string(),
             false => status.message,
@@ -190,18 +190,18 @@ impl Api {
             Some(Duration::from_secs(seconds).min(MAX_WAIT))
         };
         Err(match head.status {
-            StatusCode::NOT_FOUND => (Failure::Absent, None),
-            StatusCode::UNAUTHORIZED => (Failure::Unauthorized(said), None),
-            StatusCode::FORBIDDEN => (Failure::Forbidden(said), None),
+            StatusCode::NOT_FOUND => (RequestFailure::Absent, None),
+            StatusCode::UNAUTHORIZED => (RequestFailure::Unauthorized(said), None),
+            StatusCode::FORBIDDEN => (RequestFailure::Forbidden(said), None),
             StatusCode::CONFLICT if status.reason == "AlreadyExists" => {
-                (Failure::Exists(said), None)
+                (RequestFailure::Exists(said), None)
             }
-            StatusCode::GONE => (Failure::Gone(status.metadata.next), None),
+            StatusCode::GONE => (RequestFailure::Gone(status.metadata.next), None),
             StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT => (Failure::Other(said), wait()),
-            _ => (Failure::Other(said), None),
+            | StatusCode::GATEWAY_TIMEOUT => (RequestFailure::Other(said), wait()),
+            _ => (RequestFailure::Other(said), None),
         })
     }
 
@@ -210,15 +210,15 @@ impl Api {
         &self,
         path: &str,
         mut each: impl FnMut(&[u8]) -> Option<T>,
-    ) -> Result<Option<T>, Failure> {
+    ) -> Result<Option<T>, RequestFailure> {
         let request = Request::get(path)
             .header(http::header::ACCEPT, "application/json")
             .body(Body::empty())
-            .map_err(|error| Failure::Other(error.to_string()))?;
-        let unreachable = |error: &dyn std::error::Error| Failure::Unreachable(chain(error));
+            .map_err(|error| RequestFailure::Other(error.to_string()))?;
+        let unreachable = |error: &dyn std::error::Error| RequestFailure::Unreachable(chain(error));
         let answer = self.client.send(request).await.map_err(|error| unreachable(&error))?;
         if !answer.status().is_success() {
-            return Err(Failure::Other(answer.status().to_string()));
+            return Err(RequestFailure::Other(answer.status().to_string()));
         }
         let mut body = answer.into_body();
         let mut line = Vec::new();
@@ -235,7 +235,7 @@ impl Api {
                 line.clear();
             }
             if line.len() > MAX_BODY_BYTES {
-                return Err(Failure::Other("a line of a watch has no end".to_owned()));
+                return Err(RequestFailure::Other("a line of a watch has no end".to_owned()));
             }
         }
         Ok(None)
@@ -279,9 +279,9 @@ impl Api {
             }
             let body = match self.get(&query).await {
                 Ok(body) => body,
-                Err(Failure::Absent) => return Ok(None),
+                Err(RequestFailure::Absent) => return Ok(None),
                 // The rest of a list that has changed meanwhile, or all of it anew.
-                Err(Failure::Gone(token)) if restarts < MAX_RESTARTS => {
+                Err(RequestFailure::Gone(token)) if restarts < MAX_RESTARTS => {
                     restarts += 1;
                     if token.as_ref().is_none_or(String::is_empty) {
                         found.clear();
@@ -290,27 +290,27 @@ impl Api {
                     next = token.filter(|token| !token.is_empty());
                     continue;
                 }
-                Err(Failure::Gone(_)) => {
+                Err(RequestFailure::Gone(_)) => {
                     let said = "the list changes faster than it can be read";
                     return Err(unread(false, said.to_owned()));
                 }
-                Err(Failure::Forbidden(said)) => return Err(unread(true, said)),
-                Err(Failure::Unauthorized(reason)) => {
+                Err(RequestFailure::Forbidden(said)) => return Err(unread(true, said)),
+                Err(RequestFailure::Unauthorized(reason)) => {
                     let server = self.server.clone();
                     return Err(ListError::Whole(ClusterError::Unauthorized { server, reason }));
                 }
-                Err(Failure::Unreachable(reason)) => {
+                Err(RequestFailure::Unreachable(reason)) => {
                     let server = self.server.clone();
                     return Err(ListError::Whole(ClusterError::Unreachable { server, reason }));
                 }
-                Err(Failure::Other(said) | Failure::Exists(said)) => {
+                Err(RequestFailure::Other(said) | RequestFailure::Exists(said)) => {
                     return Err(unread(false, said));
                 }
             };
             let wrong = |error: serde_json::Error| {
                 unread(false, format!("the server's answer is no list: {error}"))
             };
-            let page: Page = serde_json::from_slice(&body).map_err(wrong)?;
+            let page: ListPage = serde_json::from_slice(&body).map_err(wrong)?;
             for item in page.items.unwrap_or_default() {
                 seen += 1;
                 found.extend(each(item).map_err(wrong)?);

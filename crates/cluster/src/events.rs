@@ -43,14 +43,14 @@ struct Involved {
 }
 
 #[derive(Deserialize)]
-struct List {
+struct EventList {
     #[serde(default)]
     items: Vec<Event>,
 }
 
 /// The events in a list; none where it is none.
 pub(crate) fn read_events(text: &[u8]) -> Vec<Happened> {
-    let list: List = serde_json::from_slice(text).unwrap_or(List { items: Vec::new() });
+    let list: EventList = serde_json::from_slice(text).unwrap_or(EventList { items: Vec::new() });
     let events = list.items.into_iter().map(|event| Happened {
         at: event.last_timestamp.or(event.event_time).unwrap_or_default(),
         object: format!("{} {}", event.involved_object.kind, event.involved_object.name),

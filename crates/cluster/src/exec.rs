@@ -13,7 +13,7 @@ use kube::api::{AttachParams, AttachedProcess};
 use kube::client::UpgradeConnectionError;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use crate::api::{Failure, chain};
+use crate::api::{RequestFailure, chain};
 use crate::session::Session;
 
 /// Most that is kept of what a program in the pod prints, bytes.
@@ -33,25 +33,25 @@ impl PodExec {
         session: &Session,
         command: &[&str],
         params: AttachParams,
-    ) -> Result<AttachedProcess, Failure> {
+    ) -> Result<AttachedProcess, RequestFailure> {
         let pods: KubeApi<Pod> = KubeApi::namespaced(session.api.client.clone(), &self.namespace);
         let command = command.iter().map(ToString::to_string);
         let params = params.container(self.container);
         pods.exec(&self.pod, command, &params).await.map_err(|error| match &error {
             kube::Error::Api(status) if status.code == 403 => {
-                Failure::Forbidden(status.message.clone())
+                RequestFailure::Forbidden(status.message.clone())
             }
-            kube::Error::Api(status) if status.code == 404 => Failure::Absent,
+            kube::Error::Api(status) if status.code == 404 => RequestFailure::Absent,
             // What a server refuses instead of changing protocols has its status alone.
             kube::Error::UpgradeConnection(UpgradeConnectionError::ProtocolSwitch(code)) => {
                 match code.as_u16() {
-                    403 => Failure::Forbidden(chain(&error)),
+                    403 => RequestFailure::Forbidden(chain(&error)),
                     // No such pod, or one that has come to its end.
-                    400 | 404 => Failure::Absent,
-                    _ => Failure::Unreachable(chain(&error)),
+                    400 | 404 => RequestFailure::Absent,
+                    _ => RequestFailure::Unreachable(chain(&error)),
                 }
             }
-            _ => Failure::Unreachable(chain(&error)),
+            _ => RequestFailure::Unreachable(chain(&error)),
         })
     }
 
@@ -60,7 +60,7 @@ impl PodExec {
         &self,
         session: &Session,
         command: &[&str],
-    ) -> Result<String, Failure> {
+    ) -> Result<String, RequestFailure> {
         let params = AttachParams::default().stderr(false);
         Streams::of(self.start(session, command, params).await?)?.printed().await
     }
@@ -72,7 +72,7 @@ impl PodExec {
         command: &[&str],
         from: &mut impl std::io::Read,
         size: u64,
-    ) -> Result<String, Failure> {
+    ) -> Result<String, RequestFailure> {
         let params =
             AttachParams::default().stdin(true).stderr(false).max_stdin_buf_size(256 << 10);
         let mut streams = Streams::of(self.start(session, command, params).await?)?;
@@ -81,9 +81,9 @@ impl PodExec {
         while left > 0 {
             let piece = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             let read = from.read(&mut buffer[..piece]);
-            let read = read.map_err(|error| Failure::Other(error.to_string()))?;
+            let read = read.map_err(|error| RequestFailure::Other(error.to_string()))?;
             if read == 0 {
-                return Err(Failure::Other("the file became shorter".to_owned()));
+                return Err(RequestFailure::Other("the file became shorter".to_owned()));
             }
             streams.write(&buffer[..read]).await?;
             left -= read as u64;
@@ -96,7 +96,7 @@ impl PodExec {
         &self,
         session: &Session,
         command: &[&str],
-    ) -> Result<ExecLoop, Failure> {
+    ) -> Result<ExecLoop, RequestFailure> {
         let params = AttachParams::default()
             .stdin(true)
             .stderr(false)
@@ -120,16 +120,16 @@ struct Streams {
 }
 
 impl Streams {
-    fn of(mut process: AttachedProcess) -> Result<Self, Failure> {
+    fn of(mut process: AttachedProcess) -> Result<Self, RequestFailure> {
         let stdin = process.stdin().map(|stdin| Box::new(stdin) as _);
-        let none = || Failure::Other("the exec has no stdout".to_owned());
+        let none = || RequestFailure::Other("the exec has no stdout".to_owned());
         let stdout = Box::new(process.stdout().ok_or_else(none)?);
         let end = process.take_status().map(|end| Box::pin(end) as _);
         Ok(Self { process, stdin, stdout, end })
     }
 
-    async fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let none = || Failure::Other("the exec has no stdin".to_owned());
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), RequestFailure> {
+        let none = || RequestFailure::Other("the exec has no stdin".to_owned());
         let stdin = self.stdin.as_mut().ok_or_else(none)?;
         unless_broken(&mut self.end, async {
             stdin.write_all(bytes).await?;
@@ -139,12 +139,12 @@ impl Streams {
     }
 
     /// Bytes that were printed; 0 at the end.
-    async fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
+    async fn read(&mut self, buffer: &mut [u8]) -> Result<usize, RequestFailure> {
         unless_broken(&mut self.end, self.stdout.read(buffer)).await
     }
 
     /// All that it prints, as far as that is kept.
-    async fn printed(mut self) -> Result<String, Failure> {
+    async fn printed(mut self) -> Result<String, RequestFailure> {
         let mut printed = Vec::new();
         let mut buffer = vec![0; 64 << 10];
         while printed.len() < MOST_PRINTED_BYTES {
@@ -162,8 +162,8 @@ impl Streams {
 async fn unless_broken<T>(
     end: &mut Option<End>,
     work: impl Future<Output = std::io::Result<T>>,
-) -> Result<T, Failure> {
-    let broken = |error: std::io::Error| Failure::Unreachable(chain(&error));
+) -> Result<T, RequestFailure> {
+    let broken = |error: std::io::Error| RequestFailure::Unreachable(chain(&error));
     let mut work = std::pin::pin!(work);
     if let Some(told) = end {
         // What has come is taken first.
@@ -172,7 +172,7 @@ async fn unless_broken<T>(
             Either::Right((Some(_), _)) => *end = None,
             Either::Right((None, _)) => {
                 let said = "the connection to its pod broke".to_owned();
-                return Err(Failure::Unreachable(said));
+                return Err(RequestFailure::Unreachable(said));
             }
         }
     }
@@ -200,7 +200,7 @@ impl ExecLoop {
         number: u64,
         request: &str,
         most: usize,
-    ) -> Result<LoopAnswer, Failure> {
+    ) -> Result<LoopAnswer, RequestFailure> {
         let line = format!("{number} {request}\n");
         self.streams.write(line.as_bytes()).await?;
         // An answer to a request that was given up may come first.
@@ -210,7 +210,7 @@ impl ExecLoop {
             let (Some(Ok(of)), Some(Ok(status)), Some(Ok(bytes))) =
                 (words.next(), words.next(), words.next())
             else {
-                return Err(Failure::Unreachable(format!("{head:?} is no answer")));
+                return Err(RequestFailure::Unreachable(format!("{head:?} is no answer")));
             };
             let text = self.take(bytes, most).await?;
             if of == number {
@@ -219,21 +219,21 @@ impl ExecLoop {
         }
     }
 
-    async fn line(&mut self) -> Result<String, Failure> {
+    async fn line(&mut self) -> Result<String, RequestFailure> {
         loop {
             if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.received.drain(..=end).collect();
                 return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
             }
             if self.received.len() > 4096 {
-                return Err(Failure::Unreachable("an answer's head has no end".to_owned()));
+                return Err(RequestFailure::Unreachable("an answer's head has no end".to_owned()));
             }
             self.fill().await?;
         }
     }
 
     /// So many bytes; `None` if those are more than are kept.
-    async fn take(&mut self, bytes: u64, most: usize) -> Result<Option<Vec<u8>>, Failure> {
+    async fn take(&mut self, bytes: u64, most: usize) -> Result<Option<Vec<u8>>, RequestFailure> {
         let whole = usize::try_from(bytes).unwrap_or(usize::MAX);
         let keeps = whole <= most.saturating_add(1);
         let mut left = whole;
@@ -252,12 +252,12 @@ impl ExecLoop {
         Ok(keeps.then_some(text))
     }
 
-    async fn fill(&mut self) -> Result<(), Failure> {
+    async fn fill(&mut self) -> Result<(), RequestFailure> {
         let mut buffer = vec![0; 64 << 10];
         match self.streams.read(&mut buffer).await? {
             0 => {
                 self.streams.process.abort();
-                Err(Failure::Unreachable("the connection to its pod ended".to_owned()))
+                Err(RequestFailure::Unreachable("the connection to its pod ended".to_owned()))
             }
             length => {
                 self.received.extend_from_slice(&buffer[..length]);

@@ -8,10 +8,10 @@ use guest::{AgentLink as _, Cancel, ExecOutput, GuestCommand, GuestFailure, exec
 use serde_json::Value;
 
 use crate::agent::{AgentOver, PodAgent};
-use crate::api::{ClusterTarget, Failure};
+use crate::api::{ClusterTarget, RequestFailure};
 use crate::events::Happened;
 use crate::kind::INSTANCE;
-use crate::made::{Made, text_at};
+use crate::made::{OwnedObject, text_at};
 use crate::resource::PODS;
 use crate::session::Session;
 
@@ -23,7 +23,7 @@ const MOST_SYNC_FAILURES: u64 = 3;
 
 /// An instance that this process created. What is left of it is deleted when it is dropped.
 pub struct Instance {
-    made: Made,
+    made: OwnedObject,
     agent: Option<PodAgent>,
     pod: Option<String>,
 }
@@ -35,7 +35,7 @@ impl fmt::Debug for Instance {
 }
 
 /// Where an instance is on its way.
-enum Stage {
+enum InstanceStage {
     /// Its agent answers KubeVirt, on this node.
     Connected,
     /// It will not get there.
@@ -57,7 +57,7 @@ impl Instance {
         let failed = |detail: String| GuestFailure::Cluster { detail };
         let session = Session::connect(target).map_err(|error| failed(error.to_string()))?;
         let text = ("application/yaml", manifest);
-        let made = Made::create(session, &INSTANCE, namespace, name, text, cancel)?;
+        let made = OwnedObject::create(session, &INSTANCE, namespace, name, text, cancel)?;
         Ok(Self { made, agent: None, pod: None })
     }
 
@@ -82,13 +82,13 @@ impl Instance {
                 break stage;
             }
             if let Some(failure) = self.not_made(cancel) {
-                break Stage::Failed(failure);
+                break InstanceStage::Failed(failure);
             }
             if Instant::now() >= until {
                 return Err(self.too_late(limit, cancel));
             }
         };
-        if let Stage::Failed(failure) = stage {
+        if let InstanceStage::Failed(failure) = stage {
             return Err(self.explained(failure, cancel));
         }
         let pod = self.find_pod(cancel)?;
@@ -255,13 +255,13 @@ impl Instance {
         let session = &self.made.session;
         let answer = session.ask("for an object", cancel, || session.api.get(path));
         answer.map_err(|failure| failure.to_string())?.map_err(|failure| match failure {
-            Failure::Forbidden(said) => format!("may not read {path}: {said}"),
-            Failure::Absent => format!("there is no {path}"),
-            Failure::Unauthorized(said)
-            | Failure::Unreachable(said)
-            | Failure::Exists(said)
-            | Failure::Other(said) => said,
-            Failure::Gone(_) => "it is gone".to_owned(),
+            RequestFailure::Forbidden(said) => format!("may not read {path}: {said}"),
+            RequestFailure::Absent => format!("there is no {path}"),
+            RequestFailure::Unauthorized(said)
+            | RequestFailure::Unreachable(said)
+            | RequestFailure::Exists(said)
+            | RequestFailure::Other(said) => said,
+            RequestFailure::Gone(_) => "it is gone".to_owned(),
         })
     }
 
@@ -355,14 +355,14 @@ fn ended(object: &Value) -> Option<GuestFailure> {
 }
 
 /// What an instance's object says of its way up.
-fn stage(object: Option<&Value>) -> Option<Stage> {
-    let Some(object) = object else { return Some(Stage::Failed(deleted())) };
+fn stage(object: Option<&Value>) -> Option<InstanceStage> {
+    let Some(object) = object else { return Some(InstanceStage::Failed(deleted())) };
     if let Some(failure) = ended(object) {
-        return Some(Stage::Failed(failure));
+        return Some(InstanceStage::Failed(failure));
     }
     for (kind, holds, why) in conditions(object) {
         if kind == "AgentConnected" && holds {
-            return Some(Stage::Connected);
+            return Some(InstanceStage::Connected);
         }
         if kind == "Synchronized" && !holds {
             let final_words = [
@@ -374,7 +374,7 @@ fn stage(object: Option<&Value>) -> Option<Stage> {
                 "unsupported configuration",
             ];
             if final_words.iter().any(|word| why.contains(word)) {
-                return Some(Stage::Failed(GuestFailure::Cluster { detail: why }));
+                return Some(InstanceStage::Failed(GuestFailure::Cluster { detail: why }));
             }
         }
     }
@@ -435,7 +435,7 @@ mod tests {
         let waits = condition("Ready", "False", "GuestNotRunning", "not yet");
         assert!(stage(Some(&instance("Scheduling", waits))).is_none());
         let up = instance("Running", condition("AgentConnected", "True", "", ""));
-        assert!(matches!(stage(Some(&up)), Some(Stage::Connected)));
+        assert!(matches!(stage(Some(&up)), Some(InstanceStage::Connected)));
         assert_eq!(phases_s(&up)["Running"], 6.0);
         assert_eq!(condition_lines(&up), ["AgentConnected: True"]);
     }
@@ -443,7 +443,7 @@ mod tests {
     #[test]
     fn what_ends_an_instance_is_told() {
         let check = |object: Option<&Value>, part: &str| {
-            let Some(Stage::Failed(failure)) = stage(object) else { panic!("{object:?}") };
+            let Some(InstanceStage::Failed(failure)) = stage(object) else { panic!("{object:?}") };
             assert!(failure.to_string().contains(part), "{part:?}: {failure}");
         };
         check(None, "somebody else deleted");

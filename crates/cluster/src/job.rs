@@ -42,7 +42,7 @@ until [ -e collected ]; do sleep 0.5 & wait $!; done
 
 /// How guests of the pod come by `/dev/kvm`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kvm {
+pub enum KvmAccess {
     /// They are emulated.
     None,
     /// The node's file, which takes a privileged container.
@@ -61,7 +61,7 @@ pub struct JobSpec {
     /// The container image, with vmlab and QEMU.
     pub image: String,
     /// `/dev/kvm`.
-    pub kvm: Kvm,
+    pub kvm: KvmAccess,
     /// Whether the container may change the node's settings.
     pub privileged: bool,
     /// CPUs, as Kubernetes writes them: requested, and the limit.
@@ -101,13 +101,13 @@ pub fn manifest(spec: &JobSpec) -> Value {
     let mut volumes = vec![json!({ "name": "work", "emptyDir": {} })];
     let mut mounts = vec![json!({ "name": "work", "mountPath": WORK })];
     match &spec.kvm {
-        Kvm::None => {}
-        Kvm::HostPath => {
+        KvmAccess::None => {}
+        KvmAccess::HostPath => {
             let host = json!({ "path": "/dev/kvm", "type": "CharDevice" });
             volumes.push(json!({ "name": "kvm", "hostPath": host }));
             mounts.push(json!({ "name": "kvm", "mountPath": "/dev/kvm" }));
         }
-        Kvm::Resource(name) => drop(amounts.insert(name.clone(), json!("1"))),
+        KvmAccess::Resource(name) => drop(amounts.insert(name.clone(), json!("1"))),
     }
     let command: Vec<&str> = ["sh", "-c", RUN, "sh", WORK]
         .into_iter()
@@ -129,7 +129,7 @@ pub fn manifest(spec: &JobSpec) -> Value {
     if !amounts.is_empty() {
         container["resources"] = json!({ "requests": amounts, "limits": amounts });
     }
-    if spec.privileged || spec.kvm == Kvm::HostPath {
+    if spec.privileged || spec.kvm == KvmAccess::HostPath {
         container["securityContext"] = json!({ "privileged": true });
     }
     // By the scheduler, so that taints, quotas and queues count, on that node alone.
@@ -172,7 +172,7 @@ mod tests {
             name: "vmlab-1-0".to_owned(),
             node: "one".to_owned(),
             image: "registry.example/vmlab:1".to_owned(),
-            kvm: Kvm::None,
+            kvm: KvmAccess::None,
             privileged: false,
             cpus: None,
             memory: None,
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_there() {
         let asked = JobSpec {
-            kvm: Kvm::Resource("devices.kubevirt.io/kvm".to_owned()),
+            kvm: KvmAccess::Resource("devices.kubevirt.io/kvm".to_owned()),
             cpus: Some("4".to_owned()),
             memory: Some("8Gi".to_owned()),
             queue: Some("lab".to_owned()),
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(limits["devices.kubevirt.io/kvm"].0, "1");
         assert_eq!((&*limits["cpu"].0, &*limits["memory"].0), ("4", "8Gi"));
         assert!(pod.containers[0].security_context.is_none());
-        let path = manifest(&JobSpec { kvm: Kvm::HostPath, ..spec() });
+        let path = manifest(&JobSpec { kvm: KvmAccess::HostPath, ..spec() });
         let pod = &path["spec"]["template"]["spec"];
         assert_eq!(pod["containers"][0]["securityContext"]["privileged"], true);
         assert_eq!(pod["volumes"][1]["hostPath"]["path"], "/dev/kvm");

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::api::{ClusterTarget, ListError};
 use crate::error::ClusterError;
 use crate::kind::{INSTANCE, JOB, MadeKind};
-use crate::made::Made;
+use crate::made::OwnedObject;
 use crate::session::Session;
 
 /// The label of all objects of vmlab's, and its value.
@@ -62,11 +62,11 @@ pub struct MarkedObject {
 
 #[derive(Deserialize)]
 struct Object {
-    metadata: Metadata,
+    metadata: LeftMetadata,
 }
 
 #[derive(Deserialize)]
-struct Metadata {
+struct LeftMetadata {
     #[serde(default)]
     namespace: String,
     name: String,
@@ -93,7 +93,7 @@ pub fn marked(target: &ClusterTarget, kind: MarkedKind) -> Result<Vec<MarkedObje
         }
         let mut said = |name: &str| metadata.annotations.remove(name).unwrap_or_default();
         let (owner, machine) = (said(OWNER_ANNOTATION), said(MACHINE_ANNOTATION));
-        let Metadata { namespace, name, uid, .. } = metadata;
+        let LeftMetadata { namespace, name, uid, .. } = metadata;
         Ok(Some(MarkedObject { kind, namespace, name, uid, owner, machine }))
     };
     let namespace = target.namespace.as_deref();
@@ -119,6 +119,7 @@ impl MarkedObject {
     /// What the cluster said.
     pub fn delete(&self, target: &ClusterTarget) -> Result<(), String> {
         let session = Session::connect(target).map_err(|error| error.to_string())?;
-        Made::adopt(session, self.kind.made(), &self.namespace, &self.name, &self.uid).delete()
+        OwnedObject::adopt(session, self.kind.made(), &self.namespace, &self.name, &self.uid)
+            .delete()
     }
 }

@@ -39,7 +39,7 @@ pub use api::ClusterTarget;
 pub use error::{ClusterError, Unread};
 pub use events::Happened;
 pub use instance::{Instance, condition_lines, phases_s};
-pub use job::{JobSpec, Kvm, WORK, manifest};
+pub use job::{JobSpec, KvmAccess, WORK, manifest};
 pub use left::{
     MACHINE_ANNOTATION, MANAGED_BY, MarkedKind, MarkedObject, OWNER_ANNOTATION, RUN_LABEL, marked,
 };

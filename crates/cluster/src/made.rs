@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use guest::{Cancel, GuestFailure};
 use serde_json::Value;
 
-use crate::api::{Call, Failure, escaped};
+use crate::api::{Call, RequestFailure, escaped};
 use crate::events::{Happened, read_events};
 use crate::kind::{MadeKind, PodsBy};
 use crate::refusal::{ClusterFailure, refused};
@@ -20,7 +20,7 @@ const END_LIMIT: Duration = Duration::from_secs(120);
 const WATCH_LIMIT: Duration = Duration::from_secs(30);
 
 /// An object. What is left of it is deleted when it is dropped.
-pub(crate) struct Made {
+pub(crate) struct OwnedObject {
     pub(crate) session: Session,
     pub(crate) kind: &'static MadeKind,
     pub(crate) namespace: String,
@@ -30,13 +30,13 @@ pub(crate) struct Made {
     is_deleted: bool,
 }
 
-impl fmt::Debug for Made {
+impl fmt::Debug for OwnedObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.kind.read.kind, self.namespace, self.name)
     }
 }
 
-impl Made {
+impl OwnedObject {
     /// Creates the object of `manifest` (YAML or JSON, by its media type), whose name is
     /// `name`.
     ///
@@ -60,7 +60,7 @@ impl Made {
         let text = match answer {
             Ok(text) => text,
             // The answer to an earlier try was lost: its name is nobody else's.
-            Err(Failure::Exists(_)) => {
+            Err(RequestFailure::Exists(_)) => {
                 let path = made.path();
                 let what = format!("for a {}", kind.what);
                 let answer = made.session.ask(&what, cancel, || made.session.api.get(&path))?;
@@ -108,12 +108,12 @@ impl Made {
         let what = format!("for a {}", self.kind.what);
         match self.session.ask(&what, cancel, || self.session.api.get(&path))? {
             Ok(text) => Ok(Some(understood(&text)?)),
-            Err(Failure::Absent) => Ok(None),
+            Err(RequestFailure::Absent) => Ok(None),
             Err(failure) => Err(self.refused("get", failure)),
         }
     }
 
-    pub(crate) fn refused(&self, verb: &str, failure: Failure) -> ClusterFailure {
+    pub(crate) fn refused(&self, verb: &str, failure: RequestFailure) -> ClusterFailure {
         refused(self.kind, verb, failure, &self.namespace).into()
     }
 
@@ -266,7 +266,7 @@ impl Made {
         let call = Call::delete(&path, options.as_bytes());
         let what = format!("to delete a {}", self.kind.what);
         match self.session.ask(&what, cancel, || self.session.api.call(&call))? {
-            Ok(_) | Err(Failure::Absent) => Ok(()),
+            Ok(_) | Err(RequestFailure::Absent) => Ok(()),
             Err(failure) => Err(self.refused("delete", failure)),
         }
     }
@@ -308,7 +308,7 @@ impl Made {
     }
 }
 
-impl Drop for Made {
+impl Drop for OwnedObject {
     fn drop(&mut self) {
         // Told by whoever deletes it in order.
         drop(self.delete());

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use guest::Cancel;
 use serde_json::Value;
 
-use crate::api::{ClusterTarget, Failure};
+use crate::api::{ClusterTarget, RequestFailure};
 use crate::events::Happened;
 use crate::exec::{ExecLoop, LoopAnswer, PodExec};
 use crate::job::{CONTAINER, JobSpec, WORK, manifest};
 use crate::kind::JOB;
-use crate::made::{Made, text_at};
+use crate::made::{OwnedObject, text_at};
 use crate::refusal::{ClusterFailure, Refusal, of_place};
 use crate::session::{Session, tokio_sleep};
 
@@ -125,7 +125,7 @@ pub struct NodeFile {
 
 /// A study on a node. What is left of it is deleted when it is dropped.
 pub struct NodeRun {
-    made: Made,
+    made: OwnedObject,
     pod: Option<PodExec>,
     open: Cell<Option<ExecLoop>>,
     number: Cell<u64>,
@@ -148,7 +148,7 @@ impl NodeRun {
             .map_err(|error| ClusterFailure::NoAnswer(error.to_string()))?;
         let text = manifest(spec).to_string();
         let text = ("application/json", text.as_str());
-        let made = Made::create(session, &JOB, namespace, &spec.name, text, cancel)?;
+        let made = OwnedObject::create(session, &JOB, namespace, &spec.name, text, cancel)?;
         Ok(Self {
             made,
             pod: None,
@@ -182,16 +182,16 @@ impl NodeRun {
             let look = |pods: &[Value]| {
                 let found = stage(pods);
                 match &found {
-                    Stage::Absent => {}
-                    Stage::Waits { scheduled: false, .. } => self.reached("created"),
-                    Stage::Waits { .. } => self.reached("scheduled"),
-                    Stage::Runs(_) | Stage::Failed(_) => self.reached("running"),
+                    PodStage::Absent => {}
+                    PodStage::Waits { scheduled: false, .. } => self.reached("created"),
+                    PodStage::Waits { .. } => self.reached("scheduled"),
+                    PodStage::Runs(_) | PodStage::Failed(_) => self.reached("running"),
                 }
-                matches!(found, Stage::Runs(_) | Stage::Failed(_)).then_some(found)
+                matches!(found, PodStage::Runs(_) | PodStage::Failed(_)).then_some(found)
             };
             match self.made.watch_pods(next, cancel, look)? {
-                Some(Stage::Runs(pod)) => break pod,
-                Some(Stage::Failed(failure)) => return Err(failure),
+                Some(PodStage::Runs(pod)) => break pod,
+                Some(PodStage::Failed(failure)) => return Err(failure),
                 _ => {}
             }
             if let Some(failure) = self.refused_pod(cancel)? {
@@ -230,7 +230,7 @@ impl NodeRun {
         let limit_s = limit.as_secs();
         let job = self.made.read(cancel)?.unwrap_or_default();
         let why = match stage(&self.made.pods(cancel)?) {
-            Stage::Waits { why, .. } if !why.is_empty() => why,
+            PodStage::Waits { why, .. } if !why.is_empty() => why,
             _ if job.pointer("/spec/suspend").and_then(Value::as_bool) == Some(true) => {
                 "its queue has not admitted it".to_owned()
             }
@@ -311,9 +311,9 @@ impl NodeRun {
             return Ok(Some(failure));
         }
         Ok(match stage(&self.made.pods(cancel)?) {
-            Stage::Failed(failure) => Some(failure),
-            Stage::Absent => Some(NodeFailure::Deleted),
-            Stage::Waits { .. } | Stage::Runs(_) => None,
+            PodStage::Failed(failure) => Some(failure),
+            PodStage::Absent => Some(NodeFailure::Deleted),
+            PodStage::Waits { .. } | PodStage::Runs(_) => None,
         })
     }
 
@@ -382,9 +382,11 @@ impl NodeRun {
     }
 
     /// A connection that breaks is one that may be had again.
-    fn of_exec(&self, failure: Failure) -> ClusterFailure {
+    fn of_exec(&self, failure: RequestFailure) -> ClusterFailure {
         match failure {
-            Failure::Unreachable(said) | Failure::Other(said) => ClusterFailure::NoAnswer(said),
+            RequestFailure::Unreachable(said) | RequestFailure::Other(said) => {
+                ClusterFailure::NoAnswer(said)
+            }
             failure => self.made.refused("exec", failure),
         }
     }
@@ -436,7 +438,7 @@ impl NodeRun {
         session: &Session,
         pod: &PodExec,
         request: &str,
-    ) -> Result<LoopAnswer, Failure> {
+    ) -> Result<LoopAnswer, RequestFailure> {
         let mut open = match self.open.take() {
             Some(open) => open,
             None => pod.answer(session, &["sh", "-c", SERVE, "sh", WORK]).await?,
@@ -472,7 +474,7 @@ impl NodeRun {
 
 /// Where a pod is on its way.
 #[derive(Debug, PartialEq)]
-enum Stage {
+enum PodStage {
     /// There is none.
     Absent,
     /// It is not up yet, and why.
@@ -491,8 +493,8 @@ const NO_IMAGE: [&str; 4] =
 const OFF_ITS_NODE: [&str; 6] =
     ["Evicted", "Preempting", "NodeLost", "NodeShutdown", "Terminated", "Shutdown"];
 
-fn stage(pods: &[Value]) -> Stage {
-    let Some(pod) = pods.first() else { return Stage::Absent };
+fn stage(pods: &[Value]) -> PodStage {
+    let Some(pod) = pods.first() else { return PodStage::Absent };
     let conditions = || pod.pointer("/status/conditions").and_then(Value::as_array);
     let condition = |kind: &str| {
         let mut all = conditions().into_iter().flatten();
@@ -506,16 +508,16 @@ fn stage(pods: &[Value]) -> Stage {
         }
     };
     if let Some(disrupted) = condition("DisruptionTarget").filter(|one| one["status"] == "True") {
-        return Stage::Failed(NodeFailure::Evicted(why(disrupted)));
+        return PodStage::Failed(NodeFailure::Evicted(why(disrupted)));
     }
     let status = &pod["status"];
     let container = &status["containerStatuses"][0]["state"];
     match text_at(pod, "/status/phase") {
         "Failed" if text_at(status, "/reason") == "DeadlineExceeded" => {
-            return Stage::Failed(NodeFailure::Deadline(why(status)));
+            return PodStage::Failed(NodeFailure::Deadline(why(status)));
         }
         "Failed" if OFF_ITS_NODE.contains(&text_at(status, "/reason")) => {
-            return Stage::Failed(NodeFailure::Evicted(why(status)));
+            return PodStage::Failed(NodeFailure::Evicted(why(status)));
         }
         "Failed" | "Succeeded" => {
             let ended = &container["terminated"];
@@ -525,19 +527,19 @@ fn stage(pods: &[Value]) -> Stage {
                 said += &format!("{}exit code {code}", if said.is_empty() { "" } else { "; " });
                 said += &if more.is_empty() { String::new() } else { format!(" ({more})") };
             }
-            return Stage::Failed(NodeFailure::Ended(said));
+            return PodStage::Failed(NodeFailure::Ended(said));
         }
         _ if pod.pointer("/metadata/deletionTimestamp").is_some() => {
-            return Stage::Failed(NodeFailure::Deleted);
+            return PodStage::Failed(NodeFailure::Deleted);
         }
         _ => {}
     }
     if container["running"].is_object() {
-        return Stage::Runs(text_at(pod, "/metadata/name").to_owned());
+        return PodStage::Runs(text_at(pod, "/metadata/name").to_owned());
     }
     let waiting = &container["waiting"];
     if NO_IMAGE.contains(&text_at(waiting, "/reason")) {
-        return Stage::Failed(NodeFailure::Image(why(waiting)));
+        return PodStage::Failed(NodeFailure::Image(why(waiting)));
     }
     let scheduled = condition("PodScheduled");
     let is_scheduled = scheduled.is_some_and(|one| one["status"] == "True");
@@ -545,7 +547,7 @@ fn stage(pods: &[Value]) -> Stage {
         Some(not) if !is_scheduled => why(not),
         _ => why(waiting),
     };
-    Stage::Waits { scheduled: is_scheduled, why }
+    PodStage::Waits { scheduled: is_scheduled, why }
 }
 
 /// Why a Job has failed as a whole.
@@ -575,21 +577,21 @@ mod tests {
 
     #[test]
     fn a_pod_comes_up_or_says_why_not() {
-        assert_eq!(stage(&[]), Stage::Absent);
+        assert_eq!(stage(&[]), PodStage::Absent);
         let unschedulable = json!({ "phase": "Pending", "conditions": [{
             "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
             "message": "0/1 nodes are available: 1 Insufficient cpu.",
         }] });
         let why = "Unschedulable: 0/1 nodes are available: 1 Insufficient cpu.".to_owned();
-        assert_eq!(stage(&pod(unschedulable)), Stage::Waits { scheduled: false, why });
+        assert_eq!(stage(&pod(unschedulable)), PodStage::Waits { scheduled: false, why });
         let running = json!({ "phase": "Running", "containerStatuses": [{
             "state": { "running": { "startedAt": "2026-01-02T03:04:05Z" } },
         }] });
-        assert_eq!(stage(&pod(running.clone())), Stage::Runs("it".to_owned()));
+        assert_eq!(stage(&pod(running.clone())), PodStage::Runs("it".to_owned()));
         // A pull that fails once is tried again.
-        assert!(matches!(stage(&pod(waiting("ErrImagePull"))), Stage::Waits { .. }));
+        assert!(matches!(stage(&pod(waiting("ErrImagePull"))), PodStage::Waits { .. }));
         let failed = |pods: &[Value]| match stage(pods) {
-            Stage::Failed(failure) => failure,
+            PodStage::Failed(failure) => failure,
             other => panic!("{other:?}"),
         };
         for reason in ["ImagePullBackOff", "ErrImageNeverPull"] {

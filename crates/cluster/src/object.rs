@@ -30,31 +30,31 @@ pub struct ClusterObject {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Header {
-    metadata: Metadata,
+    metadata: ObjectMeta,
     #[serde(default)]
-    status: Option<Status>,
+    status: Option<PodStatus>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
+struct ObjectMeta {
     name: String,
     namespace: Option<String>,
     #[serde(default)]
     creation_timestamp: Option<String>,
     #[serde(default)]
-    owner_references: Vec<Owner>,
+    owner_references: Vec<OwnerReference>,
 }
 
 #[derive(Deserialize)]
-struct Owner {
+struct OwnerReference {
     kind: String,
     name: String,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
-struct Status {
+struct PodStatus {
     node_name: Option<String>,
     phase: Option<String>,
 }

@@ -243,10 +243,10 @@ impl Placed {
 /// without that of the instance `own`.
 fn others(text: &[u8], own: &str) -> Result<Vec<GuaranteedPod>, String> {
     #[derive(Deserialize)]
-    struct List {
+    struct PodList {
         items: Vec<Pod>,
     }
-    let list: List = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let list: PodList = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let mut pods: Vec<GuaranteedPod> = list.items.iter().filter_map(GuaranteedPod::of).collect();
     pods.retain(|pod| pod.instance.as_deref() != Some(own));
     pods.sort_by(|one, other| one.started.cmp(&other.started));

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::api::{Api, ClusterTarget, Failure, ListError};
+use crate::api::{Api, ClusterTarget, ListError, RequestFailure};
 use crate::error::{ClusterError, Unread};
 use crate::node::ClusterNode;
 use crate::object::ClusterObject;
@@ -171,19 +171,21 @@ impl Reader<'_> {
                     }
                     Err(error) => error.to_string(),
                 },
-                Err(Failure::Unauthorized(reason)) => {
+                Err(RequestFailure::Unauthorized(reason)) => {
                     let server = api.server.clone();
                     return Err(ClusterError::Unauthorized { server, reason });
                 }
-                Err(Failure::Forbidden(said)) => {
+                Err(RequestFailure::Forbidden(said)) => {
                     forbidden = Some(said);
                     continue;
                 }
-                Err(Failure::Absent) => "it has no /configz".to_owned(),
-                Err(Failure::Gone(_)) => "it is gone".to_owned(),
-                Err(Failure::Unreachable(said) | Failure::Other(said) | Failure::Exists(said)) => {
-                    said
-                }
+                Err(RequestFailure::Absent) => "it has no /configz".to_owned(),
+                Err(RequestFailure::Gone(_)) => "it is gone".to_owned(),
+                Err(
+                    RequestFailure::Unreachable(said)
+                    | RequestFailure::Other(said)
+                    | RequestFailure::Exists(said),
+                ) => said,
             };
             let name = Some(nodes[index].offer.name.clone());
             unread.push(kubelet_unread(name, false, said));

@@ -2,7 +2,7 @@
 
 use guest::{Cancelled, GuestFailure};
 
-use crate::api::Failure;
+use crate::api::RequestFailure;
 use crate::kind::MadeKind;
 
 /// Something that a cluster refuses.
@@ -82,7 +82,12 @@ pub(crate) fn of_place(namespace: &str, said: &str) -> Option<Refusal> {
 }
 
 /// What a server's refusal of `verb` means; `exec` and `list` are of the pods.
-pub(crate) fn refused(kind: &MadeKind, verb: &str, failure: Failure, namespace: &str) -> Refusal {
+pub(crate) fn refused(
+    kind: &MadeKind,
+    verb: &str,
+    failure: RequestFailure,
+    namespace: &str,
+) -> Refusal {
     let (resource, right) = match verb {
         "exec" => ("pods/exec".to_owned(), "create"),
         "list" => ("pods".to_owned(), "list"),
@@ -90,17 +95,21 @@ pub(crate) fn refused(kind: &MadeKind, verb: &str, failure: Failure, namespace: 
     };
     let namespace = namespace.to_owned();
     match failure {
-        Failure::Forbidden(said) => match of_place(&namespace, &said) {
+        RequestFailure::Forbidden(said) => match of_place(&namespace, &said) {
             Some(refusal) => refusal,
             None => Refusal::Forbidden { verb: right.to_owned(), resource, role: kind.role, said },
         },
-        Failure::Absent if verb == "create" => Refusal::NoPlace { namespace, lacks: kind.lacks },
-        Failure::Absent => Refusal::Gone,
-        Failure::Unauthorized(said) => Refusal::Unauthorized { said },
-        Failure::Unreachable(said) | Failure::Other(said) | Failure::Exists(said) => {
+        RequestFailure::Absent if verb == "create" => {
+            Refusal::NoPlace { namespace, lacks: kind.lacks }
+        }
+        RequestFailure::Absent => Refusal::Gone,
+        RequestFailure::Unauthorized(said) => Refusal::Unauthorized { said },
+        RequestFailure::Unreachable(said)
+        | RequestFailure::Other(said)
+        | RequestFailure::Exists(said) => {
             Refusal::Other { verb: verb.to_owned(), what: kind.what, said }
         }
-        Failure::Gone(_) => {
+        RequestFailure::Gone(_) => {
             let said = "the server has forgotten it".to_owned();
             Refusal::Other { verb: verb.to_owned(), what: kind.what, said }
         }
@@ -147,11 +156,11 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_to_do() {
-        let check = |kind: &MadeKind, verb: &str, failure: Failure, part: &str| {
+        let check = |kind: &MadeKind, verb: &str, failure: RequestFailure, part: &str| {
             let said = refused(kind, verb, failure, "lab").to_string();
             assert!(said.contains(part), "{part:?}: {said}");
         };
-        let forbidden = |said: &str| Failure::Forbidden(said.to_owned());
+        let forbidden = |said: &str| RequestFailure::Forbidden(said.to_owned());
         check(
             &INSTANCE,
             "create",
@@ -166,14 +175,14 @@ mod tests {
             forbidden("no"),
             "May not create pods/exec: `vmlab k8s rbac --run`",
         );
-        check(&INSTANCE, "create", Failure::Absent, "no namespace \"lab\", or no KubeVirt");
+        check(&INSTANCE, "create", RequestFailure::Absent, "no namespace \"lab\", or no KubeVirt");
         check(
             &INSTANCE,
             "delete",
-            Failure::Other("busy".to_owned()),
+            RequestFailure::Other("busy".to_owned()),
             "to delete the instance: busy",
         );
         check(&JOB, "create", forbidden("no"), "create jobs.batch: `vmlab k8s rbac --jobs`");
-        check(&JOB, "get", Failure::Absent, "it is gone");
+        check(&JOB, "get", RequestFailure::Absent, "it is gone");
     }
 }

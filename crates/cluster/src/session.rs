@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use guest::{Cancel, GuestFailure};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::api::{Api, ClusterTarget, Failure};
+use crate::api::{Api, ClusterTarget, RequestFailure};
 use crate::error::ClusterError;
 
 /// How long a wait lasts before it looks whether it is cancelled.
@@ -64,17 +64,17 @@ impl Session {
 
     /// What the server answers. One that is gone, or busy beyond what its client waits
     /// for, is asked again for a while.
-    pub(crate) fn ask<T, F: Future<Output = Result<T, Failure>>>(
+    pub(crate) fn ask<T, F: Future<Output = Result<T, RequestFailure>>>(
         &self,
         what: &str,
         cancel: &Cancel,
         mut future: impl FnMut() -> F,
-    ) -> Result<Result<T, Failure>, GuestFailure> {
+    ) -> Result<Result<T, RequestFailure>, GuestFailure> {
         let patience = if self.is_gone.get() { SHORT_PATIENCE } else { PATIENCE };
         let until = Instant::now() + patience;
         loop {
             let reason = match self.wait(until, cancel, future())? {
-                Some(Err(Failure::Unreachable(reason))) => reason,
+                Some(Err(RequestFailure::Unreachable(reason))) => reason,
                 Some(answer) => {
                     self.is_gone.set(false);
                     return Ok(answer);

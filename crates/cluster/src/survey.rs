@@ -9,7 +9,7 @@ use placement::predict::node::{NodeShortfall, PodDemand};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::api::{Call, ClusterTarget, Failure, ListError};
+use crate::api::{Call, ClusterTarget, ListError, RequestFailure};
 use crate::error::ClusterError;
 use crate::kind::{INSTANCE, JOB};
 use crate::node::ClusterNode;
@@ -120,15 +120,15 @@ impl Asked {
         Ok(Self { session, server, namespace })
     }
 
-    fn ask(&self, call: &Call<'_>) -> Result<Result<Vec<u8>, Failure>, ClusterError> {
+    fn ask(&self, call: &Call<'_>) -> Result<Result<Vec<u8>, RequestFailure>, ClusterError> {
         let until = Instant::now() + PATIENCE;
         let server = self.server.clone();
         let asked = self.session.wait(until, &Cancel::new(), self.session.api.call(call));
         match asked.ok().flatten() {
-            Some(Err(Failure::Unauthorized(reason))) => {
+            Some(Err(RequestFailure::Unauthorized(reason))) => {
                 Err(ClusterError::Unauthorized { server, reason })
             }
-            Some(Err(Failure::Unreachable(reason))) => {
+            Some(Err(RequestFailure::Unreachable(reason))) => {
                 Err(ClusterError::Unreachable { server, reason })
             }
             Some(answer) => Ok(answer),
@@ -178,7 +178,7 @@ impl Asked {
                     false => Ok(()),
                 }
             }
-            Err(Failure::Absent) => Err(ClusterError::NoNamespace { namespace, place }),
+            Err(RequestFailure::Absent) => Err(ClusterError::NoNamespace { namespace, place }),
             // Who may not look at it may still use it.
             Err(_) => Ok(()),
         }
@@ -242,7 +242,7 @@ impl ClusterSurvey {
         let call = Call::create(&path, "application/yaml", manifest.as_bytes());
         match self.asked.ask(&call)? {
             Ok(_) => Ok(None),
-            Err(Failure::Other(said)) => Ok(Some(said)),
+            Err(RequestFailure::Other(said)) => Ok(Some(said)),
             Err(failure) => {
                 Ok(Some(refused(&INSTANCE, "create", failure, &self.namespace).to_string()))
             }

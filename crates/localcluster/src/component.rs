@@ -11,8 +11,8 @@ use serde_json::json;
 use crate::authority::{ACCOUNT_KEY, ACCOUNT_PUBLIC, CA, CA_KEY, FRONT_PROXY};
 use crate::image::CONTAINERD;
 use crate::node::{NODE_ADDRESS, NODE_NAME, PODS, SERVICES};
-use crate::probe::Probe;
-use crate::store::Made;
+use crate::probe::HealthCheck;
+use crate::store::ClusterManifest;
 use host::state_dir::FileError;
 
 /// The image of a pod's sandbox, which is there from the beginning.
@@ -42,7 +42,7 @@ pub(crate) struct Component {
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<String>,
     /// How it is asked whether it is well.
-    pub(crate) probe: Probe,
+    pub(crate) probe: HealthCheck,
 }
 
 /// The words of a command line, separated by spaces, in which `@/` is the folder.
@@ -52,7 +52,7 @@ fn words(folder: &Path, text: &str) -> Vec<String> {
 }
 
 /// etcd, whose data need not survive the machine.
-pub(crate) fn etcd(folder: &Path, made: &Made) -> Component {
+pub(crate) fn etcd(folder: &Path, made: &ClusterManifest) -> Component {
     Component {
         name: "etcd",
         program: made.programs.join("etcd"),
@@ -63,13 +63,13 @@ pub(crate) fn etcd(folder: &Path, made: &Made) -> Component {
              --advertise-client-urls http://127.0.0.1:2379 \
              --listen-peer-urls http://127.0.0.1:2380",
         ),
-        probe: Probe::url("http://127.0.0.1:2379", "/health"),
+        probe: HealthCheck::url("http://127.0.0.1:2379", "/health"),
     }
 }
 
 /// The API server. Nobody translates the addresses of services: it looks up the pods behind
 /// those of its webhooks and extensions itself.
-pub(crate) fn api_server(folder: &Path, made: &Made) -> Component {
+pub(crate) fn api_server(folder: &Path, made: &ClusterManifest) -> Component {
     let text = format!(
         "--etcd-servers=http://127.0.0.1:2379 --bind-address=0.0.0.0 --secure-port={API_PORT} \
          --advertise-address={NODE_ADDRESS} --endpoint-reconciler-type=none \
@@ -95,14 +95,14 @@ pub(crate) fn api_server(folder: &Path, made: &Made) -> Component {
         name: "kube-apiserver",
         program: made.programs.join("kube-apiserver"),
         args: words(folder, &text),
-        probe: Probe::api("/readyz"),
+        probe: HealthCheck::api("/readyz"),
     }
 }
 
 /// The scheduler and the controllers, which have much in common.
 fn follower(
     folder: &Path,
-    made: &Made,
+    made: &ClusterManifest,
     name: &'static str,
     role: &str,
     url: &'static str,
@@ -117,17 +117,17 @@ fn follower(
         name,
         program: made.programs.join(name),
         args: words(folder, &text),
-        probe: Probe::url(url, "/healthz"),
+        probe: HealthCheck::url(url, "/healthz"),
     }
 }
 
 /// The scheduler.
-pub(crate) fn scheduler(folder: &Path, made: &Made) -> Component {
+pub(crate) fn scheduler(folder: &Path, made: &ClusterManifest) -> Component {
     follower(folder, made, "kube-scheduler", "scheduler", "https://127.0.0.1:10259", "")
 }
 
 /// The controllers.
-pub(crate) fn controllers(folder: &Path, made: &Made) -> Component {
+pub(crate) fn controllers(folder: &Path, made: &ClusterManifest) -> Component {
     let more = format!(
         "--use-service-account-credentials=true \
          --service-account-private-key-file=@/{ACCOUNT_KEY} --root-ca-file=@/{CA} \
@@ -138,7 +138,7 @@ pub(crate) fn controllers(folder: &Path, made: &Made) -> Component {
 }
 
 /// containerd, whose pods get a network of a bridge.
-pub(crate) fn containerd(folder: &Path, made: &Made) -> Result<Component, FileError> {
+pub(crate) fn containerd(folder: &Path, made: &ClusterManifest) -> Result<Component, FileError> {
     let networks = folder.join("cni");
     fs::create_dir_all(&networks).map_err(FileError::of("make", &networks))?;
     write(&networks.join(NETWORK), &network(PODS))?;
@@ -156,7 +156,7 @@ pub(crate) fn containerd(folder: &Path, made: &Made) -> Result<Component, FileEr
         name: "containerd",
         program: PathBuf::from("containerd"),
         args: words(folder, &format!("--config @/{CONTAINERD_TOML}")),
-        probe: Probe::Socket(folder.join(CONTAINERD)),
+        probe: HealthCheck::Socket(folder.join(CONTAINERD)),
     })
 }
 
@@ -227,8 +227,8 @@ fn has_capability(status: &str, bit: u32) -> bool {
 }
 
 /// The kubelet.
-pub(crate) fn kubelet(folder: &Path, made: &Made) -> Result<Component, FileError> {
-    let settings = KubeletSettings {
+pub(crate) fn kubelet(folder: &Path, made: &ClusterManifest) -> Result<Component, FileError> {
+    let settings = KubeletConfig {
         authority: &folder.join(CA),
         certificate: &folder.join("kubelet.crt"),
         key: &folder.join("kubelet.key"),
@@ -244,7 +244,7 @@ pub(crate) fn kubelet(folder: &Path, made: &Made) -> Result<Component, FileError
         name: "kubelet",
         program: made.programs.join("kubelet"),
         args: kubelet_args(folder, NODE_NAME, NODE_ADDRESS),
-        probe: Probe::url("http://127.0.0.1:10248", "/healthz"),
+        probe: HealthCheck::url("http://127.0.0.1:10248", "/healthz"),
     })
 }
 
@@ -258,7 +258,7 @@ pub(crate) fn kubelet_args(folder: &Path, node: &str, address: &str) -> Vec<Stri
 }
 
 /// What a kubelet is told.
-pub(crate) struct KubeletSettings<'a> {
+pub(crate) struct KubeletConfig<'a> {
     pub(crate) authority: &'a Path,
     pub(crate) certificate: &'a Path,
     pub(crate) key: &'a Path,
@@ -270,7 +270,7 @@ pub(crate) struct KubeletSettings<'a> {
     pub(crate) address: &'a str,
 }
 
-impl KubeletSettings<'_> {
+impl KubeletConfig<'_> {
     /// Its file. JSON is YAML.
     pub(crate) fn text(&self) -> String {
         let shown = |path: &Path| path.display().to_string();

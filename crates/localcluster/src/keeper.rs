@@ -29,9 +29,9 @@ use crate::component::{self, API_PORT, API_SERVER, Component, KUBELET_PORT, PAUS
 use crate::forward::{Entrance, Server, forward};
 use crate::kubevirt::{self, ARCHIVES, KubeVirtRequest};
 use crate::node::{self, NODE_NAME, SERVICE_ADDRESS, SERVICE_PORT};
-use crate::probe::{Probe, Prober};
+use crate::probe::{HealthCheck, Prober};
 use crate::status::{ComponentState, ComponentStatus, KeeperReport};
-use crate::store::{API_SOCKET, KEEPER, LocalCluster, Made, PAUSE, write_private};
+use crate::store::{API_SOCKET, ClusterManifest, KEEPER, LocalCluster, PAUSE, write_private};
 use crate::{cgroup, image, store};
 
 /// What whoever starts the cluster says when it is to stay.
@@ -67,7 +67,7 @@ struct RunningComponent {
 }
 
 /// How those ended that have, by process id.
-type Ended = Arc<Mutex<BTreeMap<u32, String>>>;
+type EndedPrograms = Arc<Mutex<BTreeMap<u32, String>>>;
 
 /// Starts the cluster of `folder` in the namespaces that this process is the first in, and
 /// stays until it is told to end.
@@ -83,7 +83,7 @@ pub fn keep(folder: &Path) -> Result<(), String> {
     let entrance = TcpListener::from(input.as_fd().try_clone_to_owned().map_err(taken)?);
     let starter = UnixStream::from(output.as_fd().try_clone_to_owned().map_err(taken)?);
     let signals = Signals::new([SIGTERM, SIGCHLD]).map_err(|error| error.to_string())?;
-    let children = Arc::new(Mutex::new(None::<Ended>));
+    let children = Arc::new(Mutex::new(None::<EndedPrograms>));
     follow_signals(signals, Arc::clone(&children));
     let say = |word: &KeeperWord| {
         let line = serde_json::to_string(word).map_err(io::Error::from)? + "\n";
@@ -99,7 +99,7 @@ pub fn keep(folder: &Path) -> Result<(), String> {
             return Err(said);
         }
     };
-    let ended = Ended::default();
+    let ended = EndedPrograms::default();
     let components: Vec<(Component, u32)> =
         start.running.into_iter().map(|one| (one.component, one.child.id())).collect();
     let socket = folder.join(KEEPER);
@@ -123,7 +123,7 @@ pub fn keep(folder: &Path) -> Result<(), String> {
 
 /// Ends all on SIGTERM, and reaps what ends once that is wanted: the first process of a
 /// namespace gets everybody's orphans.
-fn follow_signals(mut signals: Signals, children: Arc<Mutex<Option<Ended>>>) {
+fn follow_signals(mut signals: Signals, children: Arc<Mutex<Option<EndedPrograms>>>) {
     thread::spawn(move || {
         for signal in signals.forever() {
             if signal == SIGTERM {
@@ -138,7 +138,7 @@ fn follow_signals(mut signals: Signals, children: Arc<Mutex<Option<Ended>>>) {
     });
 }
 
-fn reap(ended: &Ended) {
+fn reap(ended: &EndedPrograms) {
     let mut ended = ended.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
         let how = match (status.exit_status(), status.terminating_signal()) {
@@ -166,7 +166,7 @@ fn report(
     components: &[(Component, u32)],
     versions: &BTreeMap<String, String>,
     prober: &Prober,
-    ended: &Ended,
+    ended: &EndedPrograms,
 ) -> KeeperReport {
     let status = |(component, pid): &(Component, u32)| {
         let answer = prober.ask(&component.probe);
@@ -283,7 +283,7 @@ impl ClusterStart<'_> {
 
     /// Leads to the API server who comes from the host, from pods, and from further nodes,
     /// and to their kubelets who comes to their addresses here.
-    fn open_ways(&self, entrance: TcpListener, made: &Made) -> Result<(), String> {
+    fn open_ways(&self, entrance: TcpListener, made: &ClusterManifest) -> Result<(), String> {
         let listen = |at: SocketAddr| {
             let listener = TcpListener::bind(at).map_err(|error| format!("{at}: {error}"))?;
             Ok::<_, String>(Entrance::Tcp(listener))
@@ -334,7 +334,7 @@ impl ClusterStart<'_> {
     fn wait_for(
         &mut self,
         name: &str,
-        ask: impl Fn(&str, &Probe) -> Result<(), String>,
+        ask: impl Fn(&str, &HealthCheck) -> Result<(), String>,
     ) -> Result<(), String> {
         let deadline = Instant::now() + UP_LIMIT;
         let folder = self.folder;

@@ -5,7 +5,7 @@
 //! All of it lives in namespaces of its own (processes, mounts, network), whose first
 //! process is a keeper ([`keep`]). With the keeper the kernel ends all else in there, and
 //! with the last process its mounts and interfaces are gone. What is outside is a folder
-//! and the cgroups, both noted in the folder's `cluster.json` ([`Made`]), so that they can
+//! and the cgroups, both noted in the folder's `cluster.json` ([`ClusterManifest`]), so that they can
 //! be removed whoever was killed.
 //!
 //! Further nodes are replicas, which outlive the command as the keeper does; each is
@@ -41,5 +41,5 @@ pub use programs::KubePrograms;
 pub use replica_node::NodeRequest;
 pub use state::ClusterState;
 pub use status::{ClusterStatus, ComponentState, ComponentStatus, NodeStatus};
-pub use store::{LocalCluster, Made, find, folder, list};
+pub use store::{ClusterManifest, LocalCluster, find, folder, list};
 pub use up::{UpRequest, up};

@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 /// How a program is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Probe {
+pub(crate) enum HealthCheck {
     /// By a page of its own, on the loopback.
     Url { server: &'static str, path: &'static str },
     /// By a page of the API server's, as the administrator.
@@ -27,7 +27,7 @@ pub(crate) enum Probe {
     Socket(PathBuf),
 }
 
-impl Probe {
+impl HealthCheck {
     pub(crate) fn url(server: &'static str, path: &'static str) -> Self {
         Self::Url { server, path }
     }
@@ -65,13 +65,13 @@ impl Prober {
     }
 
     /// Nothing if the program is well, else why it is not.
-    pub(crate) fn ask(&self, probe: &Probe) -> Result<(), String> {
+    pub(crate) fn ask(&self, probe: &HealthCheck) -> Result<(), String> {
         match probe {
-            Probe::Socket(path) => {
+            HealthCheck::Socket(path) => {
                 UnixStream::connect(path).map(drop).map_err(|error| error.to_string())
             }
-            Probe::Api { path } => self.get(None, path).map(drop),
-            Probe::Url { server, path } => self.get(Some(server), path).map(drop),
+            HealthCheck::Api { path } => self.get(None, path).map(drop),
+            HealthCheck::Url { server, path } => self.get(Some(server), path).map(drop),
         }
     }
 

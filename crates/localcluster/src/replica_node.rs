@@ -23,7 +23,7 @@ use topology::{CacheKind, Host, PcpuSet};
 use crate::authority::{self, CA, role_of_node};
 use crate::component::{
     CONTAINERD_TOML, ContainerdSettings, KUBELET_KUBECONFIG, KUBELET_MORE, KUBELET_OF_USER,
-    KUBELET_PORT, KUBELET_YAML, KubeletSettings, NETWORK, kubelet_args, network,
+    KUBELET_PORT, KUBELET_YAML, KubeletConfig, NETWORK, kubelet_args, network,
 };
 use crate::error::UpError;
 use crate::image::CONTAINERD;
@@ -168,7 +168,7 @@ fn bring(
         networks: &networks,
         plugins: Path::new(PLUGINS),
     };
-    let kubelet = KubeletSettings {
+    let kubelet = KubeletConfig {
         authority: &place.join(CA),
         certificate: &place.join(&certificate),
         key: &place.join(&key),

@@ -1,7 +1,7 @@
 //! The clusters that there are: a folder each, which outlives the command that made it.
 //!
 //! `$XDG_STATE_HOME/vmlab/clusters/<name>` (else below `~/.local/state`) holds
-//! `cluster.json` ([`Made`]), keys and certificates, what the servers keep, and their logs.
+//! `cluster.json` ([`ClusterManifest`]), keys and certificates, what the servers keep, and their logs.
 //! The keeper is told by its process id together with its start and the machine's boot, so
 //! that another process of that number is never mistaken for it.
 
@@ -47,7 +47,7 @@ const MAX_REPORT_BYTES: u64 = 1 << 20;
 
 /// How a cluster came to be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Made {
+pub struct ClusterManifest {
     /// Version of this format.
     pub format: u32,
     /// The vmlab that made it.
@@ -82,7 +82,7 @@ pub struct Made {
     pub ready_s: Option<f64>,
 }
 
-impl Made {
+impl ClusterManifest {
     /// The version that is written.
     ///
     /// 2: it may have further nodes.
@@ -97,7 +97,7 @@ pub struct LocalCluster {
     /// Its folder.
     pub folder: PathBuf,
     /// How it came to be.
-    pub made: Made,
+    pub made: ClusterManifest,
 }
 
 /// The folder of all clusters of this user.
@@ -123,7 +123,8 @@ pub fn list() -> Result<Vec<LocalCluster>, FindError> {
 
 fn list_in(root: &Path) -> Result<Vec<LocalCluster>, FindError> {
     let all = kept(root, MADE).map_err(FileError::of("read", root))?.into_iter();
-    let all = all.filter(|(_, _, made): &(_, _, Made)| made.format <= Made::FORMAT);
+    let all =
+        all.filter(|(_, _, made): &(_, _, ClusterManifest)| made.format <= ClusterManifest::FORMAT);
     Ok(all.map(|(name, folder, made)| LocalCluster { name, folder, made }).collect())
 }
 
@@ -277,7 +278,7 @@ impl LocalCluster {
     }
 
     /// Makes the folder of a new cluster; fails if there is one of that name.
-    pub(crate) fn create(name: &str, made: Made) -> io::Result<Self> {
+    pub(crate) fn create(name: &str, made: ClusterManifest) -> io::Result<Self> {
         let root = folder();
         DirBuilder::new().recursive(true).mode(0o700).create(&root)?;
         let folder = root.join(name);
@@ -336,10 +337,10 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn made() -> Made {
+    fn made() -> ClusterManifest {
         let me = Owner::current("cluster").unwrap();
-        Made {
-            format: Made::FORMAT,
+        ClusterManifest {
+            format: ClusterManifest::FORMAT,
             vmlab: "0".to_owned(),
             programs: PathBuf::from("/none"),
             cni: PathBuf::from("/none"),
@@ -388,7 +389,7 @@ mod tests {
         }
         fs::write(root.path().join("torn").join(MADE), "{").unwrap();
         // A later vmlab's is that one's to end.
-        let later = Made { format: Made::FORMAT + 1, ..made() };
+        let later = ClusterManifest { format: ClusterManifest::FORMAT + 1, ..made() };
         let folder = root.path().join("empty");
         LocalCluster { name: "empty".to_owned(), folder, made: later }.save().unwrap();
         for name in ["a", "b"] {

@@ -24,7 +24,9 @@ use crate::node::{HIDDEN, NODE_NAME};
 use crate::programs::KubePrograms;
 use crate::replica_node::{self, NodeRequest};
 use crate::state::ClusterState;
-use crate::store::{END_LIMIT, KUBECONFIG, LocalCluster, MADE, Made, find, folder, write_private};
+use crate::store::{
+    ClusterManifest, END_LIMIT, KUBECONFIG, LocalCluster, MADE, find, folder, write_private,
+};
 use host::state_dir::FileError;
 
 /// The longest path of a cluster's folder: Unix sockets in it have at most 107 bytes.
@@ -164,8 +166,8 @@ fn create(wanted: &UpRequest<'_>) -> Result<LocalCluster, UpError> {
         .collect();
     nodes.iter().try_for_each(MadeNode::check_free)?;
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let made = Made {
-        format: Made::FORMAT,
+    let made = ClusterManifest {
+        format: ClusterManifest::FORMAT,
         vmlab: env!("CARGO_PKG_VERSION").to_owned(),
         programs: wanted.programs.folder.clone(),
         cni: wanted.programs.cni.clone(),

@@ -61,7 +61,7 @@ pub(crate) fn choose(layout: &Layout, free: &Free, wish: &VmWish) -> Option<Choi
             let Some(eligible) = tier.by_threads.get(threads as usize - 1) else {
                 continue;
             };
-            let search = Search { layout, free, wish, threads, eligible };
+            let search = CoreSearch { layout, free, wish, threads, eligible };
             if let Some((mut score, shares, io)) = search.best() {
                 score.tier = rank as u32;
                 return Some(Choice { threads, shares, io, note: tier.note, yields: false, score });
@@ -271,7 +271,7 @@ impl<'a> Splits<'a> {
     }
 }
 
-struct Search<'a> {
+struct CoreSearch<'a> {
     layout: &'a Layout,
     free: &'a Free,
     wish: &'a VmWish,
@@ -289,7 +289,7 @@ struct Inside {
     leftover: u32,
 }
 
-impl Search<'_> {
+impl CoreSearch<'_> {
     fn best(&self) -> Option<(Score, Vec<Share>, Vec<usize>)> {
         let need = self.wish.vcpus / self.threads;
         let room: Vec<u32> = self

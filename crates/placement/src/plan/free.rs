@@ -2,7 +2,7 @@
 
 use super::layout::{CoreSet, Layout};
 use super::memory::NodeMemory;
-use super::wish::Unit;
+use super::wish::MemoryUnit;
 
 /// Free cores and memory.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ impl Free {
         &mut self,
         layout: &Layout,
         node: usize,
-        unit: Unit,
+        unit: MemoryUnit,
         units: u64,
     ) -> u64 {
         self.memories[layout.nodes[node].memory].take(unit, units)

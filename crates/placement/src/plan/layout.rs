@@ -89,7 +89,7 @@ pub(crate) struct LayoutNode {
 
 /// Cores that VMs are tried on together, best first.
 #[derive(Clone, Debug)]
-pub(crate) struct Tier {
+pub(crate) struct CoreTier {
     /// What to say when a VM lands here; `None` for the usual cores.
     pub(crate) note: Option<&'static str>,
     /// The cores that have at least 1, 2, 3... threads, by that number less 1.
@@ -106,7 +106,7 @@ pub(crate) struct Layout {
     /// Distances between nodes, by index.
     pub(crate) distances: Vec<Vec<u32>>,
     pub(crate) memories: Vec<NodeMemory>,
-    pub(crate) tiers: Vec<Tier>,
+    pub(crate) tiers: Vec<CoreTier>,
     /// Cores that VMs may have.
     pub(crate) usable: CoreSet,
     /// Of those, the cores among which Linux moves threads.
@@ -220,7 +220,7 @@ impl Layout {
 
     /// The usable cores in the order in which VMs should get them: isolated
     /// ones before others, one kind of core before a mix.
-    fn tiers(&self, host: &Host) -> Vec<Tier> {
+    fn tiers(&self, host: &Host) -> Vec<CoreTier> {
         let isolated = host.isolated.clone().unwrap_or_default();
         let is_isolated =
             |core: &Core| core.threads.iter().all(|thread| isolated.contains(*thread));
@@ -230,7 +230,7 @@ impl Layout {
         // Performance cores first; cores of unknown kind last.
         kinds.sort_by_key(|kind| (kind.is_none(), *kind));
         kinds.dedup();
-        let mut tiers: Vec<Tier> = Vec::new();
+        let mut tiers: Vec<CoreTier> = Vec::new();
         for only_isolated in [true, false] {
             if only_isolated && !any_isolated {
                 continue;
@@ -259,7 +259,7 @@ impl Layout {
         tiers
     }
 
-    fn tier(&self, note: Option<&'static str>, holds: impl Fn(&Core) -> bool) -> Tier {
+    fn tier(&self, note: Option<&'static str>, holds: impl Fn(&Core) -> bool) -> CoreTier {
         let most = self.cores.iter().map(|core| core.threads.len()).max().unwrap_or(0);
         let by_threads = (1..=most)
             .map(|threads| {
@@ -272,7 +272,7 @@ impl Layout {
                 set
             })
             .collect();
-        Tier { note, by_threads }
+        CoreTier { note, by_threads }
     }
 
     /// pCPUs of cores.

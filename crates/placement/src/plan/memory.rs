@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use topology::Host;
 
-use super::wish::{Size, Unit};
+use super::wish::{MemoryUnit, Size};
 
 /// Of each node's memory, one part in so many is left to the host: its kernel,
 /// page tables, and what QEMU takes beside the guest's memory.
@@ -42,23 +42,23 @@ pub(crate) struct NodeMemory {
 
 impl NodeMemory {
     /// Free pages of this size that are reserved.
-    pub(crate) fn reserved(&self, unit: Unit) -> u64 {
+    pub(crate) fn reserved(&self, unit: MemoryUnit) -> u64 {
         let pools = self.pools.iter().filter(|(size, _)| unit.is_huge && *size == unit.bytes);
         pools.map(|(_, free)| *free).sum()
     }
 
     /// How many units it can give; huge pages reserved or reservable.
-    pub(crate) fn units(&self, unit: Unit) -> u64 {
+    pub(crate) fn units(&self, unit: MemoryUnit) -> u64 {
         self.plain / unit.bytes + self.reserved(unit)
     }
 
     /// The bytes of those units or a little more.
-    pub(crate) fn bytes(&self, unit: Unit) -> u64 {
+    pub(crate) fn bytes(&self, unit: MemoryUnit) -> u64 {
         self.plain + self.reserved(unit) * unit.bytes
     }
 
     /// Takes units, reserved ones first; returns how many were not.
-    pub(crate) fn take(&mut self, unit: Unit, units: u64) -> u64 {
+    pub(crate) fn take(&mut self, unit: MemoryUnit, units: u64) -> u64 {
         let mut left = units;
         for (_, free) in
             self.pools.iter_mut().filter(|(size, _)| unit.is_huge && *size == unit.bytes)

@@ -107,7 +107,7 @@ fn why_no_threads(layout: &Layout, wish: &VmWish) -> String {
 }
 
 fn why_not(layout: &Layout, free: &Free, wish: &VmWish, threads: u32) -> String {
-    let most = |tier: &super::layout::Tier| {
+    let most = |tier: &super::layout::CoreTier| {
         tier.by_threads
             .get(threads as usize - 1)
             .map_or(0, |eligible| free.cores.intersection(eligible).len() as u32)

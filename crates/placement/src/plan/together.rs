@@ -34,7 +34,7 @@ pub(crate) fn improve(
         return None;
     }
     let mut search =
-        Search { layout, wishes, order, caches, tried: 0, best: known.score, found: None };
+        JointSearch { layout, wishes, order, caches, tried: 0, best: known.score, found: None };
     search.place(&free, &mut Vec::new(), Score::default());
     let (score, mut placed) = search.found?;
     rescore(layout, wishes, &mut placed);
@@ -43,7 +43,7 @@ pub(crate) fn improve(
     Some(better)
 }
 
-struct Search<'a> {
+struct JointSearch<'a> {
     layout: &'a Layout,
     wishes: &'a [VmWish],
     order: &'a [usize],
@@ -53,7 +53,7 @@ struct Search<'a> {
     found: Option<(Score, Vec<(usize, Choice)>)>,
 }
 
-impl Search<'_> {
+impl JointSearch<'_> {
     /// Places the next VM in every way.
     fn place(&mut self, free: &Free, placed: &mut Vec<(usize, Choice)>, cost: Score) {
         let Some(&at) = self.order.get(placed.len()) else {

@@ -89,15 +89,15 @@ impl VmWish {
     }
 
     /// What its memory is counted in.
-    pub(crate) fn unit(&self) -> Unit {
+    pub(crate) fn unit(&self) -> MemoryUnit {
         match self.huge_pages {
-            Some(size) => Unit { bytes: size.0, is_huge: true },
+            Some(size) => MemoryUnit { bytes: size.0, is_huge: true },
             None => {
                 let exact = 1 << self.memory.0.trailing_zeros().min(63);
                 // Little memory must still be enough for many cells.
                 let fine = (self.memory.0 / MOST_CELLS).next_power_of_two();
                 let bytes = exact.min(fine).clamp(MIB, MEMORY_BLOCK);
-                Unit { bytes, is_huge: false }
+                MemoryUnit { bytes, is_huge: false }
             }
         }
     }
@@ -118,7 +118,7 @@ const MOST_CELLS: u64 = 64;
 
 /// What a VM's memory is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unit {
+pub(crate) struct MemoryUnit {
     pub(crate) bytes: u64,
     /// Whether each is a huge page; otherwise they are parts of any memory.
     pub(crate) is_huge: bool,

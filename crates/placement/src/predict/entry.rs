@@ -19,8 +19,8 @@ use super::kubelet::{
     TopologyPolicy, take_distributed, take_packed,
 };
 use super::kubevirt::{
-    Crossing, GuestNuma, GuestShape, Pool, PredictedMemory, PredictedPins, ReadVmiError, Vmi, deal,
-    mirror_nodes, pin, pod_cpus,
+    CpuPool, Crossing, GuestNuma, GuestShape, PredictedMemory, PredictedPins, ReadVmiError, Vmi,
+    deal, mirror_nodes, pin, pod_cpus,
 };
 use super::machine::{
     CapabilitiesCell, CellPcpu, Counts, KubeletHost, MachineError, PcpuPosition, SiblingLists,
@@ -218,14 +218,14 @@ fn kubevirt_unit(entry: &Value) -> Result<Value, EntryError> {
 }
 
 impl PoolEntry {
-    fn pool(self) -> Result<Pool, EntryError> {
+    fn pool(self) -> Result<CpuPool, EntryError> {
         let crossing = match self.pool.as_str() {
             "relaxed" => Crossing::Relaxed,
             "strict" => Crossing::Strict,
             _ => return Err(EntryError::Word { field: "pool", value: self.pool }),
         };
         let cells = self.topology.map(EntryTopology::cells).unwrap_or_default();
-        Ok(Pool::new(self.guest.shape()?, &cells, &self.cpuset, crossing))
+        Ok(CpuPool::new(self.guest.shape()?, &cells, &self.cpuset, crossing))
     }
 }
 

@@ -56,7 +56,7 @@ pub fn findings(
     cpuset: &PcpuSet,
     pins: &PredictedPins,
 ) -> Vec<PredictionFinding> {
-    let look = Look { machine, vmi, cpuset, pins };
+    let look = PinView { machine, vmi, cpuset, pins };
     let mut found = Vec::new();
     look.guest_cores(&mut found);
     look.host_cores(&mut found);
@@ -67,7 +67,7 @@ pub fn findings(
     found
 }
 
-struct Look<'a> {
+struct PinView<'a> {
     machine: &'a KubeletHost,
     vmi: &'a Vmi,
     cpuset: &'a PcpuSet,
@@ -82,7 +82,7 @@ fn list(numbers: impl IntoIterator<Item = u32>) -> String {
     numbers.into_iter().map(|number| number.to_string()).collect::<Vec<_>>().join(",")
 }
 
-impl Look<'_> {
+impl PinView<'_> {
     fn threads(&self) -> usize {
         usize::try_from(self.vmi.shape().threads).unwrap_or(usize::MAX).max(1)
     }

@@ -7,7 +7,7 @@ use super::kubelet::{
     ContainerAllocation, ContainerRequest, NodeAllocations, Order, PolicyOptions, Rejection,
     StaticPolicy, TakeError, TopologyOptions, TopologyPolicy, take_distributed, take_packed,
 };
-use super::kubevirt::{Crossing, GuestShape, Pool, Vmi};
+use super::kubevirt::{CpuPool, Crossing, GuestShape, Vmi};
 use super::verify::{MachineShape, ThreadNumbering};
 use super::{
     Ability, Admission, FindingKind, KubeletHost, KubevirtVersion, MemoryAmounts, MemoryKind,
@@ -254,7 +254,7 @@ proptest! {
         let cpuset: Vec<u32> = some_of(&machine, kept).iter().collect();
         let crossing = if strict { Crossing::Strict } else { Crossing::Relaxed };
         let lists = if lost { SiblingLists::RangesLost } else { SiblingLists::Whole };
-        let mut pool = Pool::new(shape, &machine.cells(lists), &cpuset, crossing);
+        let mut pool = CpuPool::new(shape, &machine.cells(lists), &cpuset, crossing);
         let Ok(pins) = pool.fit_cores() else {
             let vcpus = shape.vcpus() as usize;
             prop_assert!(strict || cpuset.len() < vcpus);

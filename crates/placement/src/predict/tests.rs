@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::entry::predict_entry;
 use super::kubelet::{Order, TakeError, take_distributed};
-use super::kubevirt::{Crossing, GuestShape, Pool};
+use super::kubevirt::{CpuPool, Crossing, GuestShape};
 use super::{KubeletHost, PcpuPosition, SiblingLists};
 
 const VECTORS: &str = include_str!("../../testdata/kubevirt/kubevirt-vectors.json");
@@ -117,7 +117,9 @@ fn lost_sibling_lists_misplace_guests() {
     let whole = |lists| {
         let guest = GuestShape { sockets: 1, cores: 2, threads: 2 };
         let cells = machine.cells(lists);
-        Pool::new(guest, &cells, &[1, 2, 3, 4, 5], Crossing::Relaxed).fit_cores().expect("enough")
+        CpuPool::new(guest, &cells, &[1, 2, 3, 4, 5], Crossing::Relaxed)
+            .fit_cores()
+            .expect("enough")
     };
     assert_eq!(whole(SiblingLists::Whole), [2, 3, 4, 5]);
     assert_eq!(whole(SiblingLists::RangesLost), [1, 2, 3, 4]);

@@ -43,7 +43,7 @@ struct PlannedNode {
 }
 
 /// How a node's replica is brought up.
-type Way<'a> = Box<dyn Fn(&str) -> Result<Replica, String> + 'a>;
+type BringUp<'a> = Box<dyn Fn(&str) -> Result<Replica, String> + 'a>;
 
 impl NodeOptions<'_> {
     /// Looks up all hosts, before anything is begun.
@@ -151,8 +151,8 @@ impl<'a> ByNode<'a> {
 
 impl PlannedNodes {
     /// How each node's replica is brought up.
-    pub(super) fn ways<'a>(&'a self, spinner: &'a Spinner, cancel: &'a Cancel) -> Vec<Way<'a>> {
-        let way = |node: &'a PlannedNode| -> Way<'a> {
+    pub(super) fn ways<'a>(&'a self, spinner: &'a Spinner, cancel: &'a Cancel) -> Vec<BringUp<'a>> {
+        let way = |node: &'a PlannedNode| -> BringUp<'a> {
             Box::new(move |_| {
                 node.replica.bring_up(spinner, cancel).map_err(|error| format!("{error:#}"))
             })
@@ -161,9 +161,9 @@ impl PlannedNodes {
     }
 
     /// The nodes as they are asked for.
-    pub(super) fn requests<'a>(&'a self, ways: &'a [Way<'a>]) -> Vec<NodeRequest<'a>> {
+    pub(super) fn requests<'a>(&'a self, ways: &'a [BringUp<'a>]) -> Vec<NodeRequest<'a>> {
         let nodes = self.further.iter().zip(ways);
-        let request = |(node, way): (&'a PlannedNode, &'a Way<'a>)| NodeRequest {
+        let request = |(node, way): (&'a PlannedNode, &'a BringUp<'a>)| NodeRequest {
             name: &node.name,
             kubelet: node.kubelet.as_deref(),
             bring_up: &**way,

@@ -73,7 +73,7 @@ impl NodeArgs {
 
 #[cfg(feature = "kubernetes")]
 mod said {
-    use ::cluster::Kvm;
+    use ::cluster::KvmAccess;
     use anyhow::{Context as _, bail};
 
     use super::NodeArgs;
@@ -86,7 +86,7 @@ mod said {
         pub(crate) one_per: Option<String>,
         pub(crate) class: Option<String>,
         pub(crate) parallel: Option<u32>,
-        pub(crate) kvm: Kvm,
+        pub(crate) kvm: KvmAccess,
         pub(crate) cpus: Option<String>,
         pub(crate) memory: Option<String>,
         pub(crate) privileged: bool,
@@ -103,9 +103,9 @@ mod said {
                 "Name the container image with --node-image: `scripts/make-packages oci` makes one",
             )?;
             let kvm = match self.node_kvm.as_str() {
-                "none" => Kvm::None,
-                "hostpath" => Kvm::HostPath,
-                name if name.contains('/') => Kvm::Resource(name.to_owned()),
+                "none" => KvmAccess::None,
+                "hostpath" => KvmAccess::HostPath,
+                name if name.contains('/') => KvmAccess::Resource(name.to_owned()),
                 other => bail!(
                     "--node-kvm {other}: write none, hostpath, or a resource such as devices.kubevirt.io/kvm"
                 ),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use ::cluster::{ClusterNode, ClusterObject, GuaranteedPod};
 use placement::predict::kubelet::{
-    MemoryPolicy, NodeAllocations, ReservedCpus, SettingsSource, StaticPolicy,
+    MemoryManagerPolicy, NodeAllocations, ReservedCpus, SettingsSource, StaticPolicy,
 };
 use placement::predict::kubevirt::{Vmi, pod_cpus};
 use placement::predict::node::{Arrival, PodDemand, admit_in_order, short_nodes};
@@ -470,7 +470,7 @@ fn node_forecast(state: NodeLoad<'_>, pods_known: bool) -> NodeForecast {
             }
         },
         topology_manager: kubelet.topology.name(),
-        is_memory_static: kubelet.memory != MemoryPolicy::None,
+        is_memory_static: kubelet.memory != MemoryManagerPolicy::None,
         is_memory_predicted: state.policy.as_ref().is_some_and(StaticPolicy::binds_memory),
     });
     NodeForecast {

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use placement::predict::kubelet::{KubeletSettings, MemoryPolicy, StaticPolicy, TopologyPolicy};
+use placement::predict::kubelet::{
+    KubeletSettings, MemoryManagerPolicy, StaticPolicy, TopologyPolicy,
+};
 use placement::predict::kubevirt::{PredictedPins, Vmi};
 use placement::predict::{
     Ability, Admission, FindingKind, KubeletHost, KubevirtVersion, Prediction, PredictionFinding,
@@ -46,7 +48,7 @@ pub(super) fn node(node: &PredictedHost<'_>) -> String {
     if node.settings.topology != TopologyPolicy::None {
         kubelet += &format!("; topology {}", node.settings.topology.name());
     }
-    if node.settings.memory != MemoryPolicy::None {
+    if node.settings.memory != MemoryManagerPolicy::None {
         kubelet += "; memory Static";
         if !node.policy.binds_memory() {
             kubelet += " (not predicted: the host does not say how much its nodes have)";

@@ -23,8 +23,8 @@ pub use distribute::take_distributed;
 pub use memory_manager::{MemoryAllocation, MemoryError};
 pub use options::{OptionsError, PolicyOptions, TopologyOptions, TopologyPolicy};
 pub use settings::{
-    KubeletConfiguration, KubeletSettings, MemoryPolicy, PerformanceProfile, ReadSettingsError,
-    ReservedCpus, SettingsSource,
+    KubeletConfiguration, KubeletSettings, MemoryManagerPolicy, PerformanceProfile,
+    ReadSettingsError, ReservedCpus, SettingsSource,
 };
 pub use take::{Order, take_packed};
 

@@ -43,7 +43,7 @@ impl ReservedCpus {
 
 /// What the memory manager insists on (`memoryManagerPolicy`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MemoryPolicy {
+pub enum MemoryManagerPolicy {
     /// Memory comes from any node.
     None,
     /// Containers of Guaranteed pods get theirs from few nodes.
@@ -69,7 +69,7 @@ pub struct KubeletSettings {
     /// Its options.
     pub topology_options: TopologyOptions,
     /// Whether pods are bound to memory nodes.
-    pub memory: MemoryPolicy,
+    pub memory: MemoryManagerPolicy,
     /// Whether a CPU limit is a quota (`cpuCFSQuota`).
     pub cfs_quota: bool,
 }
@@ -135,7 +135,7 @@ impl KubeletSettings {
             reserved,
             topology: TopologyPolicy::None,
             topology_options: TopologyOptions::default(),
-            memory: MemoryPolicy::None,
+            memory: MemoryManagerPolicy::None,
             cfs_quota: true,
         }
     }
@@ -200,9 +200,9 @@ impl KubeletSettings {
             memory: match given.memory_manager_policy.as_deref() {
                 Some("Static") => {
                     let reserved = reserved_memory(given.reserved_memory.unwrap_or_default())?;
-                    MemoryPolicy::Static { reserved: Some(reserved) }
+                    MemoryManagerPolicy::Static { reserved: Some(reserved) }
                 }
-                _ => MemoryPolicy::None,
+                _ => MemoryManagerPolicy::None,
             },
             cfs_quota: given.cpu_cfs_quota.unwrap_or(true),
         })
@@ -230,8 +230,8 @@ impl KubeletSettings {
             topology,
             topology_options: TopologyOptions::default(),
             memory: match options.full_pcpus_only {
-                true => MemoryPolicy::Static { reserved: None },
-                false => MemoryPolicy::None,
+                true => MemoryManagerPolicy::Static { reserved: None },
+                false => MemoryManagerPolicy::None,
             },
             cfs_quota: true,
         })
@@ -250,7 +250,7 @@ impl KubeletSettings {
         };
         let policy = policy.with_topology_manager(self.topology, self.topology_options)?;
         match &self.memory {
-            MemoryPolicy::Static { reserved: Some(reserved) } => {
+            MemoryManagerPolicy::Static { reserved: Some(reserved) } => {
                 policy.with_memory_manager(reserved)
             }
             _ => Ok(policy),
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(settings.reserved, ReservedCpus::Milli(1100));
         assert_eq!(settings.topology, TopologyPolicy::Restricted);
         assert_eq!(settings.topology_options.max_nodes, 4);
-        assert_eq!(settings.memory, MemoryPolicy::None);
+        assert_eq!(settings.memory, MemoryManagerPolicy::None);
     }
 
     #[test]
@@ -372,7 +372,7 @@ mod tests {
         let first = [(MemoryKind::Ordinary, 1 << 30), (MemoryKind::HugePages(2 << 20), 4 << 20)];
         let second = [(MemoryKind::Ordinary, 100 << 20)];
         let reserved = [(0, first.into()), (1, second.into())].into();
-        assert_eq!(settings.memory, MemoryPolicy::Static { reserved: Some(reserved) });
+        assert_eq!(settings.memory, MemoryManagerPolicy::Static { reserved: Some(reserved) });
     }
 
     #[test]
@@ -414,7 +414,7 @@ mod tests {
         .expect("a profile");
         let settings = KubeletSettings::from_profile(&profile).expect("settings");
         assert!(settings.options.full_pcpus_only);
-        assert_eq!(settings.memory, MemoryPolicy::Static { reserved: None });
+        assert_eq!(settings.memory, MemoryManagerPolicy::Static { reserved: None });
         let tuned = [("node-role.kubernetes.io/tuned".to_owned(), String::new())].into();
         assert!(profile.selects(&tuned) && !profile.selects(&BTreeMap::new()));
     }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 pub use iothreads::deal;
 pub use numa::{GuestNuma, PredictedMemory, PredictedNode, mirror_nodes};
-pub use pool::{Crossing, GuestShape, Pool};
+pub use pool::{CpuPool, Crossing, GuestShape};
 pub use vmi::{
     Amounts, Cpu, Devices, Domain, EVEN_PARITY, Hugepages, IoThreads, Metadata, Numa, ReadVmiError,
     Resources, Spec, Vmi, VmiDisk, VmiMemory,
@@ -25,7 +25,7 @@ use crate::predict::version::{Ability, KubevirtVersion};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PredictedPins {
     /// pCPU of each vCPU. May be shorter than the guest has vCPUs: see
-    /// [`Pool::fit_cores`].
+    /// [`CpuPool::fit_cores`].
     pub vcpus: Vec<u32>,
     /// pCPUs of the emulator thread; empty: not pinned.
     pub emulator: Vec<u32>,
@@ -243,7 +243,7 @@ fn pin_by_core(
     let enabled = GuestShape { sockets: shape.sockets.min(max_sockets), ..shape };
     let most = GuestShape { sockets: max_sockets, ..shape };
     let crossing = if vmi.passes_nodes_through() { Crossing::Strict } else { Crossing::Relaxed };
-    let mut pool = Pool::new(enabled, cells, cpuset, crossing);
+    let mut pool = CpuPool::new(enabled, cells, cpuset, crossing);
     let mut pins = PredictedPins { vcpus: pool.fit_cores()?, ..PredictedPins::default() };
 
     let mut pool_threads = 0;

@@ -49,7 +49,7 @@ struct CellPool {
 }
 
 /// pCPUs that are not given away yet.
-pub struct Pool {
+pub struct CpuPool {
     cells: Vec<CellPool>,
     guest: GuestShape,
     crossing: Crossing,
@@ -79,7 +79,7 @@ impl CellPool {
     }
 }
 
-impl Pool {
+impl CpuPool {
     /// The pod's pCPUs, sorted by cell and core. pCPUs of the pod that no cell
     /// knows are lost; the order of `cpuset` does not matter.
     pub fn new(
