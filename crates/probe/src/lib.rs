@@ -25,11 +25,11 @@ mod metric;
 mod option;
 mod pace;
 pub mod probes;
+mod scratch_file;
 mod semaphore;
 pub mod spec;
 mod stat;
 mod team;
-mod temporary_file;
 mod vcpus;
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use crate::args::{Args, OptionValue};
 use crate::disk::{self, device_read_bytes};
 use crate::document::ProbeResult;
 use crate::machine;
+use crate::scratch_file::ScratchFile;
 use crate::spec::{
     Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
 };
-use crate::temporary_file::TemporaryFile;
 
 /// The row of the table.
 pub static PROBE: Probe = Probe {
@@ -158,7 +158,7 @@ fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
 
 /// A file of numbered blocks that is removed when this is dropped.
 struct BlockFile {
-    file: TemporaryFile,
+    file: ScratchFile,
     blocks: u64,
     buffer: Vec<u8>,
     /// Told apart: what the first writing and the rewriting leave in a block.
@@ -173,7 +173,7 @@ struct Scan {
 
 impl BlockFile {
     fn write(dir: &Path, name: &str, blocks: u64, block: usize) -> Result<Self, ProbeError> {
-        let file = TemporaryFile::create(dir, name)?;
+        let file = ScratchFile::create(dir, name)?;
         let mut scanned = Self { file, blocks, buffer: vec![0; block], generation: 0 };
         scanned.rewrite()?;
         Ok(scanned)

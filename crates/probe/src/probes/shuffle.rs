@@ -15,12 +15,12 @@ use crate::args::{Args, OptionValue};
 use crate::disk::{self, DiskStatistics, device_read_bytes};
 use crate::document::ProbeResult;
 use crate::machine;
+use crate::scratch_file::ScratchFile;
 use crate::spec::{
     CPUS, Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
     THREADS,
 };
 use crate::team::Team;
-use crate::temporary_file::TemporaryFile;
 
 /// The row of the table.
 pub static PROBE: Probe = Probe {
@@ -235,7 +235,7 @@ fn scattered(number: u64) -> u64 {
 
 /// Sorted records of one buffer, and where each thread's range of keys begins.
 struct Spill {
-    file: TemporaryFile,
+    file: ScratchFile,
     hint: FileAdvice,
     /// Numbers of records before each range, and before the end.
     ranges: Vec<usize>,
@@ -244,7 +244,7 @@ struct Spill {
 impl Spill {
     /// Writes `sorted`, cut into `parts` ranges of keys.
     fn write(
-        file: TemporaryFile,
+        file: ScratchFile,
         hint: FileAdvice,
         sorted: &[SortRecord],
         parts: usize,
@@ -367,9 +367,9 @@ struct SortJob<'j> {
 
 impl SortJob<'_> {
     /// One file a thread, on the disk.
-    fn write_input(&self) -> Result<Vec<TemporaryFile>, ProbeError> {
+    fn write_input(&self) -> Result<Vec<ScratchFile>, ProbeError> {
         let parts = self.team.all(|thread| {
-            let part = TemporaryFile::create(self.dir, &format!("input-{thread}"))?;
+            let part = ScratchFile::create(self.dir, &format!("input-{thread}"))?;
             let mut records = Vec::with_capacity(REQUEST_BYTES / RECORD_BYTES);
             let range = self.team.range(self.records, thread);
             for number in range.clone() {
@@ -387,7 +387,7 @@ impl SortJob<'_> {
     }
 
     /// Sorts the input into temporary files.
-    fn map(&self, input: &[TemporaryFile]) -> Result<Vec<Spill>, ProbeError> {
+    fn map(&self, input: &[ScratchFile]) -> Result<Vec<Spill>, ProbeError> {
         let parts = self.team.threads();
         let spills = self.team.each(input, |thread, part| {
             let all = self.team.range(self.records, thread).len();
@@ -403,7 +403,7 @@ impl SortJob<'_> {
                 }
                 records.sort_unstable_by_key(key_of);
                 let name = format!("spill-{thread}-{}", spills.len());
-                let file = TemporaryFile::create(self.dir, &name)?;
+                let file = ScratchFile::create(self.dir, &name)?;
                 spills.push(Spill::write(file, self.hint, records, parts)?);
                 done += many;
             }
@@ -414,12 +414,9 @@ impl SortJob<'_> {
     }
 
     /// Merges the temporary files into one output a thread.
-    fn reduce(
-        &self,
-        spills: &[Spill],
-    ) -> Result<(Vec<TemporaryFile>, Vec<MergeResult>), ProbeError> {
+    fn reduce(&self, spills: &[Spill]) -> Result<(Vec<ScratchFile>, Vec<MergeResult>), ProbeError> {
         let outputs = self.team.all(|thread| {
-            let output = TemporaryFile::create(self.dir, &format!("output-{thread}"))?;
+            let output = ScratchFile::create(self.dir, &format!("output-{thread}"))?;
             let merged = merge(spills, thread, |text| {
                 (&output.file).write_all(text).tried(output.what("write"))
             })?;
@@ -496,7 +493,7 @@ fn merge(
 }
 
 /// Reads the input once more; the part of it that no device read.
-fn kept(input: &[TemporaryFile]) -> Result<Option<f64>, ProbeError> {
+fn kept(input: &[ScratchFile]) -> Result<Option<f64>, ProbeError> {
     let (before, mut all) = (device_read_bytes(), 0);
     let mut buffer = vec![0; REQUEST_BYTES];
     for part in input {

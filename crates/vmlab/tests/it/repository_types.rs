@@ -56,11 +56,12 @@ fn read(folder: &Path, root: &Path, found: &mut BTreeMap<String, BTreeSet<String
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
+        if ["tests", "testing"].iter().any(|of_tests| stem.ends_with(of_tests)) {
+            continue;
+        }
         if path.is_dir() {
             read(&path, root, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs")
-            && !stem.ends_with("tests")
-        {
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).unwrap();
             let mut names = BTreeSet::new();
             public_types(text.parse().unwrap_or_else(|_| panic!("{path:?}")), &mut names);

@@ -2,7 +2,7 @@
 //! computing on values that lie close together.
 
 use super::flow::{self, DAMPING, FlowField, FlowProblem, FlowView, GridLine, PointValues};
-use super::jacobian::{self, Block, take};
+use super::jacobian::{self, Matrix5x5, take};
 use super::{NpbClass, NpbResult};
 use crate::team::Team;
 
@@ -109,7 +109,12 @@ pub(super) fn run(class: NpbClass, team: &Team) -> NpbResult {
 
 /// Solves A x(i-1) + B x(i) + C x(i+1) = change(i) along a line, from its
 /// second to its last point but one: on the faces nothing changes.
-fn solve(factors: &mut [Block], view: &FlowView<'_>, line: GridLine, change: &mut [PointValues]) {
+fn solve(
+    factors: &mut [Matrix5x5],
+    view: &FlowView<'_>,
+    line: GridLine,
+    change: &mut [PointValues],
+) {
     let n = view.n;
     let axis = line.axis;
     let steps = (n - 1) as f64;
@@ -152,8 +157,8 @@ fn solve(factors: &mut [Block], view: &FlowView<'_>, line: GridLine, change: &mu
 
 /// Of a point of a line.
 struct Jacobians {
-    flux: Block,
-    viscous: Block,
+    flux: Matrix5x5,
+    viscous: Matrix5x5,
 }
 
 impl Jacobians {
@@ -170,7 +175,7 @@ impl Jacobians {
 
 /// b = b - a c.
 #[inline]
-fn take_product(b: &mut Block, a: &Block, c: &Block) {
+fn take_product(b: &mut Matrix5x5, a: &Matrix5x5, c: &Matrix5x5) {
     for (b, a) in b.iter_mut().zip(a) {
         for (factor, c) in a.iter().zip(c) {
             for (b, c) in b.iter_mut().zip(c) {
@@ -183,7 +188,7 @@ fn take_product(b: &mut Block, a: &Block, c: &Block) {
 /// c = c / b and r = r / b, by elimination without exchange of rows: the blocks'
 /// diagonals prevail.
 #[inline]
-fn eliminate(mut b: Block, c: &mut Block, r: &mut PointValues) {
+fn eliminate(mut b: Matrix5x5, c: &mut Matrix5x5, r: &mut PointValues) {
     for pivot in 0..5 {
         let scale = 1.0 / b[pivot][pivot];
         b[pivot].iter_mut().for_each(|value| *value *= scale);

@@ -5,11 +5,11 @@
 
 use super::flow::{ALONG, C1, C1C5, C2, C3C4, PointState, PointValues};
 
-pub(super) type Block = [[f64; 5]; 5];
+pub(super) type Matrix5x5 = [[f64; 5]; 5];
 
 /// Of what the flow itself carries along `axis`.
 #[inline]
-pub(super) fn flux(u: &PointValues, state: &PointState, axis: usize) -> Block {
+pub(super) fn flux(u: &PointValues, state: &PointState, axis: usize) -> Matrix5x5 {
     let velocity = state.velocity;
     let own = 1 + axis;
     let speed = velocity[axis];
@@ -37,7 +37,7 @@ pub(super) fn flux(u: &PointValues, state: &PointState, axis: usize) -> Block {
 
 /// Of viscosity and heat along `axis`.
 #[inline]
-pub(super) fn viscous(u: &PointValues, state: &PointState, axis: usize) -> Block {
+pub(super) fn viscous(u: &PointValues, state: &PointState, axis: usize) -> Matrix5x5 {
     let (inverse, velocity) = (state.inverse, state.velocity);
     let own = 1 + axis;
 
@@ -57,7 +57,7 @@ pub(super) fn viscous(u: &PointValues, state: &PointState, axis: usize) -> Block
 
 /// b = b - a x.
 #[inline]
-pub(super) fn take(b: &mut PointValues, a: &Block, x: &PointValues) {
+pub(super) fn take(b: &mut PointValues, a: &Matrix5x5, x: &PointValues) {
     for (b, a) in b.iter_mut().zip(a) {
         *b -= a.iter().zip(x).map(|(a, x)| a * x).sum::<f64>();
     }

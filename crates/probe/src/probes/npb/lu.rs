@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::flow::{self, C2, DAMPING, FlowField, FlowProblem, FlowView, PointValues};
-use super::jacobian::{self, Block};
+use super::jacobian::{self, Matrix5x5};
 use super::{NpbClass, NpbResult, near};
 use crate::team::Team;
 
@@ -237,7 +237,7 @@ fn sweep_plane<'a>(
 /// What a point gets from its neighbour `at` along `axis`, which is before it,
 /// or after it on the way back.
 #[inline]
-fn neighbour(view: &FlowView<'_>, at: usize, axis: usize, back: bool) -> Block {
+fn neighbour(view: &FlowView<'_>, at: usize, axis: usize, back: bool) -> Matrix5x5 {
     let steps = (view.n - 1) as f64;
     let first = if back { 0.5 } else { -0.5 } * view.dt * steps;
     let second = view.dt * steps * steps;
@@ -256,7 +256,7 @@ fn neighbour(view: &FlowView<'_>, at: usize, axis: usize, back: bool) -> Block {
 
 /// What a point gets from itself.
 #[inline]
-fn own(view: &FlowView<'_>, at: usize) -> Block {
+fn own(view: &FlowView<'_>, at: usize) -> Matrix5x5 {
     let steps = (view.n - 1) as f64;
     let twice = 2.0 * view.dt * steps * steps;
     let mut block = [[0.0; 5]; 5];
@@ -277,7 +277,7 @@ fn own(view: &FlowView<'_>, at: usize) -> Block {
 /// r / b, by elimination without exchange of rows: the blocks' diagonals
 /// prevail.
 #[inline]
-fn solve(mut b: Block, mut r: PointValues) -> PointValues {
+fn solve(mut b: Matrix5x5, mut r: PointValues) -> PointValues {
     let mut scales = [0.0; 5];
     for pivot in 0..5 {
         scales[pivot] = 1.0 / b[pivot][pivot];
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn solving_undoes_multiplying() {
-        let block: Block = std::array::from_fn(|row| {
+        let block: Matrix5x5 = std::array::from_fn(|row| {
             std::array::from_fn(|column| {
                 if row == column { 9.0 } else { (row * 5 + column) as f64 / 10.0 - 1.0 }
             })

@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use crate::error::{ErrorContext as _, ProbeError};
 
 /// A file that is removed when this is dropped.
-pub(crate) struct TemporaryFile {
+pub(crate) struct ScratchFile {
     path: PathBuf,
     pub(crate) file: File,
 }
 
-impl Drop for TemporaryFile {
+impl Drop for ScratchFile {
     fn drop(&mut self) {
         // Nothing to be done about a file that cannot be removed.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-impl TemporaryFile {
+impl ScratchFile {
     pub(crate) fn create(dir: &Path, name: &str) -> Result<Self, ProbeError> {
         let path = dir.join(format!("vmlab-probe-{}-{name}", std::process::id()));
         let mut options = OpenOptions::new();
