@@ -158,6 +158,9 @@ pub enum PricedEvent {
     IpiToRunning,
     /// A wake-up from HLT by something else than an IPI.
     Wakeup,
+    /// A halt whose vCPU's thread slept, and KVM did not poll until it was woken: what
+    /// that costs more than a poll.
+    Sleep,
     /// An access to a device's memory that QEMU handles.
     DeviceMemory,
     /// An access to an I/O port.
@@ -178,6 +181,7 @@ impl PricedEvent {
             Self::IpiToHalted => "IPIs to halted vCPUs",
             Self::IpiToRunning => "IPIs to running vCPUs",
             Self::Wakeup => "HLT exits woken by no IPI",
+            Self::Sleep => "halts slept instead of polled",
             Self::DeviceMemory => "device memory (MMIO) in QEMU",
             Self::Port => "I/O ports",
             Self::Hypercall => "hypercalls",

@@ -4,8 +4,8 @@ use record::Unit;
 
 use crate::quantity::{event_count, percent};
 use crate::{
-    AccountPart, Accounting, CountOf, HostFact, NoPrice, ReasonsIn, Report, ShownEstimate,
-    UnfitPrices, UnpricedEvents, VariantAccount,
+    AccountPart, Accounting, CountOf, HostFact, NoPrice, PricedEvent, ReasonsIn, Report,
+    ShownEstimate, UnfitPrices, UnpricedEvents, VariantAccount,
 };
 
 /// The unit of an account: seconds, or instructions where the clock counts those.
@@ -123,6 +123,10 @@ impl VariantAccount {
             match why {
                 NoPrice::NotMeasured => format!(
                     "Without a price: {many} {more}. `vmlab calibrate --all` measures {operation}."
+                ),
+                NoPrice::NotTheEvent if *event == PricedEvent::Sleep => format!(
+                    "Without a price: {many} {more}. KVM polled as many halts of timer-halt as \
+                     of {operation}: it does not where halt_poll_ns is 200000, its default."
                 ),
                 NoPrice::NotTheEvent => format!(
                     "Without a price: {many} {more}. KVM counted none of them when {operation} was measured."

@@ -136,6 +136,7 @@ operations! {
     Steal "steal" "What the host's others took of 2^22 cycles, by KVM's steal time" batch 1 n 20 vcpus 1 on All;
     TimerSpin "timer-spin" "How late a timer's interrupt comes to a vCPU that spins" batch 1 n 100 vcpus 1 on All;
     TimerHalt "timer-halt" "How late a timer's interrupt comes to a halted vCPU" batch 1 n 100 vcpus 1 on All;
+    TimerSleep "timer-sleep" "The same, halted for 600 us: longer than KVM polls by default" batch 1 n 100 vcpus 1 on All;
     IpiSpin "ipi-spin" "An IPI to a vCPU that spins, until its handler has run" batch 1 n 100 vcpus 2 on All;
     IpiHalt "ipi-halt" "An IPI to a halted vCPU, until its handler has run" batch 1 n 100 vcpus 2 on All;
     IpiBroadcast "ipi-broadcast" "An IPI to all others, halted, until all handlers have run" batch 1 n 100 vcpus 2 on All;

@@ -7,11 +7,17 @@
 //! taken, are its own; exits beyond all of those are paid like those that KVM handles by
 //! itself, of which a CPUID is the cheapest.
 //!
+//! A halt is one of two things: KVM polls until it is over, or the vCPU's thread sleeps and
+//! is woken. Halts have one price, in which as many slept as KVM counted when it was taken;
+//! what slept beyond those costs what a timer's halt that is too long for a poll costs more
+//! than one that is not.
+//!
 //! Source: Linux `arch/x86/kvm/x86.c` (`kvm_vcpu_stats_desc`) and where each is
 //! counted: `halt_exits` in `kvm_emulate_halt_noskip`, `mmio_exits` on the way to
 //! user space in `x86_emulate_instruction`, `io_exits` in `io_interception` and
 //! `handle_io`, `hypercalls` in `kvm_emulate_hypercall`, `pf_fixed` in
-//! `kvm_mmu_do_page_fault`, `exits` in `vcpu_enter_guest`.
+//! `kvm_mmu_do_page_fault`, `exits` in `vcpu_enter_guest`; `halt_successful_poll` in
+//! `kvm_vcpu_halt` (`virt/kvm/kvm_main.c`).
 
 use std::collections::BTreeMap;
 
@@ -28,13 +34,20 @@ use crate::plan::StudyPlan;
 const PRICED: &[(PricedEvent, &str)] = &[
     (PricedEvent::IpiToHalted, "ipi-halt"),
     (PricedEvent::IpiToRunning, "ipi-spin"),
-    (PricedEvent::Wakeup, "timer-halt"),
+    (PricedEvent::Wakeup, SHORT_HALT),
+    (PricedEvent::Sleep, "timer-sleep"),
     (PricedEvent::DeviceMemory, "mmio-qemu"),
     (PricedEvent::Port, "pio-qemu"),
     (PricedEvent::Hypercall, "hypercall"),
     (PricedEvent::PageFault, "page-fill-4k"),
     (PricedEvent::OtherExit, OTHER),
 ];
+
+/// Halts that KVM polls to their end, if it polls at all.
+const SHORT_HALT: &str = "timer-halt";
+
+/// The events that are halts.
+const HALTS: [PricedEvent; 2] = [PricedEvent::IpiToHalted, PricedEvent::Wakeup];
 
 /// The operation whose price an exit has that belongs to no other.
 const OTHER: &str = "cpuid";
@@ -144,6 +157,9 @@ impl Calibration {
         }
         let operation = operation(event);
         let price = self.price(operation).ok_or(NoPrice::NotMeasured)?;
+        if event == PricedEvent::Sleep {
+            return self.price_of_a_sleep(price);
+        }
         let counter = match event {
             PricedEvent::PageFault => Some("kvm.pf_fixed"),
             _ => agreement::counter(&self.arch, operation),
@@ -153,6 +169,29 @@ impl Calibration {
         if counter.is_some_and(|counter| self.counted_each(price, counter) < LEAST_PART) {
             return Err(NoPrice::NotTheEvent);
         }
+        let interval = found.interval.map(|interval| interval.map(|count| count * scale));
+        Ok(Estimate { centre: found.centre * scale, interval, ..found })
+    }
+
+    /// Halts of one operation in which KVM did not poll until it was over.
+    fn sleeps_each(&self, price: &Price) -> f64 {
+        let [halts, polled] = ["kvm.halt_exits", "kvm.halt_successful_poll"]
+            .map(|counter| self.counted_each(price, counter));
+        (halts - polled).max(0.0)
+    }
+
+    /// What a halt costs more if its vCPU sleeps, s: by how much `long` halts, which KVM does
+    /// not poll to their end, are over later than short ones.
+    fn price_of_a_sleep(&self, long: &Price) -> Result<Estimate, NoPrice> {
+        let short = self.price(SHORT_HALT).ok_or(NoPrice::NotMeasured)?;
+        let sleeps = self.sleeps_each(long) - self.sleeps_each(short);
+        if sleeps < LEAST_PART {
+            return Err(NoPrice::NotTheEvent);
+        }
+        let pairs = self.means(long).into_iter().zip(self.means(short));
+        let each: Vec<f64> = pairs.map(|(long, short)| (long - short).max(0.0) / sleeps).collect();
+        let found = super::estimate_of(&each).zip(self.seconds_of_count());
+        let (found, scale) = found.ok_or(NoPrice::NotMeasured)?;
         let interval = found.interval.map(|interval| interval.map(|count| count * scale));
         Ok(Estimate { centre: found.centre * scale, interval, ..found })
     }
@@ -217,6 +256,16 @@ impl Calibration {
             let own = |(event, count): (&PricedEvent, &f64)| count * self.exits_of(*event);
             let others = exits - events.iter().map(own).sum::<f64>();
             events.insert(PricedEvent::OtherExit, others);
+        }
+        // It is no exit of its own.
+        if let Some((halts, polled)) = halts.zip(counters.get("kvm.halt_successful_poll")) {
+            let own = |event: PricedEvent| {
+                let price = self.price(operation(event)).filter(|_| self.price_of(event).is_ok());
+                let each = price.map_or(0.0, |price| self.sleeps_each(price));
+                each * events.get(&event).copied().unwrap_or(0.0)
+            };
+            let others = halts - polled - HALTS.map(own).iter().sum::<f64>();
+            events.insert(PricedEvent::Sleep, others);
         }
         events
     }

@@ -51,9 +51,8 @@ pub(super) fn counter(arch: &str, operation: &str) -> Option<&'static str> {
             "hypercall" => "kvm.hvc_exit_stat",
             "mmio-kernel" => "kvm.mmio_exit_kernel",
             "mmio-qemu" => "kvm.mmio_exit_user",
-            "timer-halt" | "ipi-halt" | "ipi-broadcast" | "sem-halt" | "blk-irq" | "net-irq" => {
-                "kvm.wfi_exit_stat"
-            }
+            "timer-halt" | "timer-sleep" | "ipi-halt" | "ipi-broadcast" | "sem-halt"
+            | "blk-irq" | "net-irq" => "kvm.wfi_exit_stat",
             _ => return None,
         });
     }
@@ -62,9 +61,8 @@ pub(super) fn counter(arch: &str, operation: &str) -> Option<&'static str> {
         "hypercall" => "kvm.hypercalls",
         "pio-kernel" | "pio-qemu" => "kvm.io_exits",
         "mmio-qemu" => "kvm.mmio_exits",
-        "timer-halt" | "ipi-halt" | "ipi-broadcast" | "sem-halt" | "blk-irq" | "net-irq" => {
-            "kvm.halt_exits"
-        }
+        "timer-halt" | "timer-sleep" | "ipi-halt" | "ipi-broadcast" | "sem-halt" | "blk-irq"
+        | "net-irq" => "kvm.halt_exits",
         _ => return None,
     })
 }

@@ -258,9 +258,14 @@ impl Calibration {
     /// The same of the mean, by which many operations are paid; of the median where the
     /// list has no mean.
     fn estimate_of_many(&self, price: &Price) -> Option<Estimate> {
+        estimate_of(&self.means(price))
+    }
+
+    /// The means of which [`Self::estimate_of_many`] is, boot by boot.
+    fn means(&self, price: &Price) -> Vec<f64> {
         let share = self.empty_sample() / f64::from(price.batch.max(1));
         let mean = |boot: &BootPrice| (boot.mean.unwrap_or(boot.median) - share).max(0.0);
-        estimate_of(&price.boots.iter().map(mean).collect::<Vec<_>>())
+        price.boots.iter().map(mean).collect()
     }
 
     /// Nanoseconds in a unit of [`Self::count`], where that is known and is time.

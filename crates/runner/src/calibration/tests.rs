@@ -124,9 +124,11 @@ fn the_file_is_read_by_its_version() {
 /// the guest count of it.
 type Made = (PricedEvent, f64, f64, &'static [(&'static str, f64)]);
 const EVENTS: &[Made] = &[
-    (PricedEvent::IpiToHalted, 9000.0, 3.0, &[("kvm.halt_exits", 1.0), (IPIS, 1.0)]),
+    (PricedEvent::IpiToHalted, 9000.0, 3.0, &[("kvm.halt_exits", 1.0), (POLLED, 1.0), (IPIS, 1.0)]),
     (PricedEvent::IpiToRunning, 3000.0, 2.0, &[(IPIS, 1.0)]),
-    (PricedEvent::Wakeup, 5000.0, 2.0, &[("kvm.halt_exits", 1.0)]),
+    (PricedEvent::Wakeup, 5000.0, 2.0, &[("kvm.halt_exits", 1.0), (POLLED, 1.0)]),
+    // One of these that was not polled.
+    (PricedEvent::Sleep, 4000.0, 0.0, &[(POLLED, -1.0)]),
     (PricedEvent::DeviceMemory, 7000.0, 1.0, &[("kvm.mmio_exits", 1.0)]),
     (PricedEvent::Port, 6000.0, 1.0, &[("kvm.io_exits", 1.0)]),
     (PricedEvent::Hypercall, 1200.0, 1.0, &[("kvm.hypercalls", 1.0)]),
@@ -134,6 +136,7 @@ const EVENTS: &[Made] = &[
     (PricedEvent::OtherExit, 1000.0, 1.0, &[]),
 ];
 const IPIS: &str = "guest.ipi_reschedule";
+const POLLED: &str = "kvm.halt_successful_poll";
 
 /// A price list of these, of the host and the QEMU of this crate's tests.
 pub(crate) fn priced_events() -> Calibration {
@@ -141,7 +144,13 @@ pub(crate) fn priced_events() -> Calibration {
         let others = counters
             .iter()
             .filter_map(|(name, each)| Some((name.strip_prefix("kvm.")?, each * 100.0)));
-        let kvm: Vec<(&str, f64)> = others.chain([("exits", exits * 100.0)]).collect();
+        let mut kvm: Vec<(&str, f64)> = others.chain([("exits", exits * 100.0)]).collect();
+        let mut cycles = *cycles;
+        if *event == PricedEvent::Sleep {
+            // A wake-up with all that is its own.
+            cycles += EVENTS.iter().find(|row| row.0 == PricedEvent::Wakeup).unwrap().1;
+            kvm = vec![("halt_exits", 100.0), ("exits", 200.0)];
+        }
         let boots: Vec<_> = [0.99, 1.0, 1.01].map(|by| (cycles * by, &kvm[..])).into();
         price(operation(*event), 100, &boots)
     });
@@ -194,6 +203,7 @@ fn every_exit_is_paid_once() {
     }
     check(&[(IpiToHalted, 300.0), (Wakeup, 50.0), (PageFault, 1000.0), (Port, 3.0)]);
     check(&[(IpiToHalted, 300.0), (IpiToRunning, 90.0), (DeviceMemory, 20.0), (Hypercall, 8.0)]);
+    check(&[(IpiToHalted, 300.0), (Wakeup, 50.0), (Sleep, 200.0), (PageFault, 40.0)]);
     // IPIs by hypercall are no other hypercalls.
     let (mut counters, _) = counted(&[(IpiToRunning, 10.0), (Hypercall, 12.0)]);
     counters.set("kvm.hypercalls.send_ipi", 10.0);
@@ -223,6 +233,32 @@ fn a_price_is_only_of_what_kvm_counted() {
     assert_eq!(all.price_of(PricedEvent::PageFault), Err(NoPrice::NotTheEvent));
     all.prices.retain(|price| price.operation != "page-fill-4k");
     assert_eq!(all.price_of(PricedEvent::PageFault), Err(NoPrice::NotMeasured));
+}
+
+#[test]
+fn a_sleep_is_priced_where_some_halts_are_polled_and_others_not() {
+    let all = priced_events();
+    let found = all.price_of(PricedEvent::Sleep).unwrap();
+    assert!((found.centre - 4e-6).abs() < 1e-8 && found.interval.is_some(), "{found:?}");
+    // Prices in which each second halt slept, and a study in which each did.
+    let mut half = all.clone();
+    let prices = half.prices.iter_mut().filter(|price| price.operation == "timer-halt");
+    prices.flat_map(|price| &mut price.boots).for_each(|boot| {
+        boot.kvm.insert(POLLED.to_owned(), 50.0);
+    });
+    let (counters, _) = counted(&[(PricedEvent::Wakeup, 60.0), (PricedEvent::Sleep, 60.0)]);
+    assert_eq!(half.events(&counters)[&PricedEvent::Sleep], 30.0);
+    let found = half.price_of(PricedEvent::Sleep).unwrap();
+    assert!((found.centre - 8e-6).abs() < 1e-8, "{found:?}");
+    // Where KVM does not poll at all nobody knows what that would spare, nor needs to.
+    let prices = half.prices.iter_mut().flat_map(|price| &mut price.boots);
+    prices.for_each(|boot| {
+        boot.kvm.remove(POLLED);
+    });
+    assert_eq!(half.price_of(PricedEvent::Sleep), Err(NoPrice::NotTheEvent));
+    assert_eq!(half.events(&counters)[&PricedEvent::Sleep], 0.0);
+    half.prices.retain(|price| price.operation != "timer-sleep");
+    assert_eq!(half.price_of(PricedEvent::Sleep), Err(NoPrice::NotMeasured));
 }
 
 #[test]

@@ -322,13 +322,14 @@ mod tests {
         }
     }
 
-    /// Ten cases: the account sums to the difference within its interval.
+    /// Eleven cases: the account sums to the difference within its interval.
     #[test]
     fn the_parts_sum_to_the_difference() {
-        let cases: [&[(PricedEvent, f64)]; 10] = [
+        let cases: [&[(PricedEvent, f64)]; 11] = [
             &[(IpiToHalted, 30_000.0)],
             &[(IpiToRunning, 40_000.0)],
             &[(Wakeup, 20_000.0)],
+            &[(Wakeup, 20_000.0), (Sleep, 15_000.0)],
             &[(DeviceMemory, 9_000.0)],
             &[(Port, 15_000.0)],
             &[(Hypercall, 90_000.0)],

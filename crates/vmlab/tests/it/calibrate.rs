@@ -187,7 +187,7 @@ fn exact_counts_are_the_same_in_two_runs() {
 
 /// Operations whose prices `studies/account.toml` needs.
 const OF_THE_ACCOUNT: &str = "cpuid,hypercall,msr-read,msr-write,self-ipi,mmio-kernel,pio-qemu,\
-                              mmio-qemu,page-fill-4k,timer-halt,ipi-halt";
+                              mmio-qemu,page-fill-4k,timer-halt,timer-sleep,ipi-halt";
 
 #[test]
 fn prices_times_counts_are_the_difference() {
@@ -202,23 +202,39 @@ fn prices_times_counts_are_the_difference() {
     let vm = vm.display().to_string();
     let how = ["--exact", "--as-in-trials", "--vm", &vm, "--boots", "3"];
     calibrate(&[&how[..], &["--only", OF_THE_ACCOUNT, "--out", &prices]].concat()).has_code(0);
-    let results = folder.path().join("results");
-    let mut run =
-        vmlab(["run", "--on", "replica", "--deterministic", "--prices", &prices, "--out"]);
-    said(run.arg(&results).arg(&study)).has_code(0);
-
-    let report = fs::read_to_string(results.join("report.json")).unwrap();
-    let report: Value = serde_json::from_str(&report).unwrap();
-    let accounts = report["accounting"]["accounts"].as_array().unwrap();
+    let accounts_of = |study: &Path| {
+        let results = folder.path().join(study.file_stem().unwrap());
+        let mut run =
+            vmlab(["run", "--on", "replica", "--deterministic", "--prices", &prices, "--out"]);
+        said(run.arg(&results).arg(study)).has_code(0);
+        let report = fs::read_to_string(results.join("report.json")).unwrap();
+        let mut report: Value = serde_json::from_str(&report).unwrap();
+        match report["accounting"]["accounts"].take() {
+            Value::Array(accounts) => accounts,
+            other => panic!("no accounts: {other}"),
+        }
+    };
+    // All but polling, and polling.
+    let accounts = accounts_of(&study);
     assert_eq!(accounts.len(), 12);
-    let explained = accounts.iter().filter(|account| {
+    let polling = accounts_of(&studies.join("account-polling.toml"));
+    let [slept] = &polling[..] else { panic!("{polling:#?}") };
+    let parts = slept["parts"].as_array().unwrap();
+    let sleeps = parts.iter().find(|part| part["event"] == "sleep");
+    let sleeps = sleeps.unwrap_or_else(|| panic!("no sleeps: {slept:#?}"));
+    // A thousand timers, most of which KVM polled for where it may.
+    let count = sleeps["count"].as_f64().unwrap();
+    assert!((800.0..=1050.0).contains(&count), "{slept:#?}");
+
+    let all = accounts.iter().chain(&polling);
+    let explained = all.filter(|account| {
         let end = |end: &str| account["unexplained"]["interval"][end].as_f64().unwrap();
         // Both were counted in one way.
         assert!(account.get("exits_by_reason_only").is_none(), "{account}");
         end("lo") <= 0.0 && 0.0 <= end("hi")
     });
     let names: Vec<_> = explained.map(|account| &account["variant"]).collect();
-    assert!(names.len() >= 10, "{names:?} alone of {accounts:#?}");
+    assert!(names.len() >= 11, "{names:?} alone of {accounts:#?} and {polling:#?}");
 }
 
 #[test]
@@ -348,45 +364,99 @@ impl Drop for Replica {
     }
 }
 
+/// A list of prices that were measured in a replica.
+struct InReplica {
+    list: Value,
+}
+
+impl InReplica {
+    /// Measures `operations`, 500 samples each, in one boot under KVM.
+    fn measured(words: &[&str], operations: &str) -> Self {
+        let replica = Replica { state: tempfile::tempdir().unwrap() };
+        let args = ["--accel", "kvm", "--boots", "1", "--n", "500", "--json"];
+        let said = Said::of(
+            vmlab(["calibrate", "--only", operations])
+                .args(args)
+                .args(words)
+                .env("XDG_STATE_HOME", replica.state.path())
+                .output()
+                .unwrap(),
+        );
+        let list: Value = serde_json::from_str(&said.has_code(0).stdout).unwrap();
+        assert_eq!(list["environment"], "nested-kvm", "{list}");
+        assert_eq!(list["count"], "cycles");
+        Self { list }
+    }
+
+    fn boot(&self, name: &str) -> &Value {
+        let prices = self.list["prices"].as_array().unwrap();
+        let price = prices.iter().find(|price| price["operation"] == name);
+        let price = price.unwrap_or_else(|| panic!("no {name}: {}", self.list));
+        assert_eq!(price["missing"], Value::Null, "{price}");
+        &price["boots"][0]
+    }
+
+    fn counted(&self, name: &str, counter: &str) -> f64 {
+        self.boot(name)["kvm"][counter].as_f64().unwrap_or(0.0)
+    }
+
+    /// The guest halts for each sample, and KVM hears of no more than when nothing is
+    /// done: an interrupt that is there already ends a halt before.
+    fn halts_agree(&self, name: &str, counter: &str) {
+        let halts = self.boot(name)["hlts"].as_f64().unwrap();
+        assert!(halts >= 500.0, "{name}: {halts}");
+        let found = self.counted(name, counter) - self.counted("nothing", counter);
+        assert!(found <= halts, "{name}: {}", self.boot(name));
+    }
+
+    /// Spinning needs no interrupt and no halt; an IPI that nobody needed is sent all the
+    /// same.
+    fn spinning_needs_nothing(&self) {
+        let spin = self.boot("sem-spin");
+        assert_eq!((&spin["ipis"], &spin["hlts"]), (&0.into(), &0.into()));
+        assert_eq!(self.boot("sem-ipi")["ipis"], 1000);
+    }
+}
+
 #[test]
 fn real_kvm_counts_what_the_guest_does() {
     let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
     if !is_there() {
         return;
     }
-    let replica = Replica { state: tempfile::tempdir().unwrap() };
     let operations = "syscall,cpuid,hypercall,mmio-qemu,timer-halt,ipi-halt,sem-spin,sem-ipi";
-    let args = ["--on", "replica", "--accel", "kvm", "--boots", "1", "--n", "500", "--json"];
-    let said = Said::of(
-        vmlab(["calibrate", "--only", operations])
-            .args(args)
-            .env("XDG_STATE_HOME", replica.state.path())
-            .output()
-            .unwrap(),
-    );
-    let list: Value = serde_json::from_str(&said.has_code(0).stdout).unwrap();
-    assert_eq!(list["environment"], "nested-kvm", "{list}");
-    assert_eq!(list["count"], "cycles");
-    let boot = |name: &str| {
-        let prices = list["prices"].as_array().unwrap();
-        let price = prices.iter().find(|price| price["operation"] == name);
-        let price = price.unwrap_or_else(|| panic!("no {name}: {list}"));
-        assert_eq!(price["missing"], Value::Null, "{price}");
-        price["boots"][0].clone()
-    };
-    let counted = |name: &str, counter: &str| boot(name)["kvm"][counter].as_f64().unwrap_or(0.0);
+    let found = InReplica::measured(&["--on", "replica"], operations);
     // Nothing else in the VM makes these.
-    assert_eq!(counted("hypercall", "kvm.hypercalls"), 500.0);
-    assert_eq!(counted("mmio-qemu", "kvm.mmio_exits"), 500.0);
-    assert!(counted("cpuid", "kvm.exits") >= 500.0);
-    assert_eq!(counted("syscall", "kvm.hypercalls"), 0.0);
-    for name in ["timer-halt", "ipi-halt"] {
-        let hlts = boot(name)["hlts"].as_f64().unwrap();
-        assert!(hlts >= 500.0, "{name}: {hlts}");
-        // An interrupt that is there already ends a HLT before KVM hears of it.
-        assert!(counted(name, "kvm.halt_exits") <= hlts, "{name}");
+    assert_eq!(found.counted("hypercall", "kvm.hypercalls"), 500.0);
+    assert_eq!(found.counted("mmio-qemu", "kvm.mmio_exits"), 500.0);
+    assert!(found.counted("cpuid", "kvm.exits") >= 500.0);
+    assert_eq!(found.counted("syscall", "kvm.hypercalls"), 0.0);
+    found.halts_agree("timer-halt", "kvm.halt_exits");
+    found.halts_agree("ipi-halt", "kvm.halt_exits");
+    found.spinning_needs_nothing();
+}
+
+/// The guest's counts at EL1 against KVM's at EL2.
+#[test]
+fn real_kvm_at_el2_counts_what_an_arm64_guest_does() {
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
+    if let Err(error) = guest::qemu::find_qemu(vmconfig::Arch::Aarch64) {
+        return skip(error);
     }
-    // Spinning needs neither; an IPI that nobody needed is sent all the same.
-    assert_eq!((&boot("sem-spin")["ipis"], &boot("sem-spin")["hlts"]), (&0.into(), &0.into()));
-    assert_eq!(boot("sem-ipi")["ipis"], 1000);
+    if let Err(error) = guest::thin::program(vmconfig::Arch::Aarch64) {
+        return skip(error);
+    }
+    let operations = "syscall,sysreg-trap,sysreg-direct,hypercall,mmio-kernel,mmio-qemu,\
+                      timer-halt,ipi-halt,sem-spin,sem-ipi";
+    let found = InReplica::measured(&["--on", "replica:arm64-smt"], operations);
+    assert_eq!(found.list["arch"], "aarch64", "{}", found.list);
+    // Nothing else in the VM makes these.
+    assert_eq!(found.counted("hypercall", "kvm.hvc_exit_stat"), 500.0);
+    assert_eq!(found.counted("mmio-kernel", "kvm.mmio_exit_kernel"), 500.0);
+    assert!(found.counted("mmio-qemu", "kvm.mmio_exit_user") >= 500.0);
+    assert!(found.counted("sysreg-trap", "kvm.exits") >= 500.0);
+    assert_eq!(found.counted("syscall", "kvm.hvc_exit_stat"), 0.0);
+    found.halts_agree("timer-halt", "kvm.wfi_exit_stat");
+    found.halts_agree("ipi-halt", "kvm.wfi_exit_stat");
+    found.spinning_needs_nothing();
 }
