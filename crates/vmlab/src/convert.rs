@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use guest::image::oci::OciImage;
 use thinguest::{Item, Operation};
 use vmconfig::qemu::Capabilities;
 use vmconfig::{
@@ -41,6 +42,7 @@ Examples:
   vmlab emit --use vtune --vcpus 4 --to libvirt  pinned and mirrored on this host
   vmlab emit vm.toml --use huge-1g --use cpu-pm --host server.json --to qemu
   vmlab emit thin.toml --uefi-disk thin.img --to kubevirt  the thin guest by UEFI
+  vmlab emit thin.toml --uefi-disk thin.img --containerdisk thin.tar --to kubevirt
   vmlab emit --list                              the variants that --use takes";
 
 /// The formats that are read.
@@ -117,6 +119,10 @@ pub(crate) struct EmitArgs {
     /// disk; the VM's kernel is "builtin:thin". What says which firmware is yours to add.
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     uefi_disk: Option<PathBuf>,
+    /// Write what KubeVirt boots the thin guest from to a new OCI archive: the disk of
+    /// --uefi-disk, else the kernel.
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    containerdisk: Option<PathBuf>,
     /// List the variants.
     #[arg(long)]
     list: bool,
@@ -246,10 +252,19 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
     if own_image {
         patch.kernel_cmdline = None;
     }
+    if args.containerdisk.is_some() && patch.kernel != Some(BuiltinKernel::Thin) {
+        bail!(
+            "--containerdisk is for the thin guest: write kernel = \"builtin:thin\"; `vmlab image \
+             export --to containerdisk` writes vmlab's own images"
+        );
+    }
     if patch.kernel == Some(BuiltinKernel::Thin) {
         let plan = thin_plan(&patch, arch)?;
         if let Some(disk) = &args.uefi_disk {
             write_uefi_disk(disk, &plan, arch)?;
+        }
+        if let Some(archive) = &args.containerdisk {
+            write_container(archive, &boot, arch)?;
         }
         patch.kernel_cmdline = args.uefi_disk.is_none().then_some(plan);
         patch.kernel = patch.kernel.filter(|_| args.uefi_disk.is_none());
@@ -274,8 +289,8 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
     if args.uefi_disk.is_some() {
         terminal::note(match to {
             ConvertFormat::Kubevirt | ConvertFormat::KubevirtVm => {
-                "put the disk into a containerDisk, and say domain.firmware.bootloader.efi: \
-                 {secureBoot: false}"
+                "put the disk into a containerDisk (--containerdisk), and say \
+                 domain.firmware.bootloader.efi: {secureBoot: false}"
             }
             ConvertFormat::Libvirt => "say <os firmware='efi'>, without secure boot",
             ConvertFormat::Qemu | ConvertFormat::Json => {
@@ -303,6 +318,28 @@ fn write_uefi_disk(path: &Path, plan: &str, arch: Arch) -> anyhow::Result<()> {
         Ok(_) => bail!("{} is in the way: it is no disk of the thin guest", path.display()),
     }
     std::fs::write(path, disk).with_context(cannot)
+}
+
+/// Writes the container from which KubeVirt boots the thin guest, named as `emit` names it.
+fn write_container(archive: &Path, boot: &BootSource, arch: Arch) -> anyhow::Result<()> {
+    let (folder, file) = match boot {
+        BootSource::Kernel { kernel, .. } => ("boot", kernel),
+        BootSource::Disk { image, .. } => ("disk", image),
+        _ => bail!("--containerdisk: this VM boots neither a kernel nor a disk"),
+    };
+    let name = file.file_stem().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let cannot = || format!("Cannot write {}", archive.display());
+    let scratch = match archive.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let mut out = std::fs::File::create_new(archive).with_context(cannot)?;
+    let written = OciImage::of_file(folder, file, arch, &name).write_archive(&mut out, scratch);
+    if written.is_err() {
+        // Half of it is of no use to anybody; the first error is the one to tell.
+        drop(std::fs::remove_file(archive));
+    }
+    written.with_context(cannot)
 }
 
 /// The thin guest's plan: what the patch says, and all operations where it names none.

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -45,6 +45,18 @@ pub struct ImageFile<'a> {
     pub owner: u64,
     /// What it holds.
     pub content: Content<'a>,
+}
+
+impl<'a> ImageFile<'a> {
+    /// A file that virt-launcher's QEMU reads.
+    fn of_kubevirt(folder: &str, path: &'a Path) -> Self {
+        Self {
+            path: format!("{folder}/{}", path.file_name().unwrap_or_default().to_string_lossy()),
+            mode: 0o444,
+            owner: QEMU_USER,
+            content: Content::Padded(path),
+        }
+    }
 }
 
 /// An image of one layer.
@@ -139,13 +151,15 @@ impl<'a> OciImage<'a> {
     #[must_use]
     pub fn container_disk(image: &'a GuestImage, arch: Arch, name: &'a str) -> Self {
         let files = [("boot", &image.kernel), ("boot", &image.initrd), ("disk", &image.root_image)];
-        let file = |(folder, path): (&str, &'a PathBuf)| ImageFile {
-            path: format!("{folder}/{}", path.file_name().unwrap_or_default().to_string_lossy()),
-            mode: 0o444,
-            owner: QEMU_USER,
-            content: Content::Padded(path),
-        };
-        Self { name, arch, entrypoint: None, files: files.map(file).into() }
+        let files = files.map(|(folder, path)| ImageFile::of_kubevirt(folder, path));
+        Self { name, arch, entrypoint: None, files: files.into() }
+    }
+
+    /// One file, as KubeVirt boots it: a kernel in `boot`, a disk in `disk`.
+    #[must_use]
+    pub fn of_file(folder: &str, path: &'a Path, arch: Arch, name: &'a str) -> Self {
+        let files = vec![ImageFile::of_kubevirt(folder, path)];
+        Self { name, arch, entrypoint: None, files }
     }
 
     /// Writes the image as an archive, which `ctr images import` and `skopeo copy

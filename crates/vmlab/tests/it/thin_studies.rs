@@ -149,6 +149,45 @@ fn the_thin_guest_is_said_in_each_form() {
     }
 }
 
+/// What KubeVirt boots lies in the archive under the name that the VM says.
+#[test]
+fn a_container_of_the_thin_guest_holds_what_is_booted() {
+    if let Err(error) = guest::thin::uefi_disk("") {
+        skip(error);
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let file = path("thin.toml");
+    fs::write(&file, "kernel = \"builtin:thin\"\n").unwrap();
+    let has = |archive: &[u8], part: &[u8]| archive.windows(part.len()).any(|found| found == part);
+
+    let (disk, archive) = (path("thin.img"), path("disk.tar"));
+    let words = ["emit", &file, "--to", "kubevirt", "--containerdisk", &archive];
+    let by_uefi = || said(vmlab(words).args(["--uefi-disk", &disk]));
+    by_uefi().has_code(0);
+    let written = fs::read(&archive).unwrap();
+    assert!(has(&written, b"disk/thin.img") && has(&written, b"io.containerd.image.name"));
+    assert!(has(&written, &fs::read(&disk).unwrap()));
+    // What stands there is not written over.
+    assert!(by_uefi().has_code(2).stderr.contains(&archive));
+    assert_eq!(fs::read(&archive).unwrap(), written);
+
+    let archive = path("kernel.tar");
+    let shown = said(&mut vmlab(["emit", &file, "--to", "kubevirt", "--containerdisk", &archive]));
+    let yaml = &shown.has_code(0).stdout;
+    let name = yaml.lines().find_map(|line| line.trim().strip_prefix("kernelPath: /"));
+    let name = name.unwrap_or_else(|| panic!("{yaml}"));
+    let written = fs::read(&archive).unwrap();
+    assert!(has(&written, name.as_bytes()), "{name}");
+    assert!(has(&written, &guest::thin::program(vmconfig::Arch::X86_64).unwrap()));
+
+    fs::write(&file, "vcpus = 2\n").unwrap();
+    let other =
+        said(&mut vmlab(["emit", &file, "--to", "qemu", "--containerdisk", &path("x.tar")]));
+    assert!(other.has_code(2).stderr.contains("builtin:thin"), "{other:#?}");
+}
+
 /// A disk of ours is written, and written over; nothing else is, nor waited for.
 #[test]
 fn a_disk_for_uefi_firmware_takes_the_place_of_none_but_another() {
