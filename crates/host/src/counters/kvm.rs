@@ -31,6 +31,13 @@ const PAGES: &[(&str, &str, u64)] = &[
     ("nx_lpage_splits", "nx_split_bytes", 2 << 20),
 ];
 
+/// True if a stat (`kvm.pages_2m`) is a state, which is as it is now and has no difference.
+#[must_use]
+pub fn is_state(stat: &str) -> bool {
+    let stat = stat.strip_prefix("kvm.").unwrap_or(stat);
+    STATES.contains(&stat) || PAGES.iter().any(|row| row.0 == stat)
+}
+
 /// Counters from KVM's stats: `kvm.<name>` as the kernel has them, summed over
 /// the vCPUs. States become levels or are left out, nanoseconds become seconds.
 #[must_use]

@@ -152,10 +152,8 @@ impl ThinPlace {
                     self.vm.go();
                 }
                 ThinMessage::Taken => {
-                    for (name, after) in self.query_stats(cancel)? {
-                        let count = after - before.get(&name).copied().unwrap_or(0.0);
-                        *self.kvm.entry(name).or_default() += count;
-                    }
+                    let after = self.query_stats(cancel)?;
+                    add_counted(&mut self.kvm, &before, after);
                     self.vm.go();
                 }
                 ThinMessage::Done(done) => {
@@ -208,6 +206,20 @@ impl ThinPlace {
     }
 }
 
+/// Adds to `all` what KVM counted from `before` to `after`; states are those of `after`.
+fn add_counted(
+    all: &mut BTreeMap<String, f64>,
+    before: &BTreeMap<String, f64>,
+    after: BTreeMap<String, f64>,
+) {
+    for (name, after) in after {
+        let is_state = counters::kvm::is_state(&name);
+        let before = before.get(&name).copied().unwrap_or(0.0);
+        let sum = all.entry(name).or_default();
+        *sum = if is_state { after } else { *sum + after - before };
+    }
+}
+
 /// A failure of the thin guest as records hold it.
 fn thin_failure(error: ThinFailure, limit: Duration) -> Failure {
     let kind = match &error {
@@ -233,5 +245,21 @@ fn thin_failure(error: ThinFailure, limit: Duration) -> Failure {
             Failure::new(kind, detail)
         }
         error => Failure::new(kind, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_kvm_counts_adds_up_and_states_are_the_last() {
+        let stats = |exits: f64, pages: f64| {
+            BTreeMap::from([("kvm.exits".to_owned(), exits), ("kvm.pages_2m".to_owned(), pages)])
+        };
+        let mut all = BTreeMap::new();
+        add_counted(&mut all, &stats(10.0, 5.0), stats(15.0, 4.0));
+        add_counted(&mut all, &stats(20.0, 4.0), stats(27.0, 3.0));
+        assert_eq!(all, stats(12.0, 3.0));
     }
 }
