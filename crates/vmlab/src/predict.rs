@@ -25,7 +25,7 @@ Examples:
   vmlab predict vmi.yaml --host host.json --reserved 0-1
   vmlab predict vm.yaml --host host.json --kubelet full-pcpus-only --kubevirt 0.44.0,1.9.0
   vmlab predict vmi.yaml --taken 4-7,20-23 --topology-manager single-numa-node
-  vmlab predict vmi.yaml --host host.json --kubelet-config /var/lib/kubelet/config.yaml
+  vmlab predict vmi.yaml --host host.json --kubelet-file /var/lib/kubelet/config.yaml
   kubectl get vmi web -o yaml | vmlab predict - --host host.json
   vmlab predict --jsonl entries.jsonl
   vmlab predict --verify                          is it right? Beside real kubelets
@@ -69,7 +69,7 @@ pub(crate) struct PredictArgs {
     /// The kubelet's settings instead, from its file (KubeletConfiguration, YAML or JSON) or
     /// what it answers at /configz; with the static memory manager, too
     #[arg(long, value_name = "FILE", conflicts_with_all = KUBELET_OPTIONS)]
-    kubelet_config: Option<PathBuf>,
+    kubelet_file: Option<PathBuf>,
 
     /// pCPUs that other pods hold already
     #[arg(long, value_name = "PCPUS", default_value = "", hide_default_value = true)]
@@ -100,7 +100,7 @@ pub(crate) struct PredictArgs {
     /// Entries for programs instead: one JSON object a line in, the same with
     /// "predicted" out
     #[arg(long, conflicts_with_all = [
-        "host", "kubelet", "reserved", "kubelet_config", "taken", "topology_manager",
+        "host", "kubelet", "reserved", "kubelet_file", "taken", "topology_manager",
         "prefer_closest_numa_nodes", "kubevirt", "live_update", "even_parity",
     ])]
     jsonl: bool,
@@ -108,7 +108,7 @@ pub(crate) struct PredictArgs {
     /// Hold the predictor against what real kubelets gave on many machines and with many
     /// policies: the experiments that vmlab carries, or those of a file
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with_all = [
-        "file", "jsonl", "host", "kubelet", "reserved", "kubelet_config", "taken",
+        "file", "jsonl", "host", "kubelet", "reserved", "kubelet_file", "taken",
         "topology_manager", "prefer_closest_numa_nodes", "kubevirt", "live_update", "even_parity",
     ])]
     verify: Option<Option<PathBuf>>,
@@ -160,7 +160,7 @@ fn guests(file: &str, text: &str) -> anyhow::Result<Vec<Vmi>> {
 
 /// The kubelet's settings: from its file, or the options that say them.
 fn settings(args: &PredictArgs) -> anyhow::Result<KubeletSettings> {
-    let Some(path) = &args.kubelet_config else {
+    let Some(path) = &args.kubelet_file else {
         let topology_options = TopologyOptions {
             prefer_closest: args.prefer_closest_numa_nodes,
             ..TopologyOptions::default()

@@ -251,7 +251,7 @@ reservedMemory:
 fn a_kubelets_file_says_all_of_its_settings() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let path = file.path().to_str().expect("a path");
-    let args = ["predict", "-", "--kubelet-config", path];
+    let args = ["predict", "-", "--kubelet-file", path];
     let args = Cli::try_parse_from(args).expect("arguments").args;
     let guest = SIBLINGS.replace("    devices", "    memory: {guest: 1.5Gi}\n    devices");
     let guests = || guests("x.yaml", &guest.replace("threads: 2", "threads: 1")).expect("a guest");
@@ -281,6 +281,6 @@ fn a_kubelets_file_says_all_of_its_settings() {
         let error = predict_all(&args, guests(), &two_nodes()).expect_err(config);
         assert!(format!("{error:#}").contains(said), "{config:?}: {error:#}");
     }
-    let both = ["predict", "-", "--kubelet-config", path, "--reserved", "0"];
+    let both = ["predict", "-", "--kubelet-file", path, "--reserved", "0"];
     Cli::try_parse_from(both).err().expect("they exclude each other");
 }
