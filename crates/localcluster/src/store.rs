@@ -116,7 +116,7 @@ const KIND: KeptKind = KeptKind {
 /// All clusters of this user, by name.
 ///
 /// # Errors
-/// [`ReplicaFindError::Read`].
+/// [`FindError::Read`].
 pub fn list() -> Result<Vec<LocalCluster>, FindError> {
     list_in(&folder())
 }
@@ -131,7 +131,7 @@ fn list_in(root: &Path) -> Result<Vec<LocalCluster>, FindError> {
 /// The cluster of that name, or the only one if none is given; whatever its state.
 ///
 /// # Errors
-/// [`ReplicaFindError`] says which there are.
+/// [`FindError`] says which there are.
 pub fn find(name: Option<&str>) -> Result<LocalCluster, FindError> {
     one_of(KIND, list()?, name, |cluster| &cluster.name).map_err(FindError::from)
 }

@@ -1,7 +1,7 @@
 //! Workloads that no distribution ships, as one static program for guests.
 //!
 //! `vmlab-probe NAME [--option value ...]` runs one probe and prints one JSON
-//! [document](document::Document): what was asked for, whether the result was
+//! [document](document::RunDocument): what was asked for, whether the result was
 //! checked and right, the metrics of every repeat, and what the run cost the
 //! guest in context switches and interrupts. A probe is one file with one row
 //! ([`spec::Probe`]) of the table [`PROBES`]; help, `list` and `docs/probe.md`

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The environment in which a value was measured.
 ///
-/// It is part of every [`crate::Record`] and of every verdict's text.
+/// It is part of every [`crate::SampleRow`] and of every verdict's text.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]

@@ -7,7 +7,7 @@
 //!
 //! From the outside in: [`Switch`] is started with a [`SwitchConfig`]; its control
 //! thread (`control.rs`) holds sockets and connections; each connection has a
-//! [`session::Session`], which turns messages into a [`device::Device`]; polling
+//! [`session::VhostSession`], which turns messages into a [`device::VhostDevice`]; polling
 //! threads (`worker.rs`) get all devices as one immutable snapshot and forward
 //! (`forward.rs`, `delivery.rs`) from [`ring::Ring`] to ring. Guest memory is touched in
 //! [`memory`] alone. [`frontend`] is the other end, for tests and measurements.

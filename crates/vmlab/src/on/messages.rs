@@ -1,5 +1,5 @@
 //! What the two halves of `vmlab run --on` say to each other, each message the
-//! head of a frame ([`remote::Frame`]), in JSON.
+//! head of a frame ([`remote::RemoteFrame`]), in JSON.
 //!
 //! ```text
 //! here                              there
