@@ -82,8 +82,9 @@ fn images_are_written_for_others() {
     let images = ["root.raw", "root.qcow2"].map(|name| folder.path().join(name));
     let same = Command::new("qemu-img").arg("compare").args(&images).output().unwrap();
     assert!(same.status.success(), "{same:?}");
-    let unknown = said(&mut vmlab(["image", "export", "nope", "--to", "raw", "/tmp/x"]));
-    unknown.is_error(&["nope"]);
+    let out = folder.path().join("unknown.raw");
+    let words = ["image", "export", "nope", "--to", "raw", out.to_str().unwrap()];
+    said(&mut vmlab(words)).is_error(&["nope"]);
 }
 
 /// One tag for all images, and manifests that vmlab's own readers take.
