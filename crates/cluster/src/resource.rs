@@ -83,7 +83,8 @@ pub(crate) const KUBELETS: Read = core(
     false,
     "the kubelets' settings (/configz); this right also lets its owner run commands in pods",
 );
-pub(crate) const PODS: Read = core("pods", "Pod", "list", true, "who has pCPUs of a node alone");
+pub(crate) const PODS: Read =
+    core("pods", "Pod", "list", true, "who has pCPUs or memory of a node alone");
 pub(crate) const KUBEVIRTS: Read =
     kubevirt("kubevirts", "KubeVirt", true, "version and feature gates");
 pub(crate) const VMS: Read = kubevirt("virtualmachines", "VirtualMachine", true, "the VMs");

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use placement::predict::kubelet::{PolicyOptions, TopologyOptions, TopologyPolicy};
+use placement::predict::kubelet::{
+    MemoryManagerPolicy, PolicyOptions, TopologyOptions, TopologyPolicy,
+};
 use placement::predict::node::NodeOffer;
 use placement::predict::{KubevirtVersion, NEWEST_KNOWN};
 use serde_json::Value;
@@ -22,7 +24,7 @@ pub const DEFAULT_KUBEVIRT: KubevirtVersion = NEWEST_KNOWN;
 /// The Kubernetes that is taken where nobody says one.
 pub const DEFAULT_KUBERNETES: ReleaseVersion = ReleaseVersion(1, 36, 3);
 
-/// The kubelet's settings that bear on pCPUs.
+/// The kubelet's settings that bear on pCPUs and memory nodes.
 #[derive(Debug, Clone)]
 pub struct Kubelet {
     /// Options of the static CPU manager policy.
@@ -31,6 +33,8 @@ pub struct Kubelet {
     pub topology: TopologyPolicy,
     /// Its options.
     pub topology_options: TopologyOptions,
+    /// Policy of the memory manager.
+    pub memory: MemoryManagerPolicy,
     /// Whether a CPU limit is a quota (`cpuCFSQuota`).
     pub cfs_quota: bool,
 }
@@ -41,6 +45,7 @@ impl Default for Kubelet {
             options: PolicyOptions::default(),
             topology: TopologyPolicy::default(),
             topology_options: TopologyOptions::default(),
+            memory: MemoryManagerPolicy::None,
             cfs_quota: true,
         }
     }

@@ -49,16 +49,22 @@ pub fn unsteady(why: &UnsteadyCause) -> String {
             (workload, variant, sign, *excess)
         }
     };
-    let part = || percent(-(-excess).exp_m1());
-    let longer = || percent(excess.exp_m1());
+    let part = || percent((-excess).exp_m1().abs());
+    let change = || percent(excess.exp_m1().abs());
+    let [more, slower, longer] = match excess < 0.0 {
+        true => ["less", "faster", "less time"],
+        false => ["more", "slower", "longer"],
+    };
     let seen = match sign {
-        HostSign::Others => format!("others used {} more of the time than usual", part()),
-        HostSign::Steal => format!("the host's hypervisor took {} more than usual", part()),
-        HostSign::Memory => format!("something waited for memory for {} more than usual", part()),
-        HostSign::Clock => format!("the clock was {} slower than usual", longer()),
-        HostSign::Canary => format!("a canary took {} longer than usual", longer()),
-        HostSign::RunDelay => format!("vCPUs waited for a pCPU for {} more than usual", part()),
-        HostSign::Throttles => format!("the pCPUs were throttled {excess} time(s) more than usual"),
+        HostSign::Others => format!("others used {} {more} of the time than usual", part()),
+        HostSign::Steal => format!("the host's hypervisor took {} {more} than usual", part()),
+        HostSign::Memory => format!("something waited for memory for {} {more} than usual", part()),
+        HostSign::Clock => format!("the clock was {} {slower} than usual", change()),
+        HostSign::Canary => format!("a canary took {} {longer} than usual", change()),
+        HostSign::RunDelay => format!("vCPUs waited for a pCPU for {} {more} than usual", part()),
+        HostSign::Throttles => {
+            format!("the pCPUs were throttled {} time(s) {more} than usual", excess.abs())
+        }
     };
     format!("{variant} at {workload}: {seen}")
 }
@@ -131,4 +137,24 @@ pub(crate) fn is_notable(report: &Report, beside: &HostBeside) -> bool {
     let mut variants = beside.variants.iter();
     (beside.is_quiet && variants.any(|variant| shares(variant).into_iter().flatten().any(is_much)))
         || host.any(|found| found.weight >= DisturbanceWeight::Unclear)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn less_than_usual_is_said_as_less() {
+        let said = |sign, excess: f64| {
+            let (workload, variant) = ("fio".to_owned(), "one".to_owned());
+            unsteady(&UnsteadyCause::Trial { workload, variant, sign, excess })
+        };
+        let took = "one at fio: the host's hypervisor took";
+        assert_eq!(said(HostSign::Steal, 0.0513), format!("{took} 5 % more than usual"));
+        assert_eq!(said(HostSign::Steal, -0.0488), format!("{took} 5 % less than usual"));
+        let canary = said(HostSign::Canary, -0.105_360_5);
+        assert!(canary.ends_with("a canary took 10 % less time than usual"), "{canary}");
+        let throttled = said(HostSign::Throttles, -2.0);
+        assert!(throttled.ends_with("were throttled 2 time(s) less than usual"), "{throttled}");
+    }
 }

@@ -4,8 +4,9 @@ use proptest::prelude::*;
 use topology::PcpuSet;
 
 use super::kubelet::{
-    ContainerAllocation, ContainerRequest, NodeAllocations, Order, PolicyOptions, Rejection,
-    StaticPolicy, TakeError, TopologyOptions, TopologyPolicy, take_distributed, take_packed,
+    ContainerAllocation, ContainerRequest, MemoryManagerPolicy, NodeAllocations, Order,
+    PolicyOptions, Rejection, StaticPolicy, TakeError, TopologyOptions, TopologyPolicy,
+    take_distributed, take_packed,
 };
 use super::kubevirt::{CpuPool, Crossing, GuestShape, Vmi};
 use super::verify::{MachineShape, ThreadNumbering};
@@ -209,13 +210,14 @@ proptest! {
         };
         let machine = KubeletHost::from_host(&shape.host().expect("a host")).expect("a machine");
         let reserved = [(0, [(MemoryKind::Ordinary, 100 * MIB)].into())].into();
+        let manager = MemoryManagerPolicy::Static { reserved: Some(reserved) };
         let topology_policy = [
             TopologyPolicy::None, TopologyPolicy::BestEffort, TopologyPolicy::Restricted,
             TopologyPolicy::SingleNumaNode,
         ][policy];
         let policy = StaticPolicy::new(&machine, PolicyOptions::default(), PcpuSet::new())
             .and_then(|it| it.with_topology_manager(topology_policy, TopologyOptions::default()))
-            .and_then(|it| it.with_memory_manager(&reserved))
+            .and_then(|it| it.with_memory_manager(&manager))
             .expect("a kubelet");
         let huge = MemoryKind::HugePages(2 * MIB);
         let mut given = NodeAllocations::default();

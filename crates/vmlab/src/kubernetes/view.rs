@@ -104,6 +104,7 @@ impl ClusterView {
                 options: settings.options,
                 topology: settings.topology,
                 topology_options: settings.topology_options,
+                memory: settings.memory.clone(),
                 cfs_quota: settings.cfs_quota,
             };
             context.reserved = reserved(settings, host);
@@ -122,7 +123,7 @@ impl ClusterView {
         let of = |one: &KubeletSettings| {
             (one.options, one.topology, one.topology_options, one.cfs_quota)
         };
-        let same = |other: &KubeletSettings| of(other) == of(first);
+        let same = |other: &KubeletSettings| of(other) == of(first) && other.memory == first.memory;
         all.all(same).then_some(first)
     }
 }

@@ -15,7 +15,7 @@ mod options;
 mod settings;
 mod take;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use topology::PcpuSet;
 
@@ -264,17 +264,18 @@ impl<'a> StaticPolicy<'a> {
         Ok(Self { topology_policy: policy, topology_options, ..self })
     }
 
-    /// The same kubelet with the static memory manager, which keeps `reserved` of each node
-    /// from pods. Where the machine does not say how much memory its nodes have, memory
-    /// comes from any.
+    /// The same kubelet with a memory manager. Where nobody tells what a static one keeps from
+    /// pods, or how much memory the machine's nodes have, memory comes from any.
     ///
     /// # Errors
     /// [`OptionsError`]: the kubelet would not start.
-    pub fn with_memory_manager(
-        self,
-        reserved: &BTreeMap<u32, MemoryAmounts>,
-    ) -> Result<Self, OptionsError> {
-        let memory = MemoryManager::new(self.machine, reserved)?;
+    pub fn with_memory_manager(self, policy: &MemoryManagerPolicy) -> Result<Self, OptionsError> {
+        let memory = match policy {
+            MemoryManagerPolicy::Static { reserved: Some(reserved) } => {
+                MemoryManager::new(self.machine, reserved)?
+            }
+            MemoryManagerPolicy::Static { reserved: None } | MemoryManagerPolicy::None => None,
+        };
         Ok(Self { memory, ..self })
     }
 

@@ -248,13 +248,9 @@ impl KubeletSettings {
                 StaticPolicy::reserving(machine, self.options, self.reserved.count())?
             }
         };
-        let policy = policy.with_topology_manager(self.topology, self.topology_options)?;
-        match &self.memory {
-            MemoryManagerPolicy::Static { reserved: Some(reserved) } => {
-                policy.with_memory_manager(reserved)
-            }
-            _ => Ok(policy),
-        }
+        policy
+            .with_topology_manager(self.topology, self.topology_options)?
+            .with_memory_manager(&self.memory)
     }
 }
 
