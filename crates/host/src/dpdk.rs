@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::network::find;
+use crate::program::find;
 
 /// DPDK's test program, which forwards between ports.
 pub const TESTPMD: &str = "dpdk-testpmd";

@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::holder;
-use crate::network::find;
 use crate::owner::{Owner, stop_group, wait_exit};
 use crate::proc;
+use crate::program::find;
 
 /// What the holder prints before what it made.
 const MADE: &str = "made ";

@@ -17,6 +17,7 @@ pub mod network;
 pub mod owner;
 pub mod pci_disk;
 pub mod perf;
+pub mod program;
 pub mod sandbox;
 pub mod scheduler;
 pub mod scratch;

@@ -22,6 +22,7 @@ use vmconfig::qemu::Netdev;
 
 use crate::holder::{self, MADE};
 use crate::owner::Owner;
+use crate::program::find;
 
 /// First descriptor under which QEMU gets a macvtap device.
 const FIRST_FD: u32 = 3;
@@ -114,15 +115,6 @@ pub fn check(vhost: bool) -> Result<(), NetworkError> {
         device("/dev/vhost-net", "vhost_net", ", or write network.vhost = false")?;
     }
     Ok(())
-}
-
-/// Where `program` is; root's folders count, whoever asks.
-#[must_use]
-pub fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let usual = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from);
-    let mut folders = std::env::split_paths(&path).chain(usual);
-    folders.find_map(|folder| Some(folder.join(program)).filter(|path| path.is_file()))
 }
 
 /// A network; it ends on drop.

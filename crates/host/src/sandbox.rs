@@ -29,8 +29,9 @@ use topology::PcpuSet;
 
 use crate::affinity;
 use crate::holder::{self, MADE};
-use crate::network::{LabNetwork, find};
+use crate::network::LabNetwork;
 use crate::owner::{Owner, wait_exit};
+use crate::program::find;
 use crate::scratch::Scratch;
 
 /// Folder inside for programs of vmlab's own; first in `PATH`, so that nothing

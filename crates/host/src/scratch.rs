@@ -15,7 +15,7 @@ use std::process::Command;
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::network::find;
+use crate::program::find;
 
 /// An empty disk with a file system.
 #[derive(Debug)]

@@ -46,7 +46,7 @@ impl KubePrograms {
     /// [`UpError`] names what is missing, and where to get it.
     pub fn find(folder: Option<&Path>, cache: &Path) -> Result<Self, UpError> {
         for (program, package) in OF_THE_SYSTEM {
-            if !is_in_path(program) {
+            if host::program::find(program).is_none() {
                 return Err(UpError::NotInstalled { program: program.to_owned(), package });
             }
         }
@@ -78,11 +78,6 @@ impl KubePrograms {
     pub fn kubernetes(&self) -> &str {
         self.versions.get("kube-apiserver").map(String::as_str).unwrap_or_default()
     }
-}
-
-fn is_in_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// The folder with the newest Kubernetes.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use guest::Cancel;
 use guest::libvirt::{LibvirtFacts, Virsh, VirshError};
 use host::owner::Owner;
+use topology::bounded::LineProblem;
 use vmconfig::libvirt::{self, LaunchedDomain, OWNER_NAMESPACE};
 use vmconfig::qemu::Channels;
 use vmconfig::{BootSource, EmittedText, Loss, VmSpec};
@@ -14,7 +15,7 @@ use vmconfig::{BootSource, EmittedText, Loss, VmSpec};
 use crate::host_settings::with_causes;
 use crate::plan::StudyPlan;
 use crate::shown::placeholder_channels;
-use crate::study::{RunsOn, Study, StudyProblem};
+use crate::study::{RunsOn, Study};
 
 /// What all names of vmlab's domains begin with. It proves nothing: see [`OrphanDomain`].
 const NAME: &str = "vmlab-";
@@ -62,13 +63,13 @@ pub fn refusals(
     study: &Study,
     plan: &StudyPlan,
     cancel: &Cancel,
-) -> Result<Vec<StudyProblem>, VirshError> {
+) -> Result<Vec<LineProblem>, VirshError> {
     let Some(libvirt) = &plan.libvirt else { return Ok(Vec::new()) };
     let mut problems = Vec::new();
     for variant in plan.variants.iter().filter(|one| one.aa_of.is_none() && one.on == RunsOn::Vm) {
         let mut say = |field: &str, message: String| {
             let line = study.line_of(&variant.name, field);
-            problems.push(StudyProblem { line, message: format!("{}: {message}", variant.name) });
+            problems.push(LineProblem { line, message: format!("{}: {message}", variant.name) });
         };
         for Loss { what, why, fields } in losses(&variant.spec) {
             let field = fields.first().and_then(|path| path.split('.').next()).unwrap_or_default();
@@ -86,13 +87,13 @@ pub fn refusals(
                  it without --on libvirt",
                 workload.label, entry.name
             );
-            problems.push(StudyProblem { line: study.line_of_workload(&workload.label), message });
+            problems.push(LineProblem { line: study.line_of_workload(&workload.label), message });
         }
     }
     for (load, spec) in &plan.other_vms {
         let line = study.line_of_load(load);
         let mut say = |message: String| {
-            problems.push(StudyProblem { line, message: format!("{load}: {message}") });
+            problems.push(LineProblem { line, message: format!("{load}: {message}") });
         };
         let one = plan.loads.iter().find(|one| one.name == *load);
         let count = one.and_then(|one| one.vms.as_ref()).map_or(0, |vms| vms.count);

@@ -14,6 +14,7 @@ use guest::libvirt::LibvirtFacts;
 use host::dpdk;
 use host::load::StressLoad;
 use record::Environment;
+use topology::bounded::LineProblem;
 use topology::{Host, PcpuSet};
 use vmconfig::{
     Accel, Arch, BootSource, BuiltinKernel, ImagePatch, Resolve, SpecFinding, SpecSeverity,
@@ -29,8 +30,7 @@ use crate::plan::{
 use crate::shown;
 use crate::study::{
     HostLoad, LONGEST_LIMIT_S, LoadPlacement, MeasuredPlacement, NetworkKind, NetworkPatch, RunsOn,
-    Stress, Study, StudyDisk, StudyNetwork, StudyProblem, StudyVariant, StudyWorkload,
-    SwitchProgram,
+    Stress, Study, StudyDisk, StudyNetwork, StudyVariant, StudyWorkload, SwitchProgram,
 };
 use crate::thin::{self, ThinCommand};
 
@@ -113,7 +113,7 @@ pub struct FrozenPlan {
     /// The plan.
     pub plan: StudyPlan,
     /// Things that work, but hardly as meant: by line of the study file.
-    pub warnings: Vec<StudyProblem>,
+    pub warnings: Vec<LineProblem>,
 }
 
 /// All images that a study boots.
@@ -142,7 +142,7 @@ pub fn freeze(
     machine: &MachineFacts,
     seed: u64,
     now_unix_s: f64,
-) -> Result<FrozenPlan, Vec<StudyProblem>> {
+) -> Result<FrozenPlan, Vec<LineProblem>> {
     let mut freezer = Freezer { study, machine, problems: Vec::new(), warnings: Vec::new() };
     let variants: Vec<_> =
         study.variants.iter().filter_map(|variant| freezer.variant(variant)).collect();
@@ -228,8 +228,8 @@ fn plan_workload(workload: &StudyWorkload, facts: &GuestFacts) -> PlanWorkload {
 struct Freezer<'a> {
     study: &'a Study,
     machine: &'a MachineFacts,
-    problems: Vec<StudyProblem>,
-    warnings: Vec<StudyProblem>,
+    problems: Vec<LineProblem>,
+    warnings: Vec<LineProblem>,
 }
 
 impl Freezer<'_> {
@@ -302,7 +302,7 @@ impl Freezer<'_> {
             Err(error) => {
                 let line = self.study.line_of_variant(written);
                 let message = format!("{written}: use = {name:?}: {error}");
-                self.problems.push(StudyProblem { line, message });
+                self.problems.push(LineProblem { line, message });
                 None
             }
         }
@@ -314,7 +314,7 @@ impl Freezer<'_> {
         let line = |field: &str| self.study.line_of(written, field);
         let Some(image) = self.machine.images.get(&vm.image()) else {
             let message = format!("{whose}: image {} is not there", vm.image());
-            self.problems.push(StudyProblem { line: line("image"), message });
+            self.problems.push(LineProblem { line: line("image"), message });
             return None;
         };
         let resolve = Resolve {
@@ -327,14 +327,14 @@ impl Freezer<'_> {
             Ok(spec) => spec,
             Err(error) => {
                 let message = format!("{whose}: {error}");
-                self.problems.push(StudyProblem { line: line(error.field()), message });
+                self.problems.push(LineProblem { line: line(error.field()), message });
                 return None;
             }
         };
         if spec.accel == Accel::Kvm && self.machine.auto_accel != Accel::Kvm {
             let why = self.machine.environment_why.as_deref().unwrap_or("KVM is not usable");
             let message = format!("{whose}: accel \"kvm\" can't be had here: {why}");
-            self.problems.push(StudyProblem { line: line("accel"), message });
+            self.problems.push(LineProblem { line: line("accel"), message });
         }
         let mut findings = vmconfig::check_against(&spec, &self.machine.host);
         // Nor does KubeVirt's QEMU take this command line.
@@ -344,7 +344,7 @@ impl Freezer<'_> {
         }
         for SpecFinding { severity, field, message } in findings {
             let problem =
-                StudyProblem { line: line(&field), message: format!("{whose}: {message}") };
+                LineProblem { line: line(&field), message: format!("{whose}: {message}") };
             match severity {
                 SpecSeverity::Error => self.problems.push(problem),
                 SpecSeverity::Warning => self.warnings.push(problem),
@@ -370,8 +370,7 @@ impl Freezer<'_> {
                 "{who}{image} lacks the programs of {}: write image = \"builtin:{FULL_IMAGE}\"",
                 entry.name
             );
-            self.problems
-                .push(StudyProblem { line: self.study.line_of(written, "image"), message });
+            self.problems.push(LineProblem { line: self.study.line_of(written, "image"), message });
         }
     }
 
@@ -413,7 +412,7 @@ impl Freezer<'_> {
         }
         for message in messages {
             let message = format!("{written}: {message}");
-            self.problems.push(StudyProblem { line, message });
+            self.problems.push(LineProblem { line, message });
         }
     }
 
@@ -421,7 +420,7 @@ impl Freezer<'_> {
     fn linux(&mut self, whose: &str, image: &ImagePatch) {
         if BuiltinKernel::is_thin(image) {
             let message = format!("{whose}: the thin guest is only for the VM under test");
-            self.problems.push(StudyProblem { line: self.study.line_of("", "kernel"), message });
+            self.problems.push(LineProblem { line: self.study.line_of("", "kernel"), message });
         }
     }
 
@@ -489,7 +488,7 @@ impl Freezer<'_> {
         };
         if let Some(obstacle) = obstacle {
             let line = self.study.line_of_variant(written);
-            self.problems.push(StudyProblem { line, message: format!("{written}: {obstacle}") });
+            self.problems.push(LineProblem { line, message: format!("{written}: {obstacle}") });
         }
         Some(network)
     }
@@ -529,7 +528,7 @@ impl Freezer<'_> {
             });
             for message in stress.into_iter().chain(memory) {
                 self.problems
-                    .push(StudyProblem { line: self.study.line_of_load(&load.name), message });
+                    .push(LineProblem { line: self.study.line_of_load(&load.name), message });
             }
         }
     }

@@ -13,10 +13,11 @@ use host::ground;
 use host::scheduler::{self, Scheduling};
 use host::settings::{self, ChangeError, SettingChange, SettingChanges, SettingsTree};
 use topology::PcpuSet;
+use topology::bounded::LineProblem;
 use vmconfig::{Scheduler, VmSpec};
 
 use crate::plan::{PlanVariant, StudyPlan};
-use crate::study::{HostLoad, Study, StudyProblem};
+use crate::study::{HostLoad, Study};
 pub use crate::study::{HostSettings, SettingOf, describe};
 
 /// The settings that make a partition, on whose pCPUs nothing runs that was not
@@ -111,7 +112,7 @@ fn made_as<'a>(id: &str, value: &'a str) -> &'a str {
 /// What of `plan` can't be had on the machine of `tree`: settings and
 /// scheduling, by line of the study. Nothing is changed.
 #[must_use]
-pub fn refusals(study: &Study, plan: &StudyPlan, tree: &SettingsTree) -> Vec<StudyProblem> {
+pub fn refusals(study: &Study, plan: &StudyPlan, tree: &SettingsTree) -> Vec<LineProblem> {
     let mut problems = Vec::new();
     let mut check = |of: SettingOf<'_>, settings: &HostSettings| {
         let whose = match of {
@@ -128,7 +129,7 @@ pub fn refusals(study: &Study, plan: &StudyPlan, tree: &SettingsTree) -> Vec<Stu
             };
             if let Some(refused) = refused {
                 let line = study.line_of_setting(of, id);
-                problems.push(StudyProblem { line, message: format!("{whose}{refused}") });
+                problems.push(LineProblem { line, message: format!("{whose}{refused}") });
             }
         }
     };
@@ -143,7 +144,7 @@ pub fn refusals(study: &Study, plan: &StudyPlan, tree: &SettingsTree) -> Vec<Stu
     for variant in plan.variants.iter().filter(|variant| variant.aa_of.is_none()) {
         let line = study.line_of(&variant.name, "scheduler");
         let mut say = |message: String| {
-            problems.push(StudyProblem { line, message: format!("{}: {message}", variant.name) });
+            problems.push(LineProblem { line, message: format!("{}: {message}", variant.name) });
         };
         for scheduler in schedulers(&variant.spec) {
             if let Err(error) = scheduler::check(scheduling(scheduler)) {

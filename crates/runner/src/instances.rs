@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use topology::Host;
+use topology::bounded::LineProblem;
 use vmconfig::kubevirt::{LaunchedInstance, emit_launched};
 use vmconfig::{Accel, BootSource, EmittedText, ImagePatch, Loss, VmSpec};
 use workload::GuestFacts;
@@ -13,7 +14,7 @@ use crate::host_settings::describe;
 use crate::kubevirt_facts::KubevirtFacts;
 use crate::machine::{self, DiscoverError};
 use crate::plan::{QemuFacts, StudyPlan};
-use crate::study::{RunsOn, Study, StudyProblem};
+use crate::study::{RunsOn, Study};
 use crate::thin::is_thin;
 
 /// What a plan needs to know where a cluster runs the VMs, of which `host` stands for the
@@ -70,10 +71,10 @@ pub fn container_of<'p>(plan: &'p StudyPlan, image: &str) -> &'p str {
 /// What of a study the cluster of its plan can't do: what KubeVirt has no word for, what
 /// would have to be done on a node.
 #[must_use]
-pub fn refusals(study: &Study, plan: &StudyPlan) -> Vec<StudyProblem> {
+pub fn refusals(study: &Study, plan: &StudyPlan) -> Vec<LineProblem> {
     let Some(facts) = &plan.kubevirt else { return Vec::new() };
     let mut problems = Vec::new();
-    let mut say = |line: usize, message: String| problems.push(StudyProblem { line, message });
+    let mut say = |line: usize, message: String| problems.push(LineProblem { line, message });
     for variant in plan.variants.iter().filter(|one| one.aa_of.is_none()) {
         let name = &variant.name;
         let of_variant = study.line_of_variant(name);

@@ -146,7 +146,7 @@ pub fn discover(
     let arch = study.arch.unwrap_or(native);
     let found = qemu::find_qemu(arch)?;
     if let Some(load) = study.loads.iter().find(|load| load.stress.is_some())
-        && !is_in_path("stress-ng")
+        && host::program::find("stress-ng").is_none()
     {
         return Err(DiscoverError::NoStressNg { load: load.name.clone() });
     }
@@ -296,11 +296,6 @@ fn qemu_info(found: &Qemu, kvm_usable: Option<bool>, kvm_why: Option<String>) ->
         kvm_why,
         ..QemuInfo::default()
     }
-}
-
-fn is_in_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// True if any VM of the study may run under KVM.

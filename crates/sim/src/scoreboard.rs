@@ -2,9 +2,10 @@
 //! says. Rows and tolerances stand in `scoreboard.toml`; failing rows stay.
 
 use std::cell::RefCell;
+use topology::bounded::FileProblems;
 
 use crate::answer::{DrawEstimate, DrawResult};
-use crate::scenario::{ParseScenarioError, Scenario, ScenarioNode, ScenarioValue, TableReader};
+use crate::scenario::{Scenario, ScenarioNode, ScenarioValue, TableReader};
 use crate::sched::{SchedKernel, SchedPolicy};
 
 const TEXT: &str = include_str!("scoreboard.toml");
@@ -269,7 +270,7 @@ fn row(table: &TableReader<'_>) -> ScoreRow {
 ///
 /// # Errors
 /// Never, as a test reads them all.
-pub fn scenarios() -> Result<Vec<(&'static str, Scenario)>, ParseScenarioError> {
+pub fn scenarios() -> Result<Vec<(&'static str, Scenario)>, FileProblems> {
     let no_host = |_: &str| Err("no scenario of the scoreboard has a host's file".to_owned());
     let each = SCENARIOS.iter();
     each.map(|(name, text)| Ok((*name, Scenario::parse(name, text, no_host)?))).collect()

@@ -15,7 +15,8 @@ use runner::instances;
 use runner::kubevirt_facts::KubevirtFacts;
 use runner::machine::{self, Need};
 use runner::plan::StudyPlan;
-use runner::study::{ParseStudyError, RunsOn, Study, StudyProblem};
+use runner::study::{RunsOn, Study};
+use topology::bounded::{FileProblems, LineProblem};
 use topology::{Host, Pcpu};
 
 use crate::kubernetes::named_cluster;
@@ -84,23 +85,23 @@ impl ReachedCluster {
         let file = written.file.clone();
         let plan = match freeze(&study, &machine, seed, runner::unix_s()) {
             Ok(FrozenPlan { plan, warnings }) => {
-                for StudyProblem { line, message } in warnings {
+                for LineProblem { line, message } in warnings {
                     terminal::note(&format!("{file}:{line}: warning: {message}"));
                 }
                 plan
             }
-            Err(problems) => bail!(ParseStudyError { file, problems }),
+            Err(problems) => bail!(FileProblems { file, problems }),
         };
         let mut problems = instances::refusals(&study, &plan);
         if problems.is_empty() && need == Need::Run {
             problems = self.refusals(&study, &plan)?;
         }
         match need {
-            Need::Run if !problems.is_empty() => bail!(ParseStudyError { file, problems }),
+            Need::Run if !problems.is_empty() => bail!(FileProblems { file, problems }),
             Need::Run => self.give_images(&plan, cancel)?,
             // A plan may be looked at where it can't be run.
             Need::Plan => {
-                for StudyProblem { line, message } in problems {
+                for LineProblem { line, message } in problems {
                     terminal::note(&format!(
                         "{file}:{line}: warning: a run would be refused: {message}"
                     ));
@@ -146,7 +147,7 @@ impl ReachedCluster {
     }
 
     /// What the cluster itself has against the instances.
-    fn refusals(&self, study: &Study, plan: &StudyPlan) -> anyhow::Result<Vec<StudyProblem>> {
+    fn refusals(&self, study: &Study, plan: &StudyPlan) -> anyhow::Result<Vec<LineProblem>> {
         let mut problems = Vec::new();
         for variant in
             plan.variants.iter().filter(|one| one.aa_of.is_none() && one.on == RunsOn::Vm)
@@ -155,7 +156,7 @@ impl ReachedCluster {
             if let Some(said) = self.survey.refusal(&text)? {
                 let line = study.line_of_variant(&variant.name);
                 let message = format!("{}: the cluster refuses the instance: {said}", variant.name);
-                problems.push(StudyProblem { line, message });
+                problems.push(LineProblem { line, message });
             }
         }
         Ok(problems)

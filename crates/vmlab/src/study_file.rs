@@ -9,10 +9,11 @@ use host::settings::SettingsTree;
 use runner::freeze::{FrozenPlan, MachineFacts, freeze};
 use runner::machine::{self, Need};
 use runner::plan::StudyPlan;
-use runner::study::{ParseStudyError, Study, StudyProblem, Until};
+use runner::study::{Study, Until};
 use runner::{domains, host_settings, simulated};
 use serde::{Deserialize, Serialize};
 use topology::Host;
+use topology::bounded::{FileProblems, LineProblem};
 
 use crate::host_file::load_host;
 use crate::progress::Spinner;
@@ -110,7 +111,7 @@ impl StudyText {
     }
 
     /// The study, with what `budget` changes.
-    pub(crate) fn parse(&self, budget: &BudgetArgs) -> Result<Study, ParseStudyError> {
+    pub(crate) fn parse(&self, budget: &BudgetArgs) -> Result<Study, FileProblems> {
         let mut study = match &budget.scale {
             Some(scale) => Study::parse_scaled(&self.file, &self.text, scale)?,
             None => Study::parse(&self.file, &self.text)?,
@@ -160,7 +161,7 @@ pub(crate) fn prepare_simulated(
     let file = &written.file;
     match simulated::plan(&study, folder, host.clone(), seed, runner::unix_s()) {
         Ok(FrozenPlan { plan, warnings }) => {
-            for StudyProblem { line, message } in warnings {
+            for LineProblem { line, message } in warnings {
                 terminal::note(&format!("{file}:{line}: warning: {message}"));
             }
             for (label, why) in plan.later.iter().filter(|later| !study.later.contains(later)) {
@@ -168,7 +169,7 @@ pub(crate) fn prepare_simulated(
             }
             Ok((plan, host))
         }
-        Err(problems) => bail!(ParseStudyError { file: file.clone(), problems }),
+        Err(problems) => bail!(FileProblems { file: file.clone(), problems }),
     }
 }
 
@@ -203,22 +204,22 @@ pub(crate) fn prepare(
     let file = written.file.clone();
     match freeze(&study, &machine, seed, runner::unix_s()) {
         Ok(FrozenPlan { plan, warnings }) => {
-            for StudyProblem { line, message } in warnings {
+            for LineProblem { line, message } in warnings {
                 terminal::note(&format!("{file}:{line}: warning: {message}"));
             }
             let mut refusals = host_settings::refusals(&study, &plan, &SettingsTree::live());
             refusals.extend(domains::refusals(&study, &plan, cancel)?);
             // A plan may be looked at where it can't be run.
             if need == Need::Run && !refusals.is_empty() {
-                bail!(ParseStudyError { file, problems: refusals });
+                bail!(FileProblems { file, problems: refusals });
             }
-            for StudyProblem { line, message } in refusals {
+            for LineProblem { line, message } in refusals {
                 terminal::note(&format!(
                     "{file}:{line}: warning: a run would be refused: {message}"
                 ));
             }
             Ok(PreparedStudy { machine, plan })
         }
-        Err(problems) => bail!(ParseStudyError { file, problems }),
+        Err(problems) => bail!(FileProblems { file, problems }),
     }
 }

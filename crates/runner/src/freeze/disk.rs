@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use host::pci_disk::PciDisk;
 use host::settings::SettingsTree;
-use host::{kernel_disk, network};
+use host::{kernel_disk, program};
+use topology::bounded::LineProblem;
 use vmconfig::{Accel, HostDevice, VmSettings, VmSpec, qemu};
 use workload::GuestFacts;
 
 use super::Freezer;
 use crate::local::STORAGE_DAEMON;
 use crate::study::{
-    DiskBacking, DiskWish, RunsOn, StudyBus, StudyDisk, StudyProblem, StudyVariant, block_device,
-    is_free,
+    DiskBacking, DiskWish, RunsOn, StudyBus, StudyDisk, StudyVariant, block_device, is_free,
 };
 
 impl Freezer<'_> {
@@ -61,7 +61,7 @@ impl Freezer<'_> {
         if let Some(fault) = fault.or_else(|| obstacle_of(&disk).filter(|_| here)) {
             let line = self.study.line_of_variant(written);
             self.problems
-                .push(StudyProblem { line, message: format!("{written}: [disk]: {fault}") });
+                .push(LineProblem { line, message: format!("{written}: [disk]: {fault}") });
         }
         Some(disk)
     }
@@ -102,7 +102,7 @@ impl Freezer<'_> {
             Err(fault) => {
                 let line = self.study.line_of_variant(written);
                 let message = format!("{written}: [disk]: {fault}");
-                self.problems.push(StudyProblem { line, message });
+                self.problems.push(LineProblem { line, message });
                 None
             }
         }
@@ -122,7 +122,7 @@ impl Freezer<'_> {
                 further.len() + 1
             );
             let line = self.study.line_of_variant(written);
-            self.problems.push(StudyProblem { line, message });
+            self.problems.push(LineProblem { line, message });
         }
     }
 
@@ -131,7 +131,7 @@ impl Freezer<'_> {
         if !spec.host_devices.is_empty() || disk.bus() == StudyBus::Vfio {
             let message = format!("{whose}: devices of the host are for the VM under test alone");
             let line = self.study.line_of("", "host_devices");
-            self.problems.push(StudyProblem { line, message });
+            self.problems.push(LineProblem { line, message });
         }
     }
 }
@@ -153,7 +153,7 @@ fn obstacle_of(disk: &StudyDisk) -> Option<String> {
         StudyBus::VhostScsi => {
             kernel_disk::check_scsi_target().err().map(|error| error.to_string())
         }
-        StudyBus::VhostUserBlk if network::find(STORAGE_DAEMON).is_none() => Some(format!(
+        StudyBus::VhostUserBlk if program::find(STORAGE_DAEMON).is_none() => Some(format!(
             "bus = \"vhost-user-blk\" needs {STORAGE_DAEMON}: run `apt-get install qemu-utils`"
         )),
         _ => None,

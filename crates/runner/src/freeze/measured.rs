@@ -2,11 +2,12 @@
 //! pCPUs of its own where `vmlab plan` places them.
 
 use placement::plan::{PlanRules, Size, VmWish, plan_host};
+use topology::bounded::LineProblem;
 use vmconfig::{BuiltinKernel, GuestNode, VmPatch, VmSpec};
 
 use super::{Freezer, kubevirt};
 use crate::plan::PlanVariant;
-use crate::study::{MeasuredPlacement, StudyProblem, StudyVariant};
+use crate::study::{MeasuredPlacement, StudyVariant};
 
 impl Freezer<'_> {
     /// The VM of a variant that changes the base VM so, and those that are measured
@@ -112,7 +113,7 @@ impl Freezer<'_> {
 
     fn problem_of_measured(&mut self, written: &str, message: String) {
         let line = self.study.line_of_measured(written);
-        self.problems.push(StudyProblem { line, message });
+        self.problems.push(LineProblem { line, message });
     }
 
     /// Whether this host has memory for the VMs of each variant.

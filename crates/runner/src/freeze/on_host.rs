@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use host::sandbox;
 use record::Environment;
+use topology::bounded::LineProblem;
 use topology::{Host, PcpuSet};
 use vmconfig::{Accel, VmPatch, VmSpec, builtin};
 use workload::UnderTest;
 
 use super::Freezer;
 use crate::probe;
-use crate::study::{NetworkKind, RunsOn, StudyProblem, StudyVariant, StudyWorkload};
+use crate::study::{NetworkKind, RunsOn, StudyVariant, StudyWorkload};
 
 /// Programs that workloads need and Debian's packages with them.
 const PACKAGES: [(&str, &str); 24] = [
@@ -68,7 +69,7 @@ impl Freezer<'_> {
     pub(super) fn on_pcpus(&mut self, written: &str, changes: VmPatch) -> Option<VmPatch> {
         let vm = self.study.base.overlay(&changes);
         let line = |field: &str| self.study.line_of(written, field);
-        let problem = |field: &str, message: String| StudyProblem {
+        let problem = |field: &str, message: String| LineProblem {
             line: line(field),
             message: format!("{written}: on = \"host\": {message}"),
         };
@@ -128,7 +129,7 @@ impl Freezer<'_> {
             ));
         }
         let line = self.study.line_of_variant(written);
-        self.problems.extend(obstacles.into_iter().map(|obstacle| StudyProblem {
+        self.problems.extend(obstacles.into_iter().map(|obstacle| LineProblem {
             line,
             message: format!("{written}: on = \"host\": {obstacle}"),
         }));

@@ -98,7 +98,7 @@ fn on_host(variant: &str) -> Result<StudyPlan, Vec<String>> {
     let study = Study::parse("s.toml", &text).unwrap();
     let machine =
         MachineFacts { host: Host { arch: Some("x86_64".into()), ..machine().host }, ..machine() };
-    let lacks = |problem: &StudyProblem| {
+    let lacks = |problem: &LineProblem| {
         ["needs root", "is not installed", "not on this host"]
             .iter()
             .any(|word| problem.message.contains(word))

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use host::affinity::thread_affinity;
 use host::dpdk::{OVS_HUGE_PAGES, TESTPMD, TESTPMD_HUGE_PAGES, free_huge_pages, vswitchd};
-use host::network::find;
+use host::program::find;
 use record::{Failure, FailureKind};
 use topology::PcpuSet;
 

@@ -14,11 +14,12 @@ use std::path::Path;
 
 use record::Metric;
 use topology::Host;
+use topology::bounded::LineProblem;
 
 use crate::freeze::{FrozenPlan, freeze};
 use crate::machine;
 use crate::plan::StudyPlan;
-use crate::study::{Study, StudyProblem, metrics_over_vms};
+use crate::study::{Study, metrics_over_vms};
 
 pub use lab::SimulatedLab;
 pub use scenario::{DESCRIBED_HOST, placed};
@@ -38,7 +39,7 @@ pub fn plan(
     host: Host,
     seed: u64,
     now_unix_s: f64,
-) -> Result<FrozenPlan, Vec<StudyProblem>> {
+) -> Result<FrozenPlan, Vec<LineProblem>> {
     let mut study = study.clone();
     let mut unmodelled = Vec::new();
     study.workloads.retain(|workload| match models::of_study(workload) {
@@ -57,14 +58,14 @@ pub fn plan(
             why.join("; "),
             models::NAMES.join(", ")
         );
-        return Err(vec![StudyProblem { line: 1, message }]);
+        return Err(vec![LineProblem { line: 1, message }]);
     }
     study.later.extend(unmodelled);
     if study.budget.blocks.is_none() {
         study.budget.blocks = Some(BLOCKS);
     }
     let machine = machine::described(&study, folder, host)
-        .map_err(|error| vec![StudyProblem { line: 1, message: error.to_string() }])?;
+        .map_err(|error| vec![LineProblem { line: 1, message: error.to_string() }])?;
     let FrozenPlan { mut plan, warnings } = freeze(&study, &machine, seed, now_unix_s)?;
     for workload in &mut plan.workloads {
         // One run tells all of a boot that knows no noise but its own.

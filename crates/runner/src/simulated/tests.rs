@@ -59,7 +59,7 @@ params = { groups = 1, fds = 4, loops = 100 }
 run = "fio"
 "#;
 
-fn made(text: &str) -> Result<FrozenPlan, Vec<StudyProblem>> {
+fn made(text: &str) -> Result<FrozenPlan, Vec<LineProblem>> {
     let study = Study::parse("made-up.toml", text).expect("the test's study is sound");
     plan(&study, Path::new(""), host(), 7, 1.0e9)
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use topology::PcpuSet;
+use topology::bounded::{FileProblems, LineProblem};
 use vmconfig::builtin::VARIANTS;
 use vmconfig::{
     Accel, Arch, BootSource, BuiltinKernel, DiskFormat, ImagePatch, Resolve, ResolveError,
@@ -18,18 +19,18 @@ use super::lines::{PathStep, TomlLines};
 use super::names::PublishableNames;
 use super::{
     AA_SUFFIX, Background, DEFAULT_BLOCKS, DEFAULT_BOOT_LIMIT_S, DEFAULT_MARGIN_PERCENT, HostLoad,
-    LONGEST_LIMIT_S, MeasuredVms, OtherVms, ParseStudyError, Stress, Study, StudyBudget,
-    StudyLines, StudyProblem, StudyVariant, StudyWorkload, Until, VariantParams, params_in,
+    LONGEST_LIMIT_S, MeasuredVms, OtherVms, Stress, Study, StudyBudget, StudyLines, StudyVariant,
+    StudyWorkload, Until, VariantParams, params_in,
 };
 
-pub(super) fn parse(file: &str, text: &str, scale: Option<&str>) -> Result<Study, ParseStudyError> {
-    let error = |problems| ParseStudyError { file: file.to_owned(), problems };
+pub(super) fn parse(file: &str, text: &str, scale: Option<&str>) -> Result<Study, FileProblems> {
+    let error = |problems| FileProblems { file: file.to_owned(), problems };
     let mut parsed: StudyFile =
         toml::from_str(text).map_err(|cause| error(vec![toml_problem(text, &cause)]))?;
     if let Some(scale) = scale {
         let line = TomlLines::new(text).of(&[PathStep::Key("scale"), PathStep::Key(scale)]);
         super::scale::apply(&mut parsed, scale)
-            .map_err(|message| error(vec![StudyProblem { line, message }]))?;
+            .map_err(|message| error(vec![LineProblem { line, message }]))?;
     }
     let mut checker = StudyChecker { lines: TomlLines::new(text), problems: Vec::new() };
     let mut study = checker.study(file, text, parsed);
@@ -43,7 +44,7 @@ pub(super) fn parse(file: &str, text: &str, scale: Option<&str>) -> Result<Study
 }
 
 /// TOML's own error, with a near match where a key is unknown.
-fn toml_problem(text: &str, cause: &toml::de::Error) -> StudyProblem {
+fn toml_problem(text: &str, cause: &toml::de::Error) -> LineProblem {
     let line = TomlLines::new(text).line_at(cause.span().map_or(0, |span| span.start));
     let mut message = cause.message().trim_end().to_owned();
     if message == "missing field `vmlab`" {
@@ -56,18 +57,18 @@ fn toml_problem(text: &str, cause: &toml::de::Error) -> StudyProblem {
     {
         message = format!("{message}; did you mean `{near}`?");
     }
-    StudyProblem { line, message }
+    LineProblem { line, message }
 }
 
 pub(super) struct StudyChecker {
     lines: TomlLines,
-    problems: Vec<StudyProblem>,
+    problems: Vec<LineProblem>,
 }
 
 impl StudyChecker {
     pub(super) fn problem(&mut self, path: &[PathStep<'_>], message: impl Into<String>) {
         let line = self.lines.of(path);
-        self.problems.push(StudyProblem { line, message: message.into() });
+        self.problems.push(LineProblem { line, message: message.into() });
     }
 
     fn study(&mut self, file: &str, text: &str, parsed: StudyFile) -> Study {
@@ -404,7 +405,7 @@ impl StudyChecker {
         let own = [Key("variant"), Index(index), Key("measured"), Key(key)];
         let line = self.lines.exactly(&own);
         let line = line.unwrap_or_else(|| self.lines.of(&[Key("measured"), Key(key)]));
-        let problem = StudyProblem { line, message: format!("measured.{message}") };
+        let problem = LineProblem { line, message: format!("measured.{message}") };
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }

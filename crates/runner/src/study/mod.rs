@@ -39,6 +39,7 @@ pub use network::{NetworkKind, NetworkPatch, StudyNetwork, SwitchProgram};
 pub use published::{StudyClaim, StudyClaimKind, StudyPublished};
 pub use runs_on::RunsOn;
 pub use settings::{HostSettings, SettingOf, describe};
+use topology::bounded::FileProblems;
 
 use crate::limits::StabilityLimits;
 
@@ -361,34 +362,6 @@ impl StudyWorkload {
     }
 }
 
-/// One thing wrong with a study file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StudyProblem {
-    /// The line, from 1.
-    pub line: usize,
-    /// What is wrong, with the value, and what to do.
-    pub message: String,
-}
-
-/// A study file that can't be used: everything that is wrong with it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct ParseStudyError {
-    /// The file's name, as the user gave it.
-    pub file: String,
-    /// What is wrong, by line.
-    pub problems: Vec<StudyProblem>,
-}
-
-impl fmt::Display for ParseStudyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.problems.iter().enumerate() {
-            let separator = if index == 0 { "" } else { "\n" };
-            write!(f, "{separator}{}:{}: {}", self.file, problem.line, problem.message)?;
-        }
-        Ok(())
-    }
-}
-
 /// Where the parts of a study stand in its file.
 #[derive(Debug, Clone, Default)]
 struct StudyLines {
@@ -401,8 +374,8 @@ impl Study {
     /// Reads a study from `text`; `file` is the name that errors carry.
     ///
     /// # Errors
-    /// [`ParseStudyError`] lists every problem with its line and value.
-    pub fn parse(file: &str, text: &str) -> Result<Self, ParseStudyError> {
+    /// [`FileProblems`] lists every problem with its line and value.
+    pub fn parse(file: &str, text: &str) -> Result<Self, FileProblems> {
         check::parse(file, text, None)
     }
 
@@ -410,7 +383,7 @@ impl Study {
     ///
     /// # Errors
     /// As [`Study::parse`]; also if it has no such size.
-    pub fn parse_scaled(file: &str, text: &str, scale: &str) -> Result<Self, ParseStudyError> {
+    pub fn parse_scaled(file: &str, text: &str, scale: &str) -> Result<Self, FileProblems> {
         check::parse(file, text, Some(scale))
     }
 

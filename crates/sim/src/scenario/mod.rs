@@ -10,9 +10,9 @@ mod vm;
 mod workload;
 
 use std::cell::RefCell;
-use std::fmt;
 
 use topology::Host;
+use topology::bounded::{FileProblems, LineProblem};
 
 use crate::costs::{CostModel, MeasuredConstant, PRIORS, Prior};
 use crate::model::{SimModel, SimStart, SimVm};
@@ -122,47 +122,17 @@ impl Scenario {
     }
 }
 
-/// One thing wrong with a scenario.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScenarioProblem {
-    /// The line, from 1.
-    pub line: usize,
-    /// What is wrong, with the value, and what to do.
-    pub message: String,
-}
-
-/// A scenario that can't be used: everything that is wrong with it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ParseScenarioError {
-    /// The file's name, as the user gave it.
-    pub file: String,
-    /// What is wrong, by line.
-    pub problems: Vec<ScenarioProblem>,
-}
-
-impl fmt::Display for ParseScenarioError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, problem) in self.problems.iter().enumerate() {
-            let separator = if index == 0 { "" } else { "\n" };
-            write!(f, "{separator}{}:{}: {}", self.file, problem.line, problem.message)?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for ParseScenarioError {}
-
 impl Scenario {
     /// Reads a scenario from `text`; `file` is the name that errors carry.
     /// `load_host` reads the host description that `host.file` names.
     ///
     /// # Errors
-    /// [`ParseScenarioError`] lists every problem with its line and value.
+    /// [`FileProblems`] lists every problem with its line and value.
     pub fn parse(
         file: &str,
         text: &str,
         load_host: impl Fn(&str) -> Result<Host, String>,
-    ) -> Result<Self, ParseScenarioError> {
+    ) -> Result<Self, FileProblems> {
         let problems = RefCell::new(Vec::new());
         let scenario = match ScenarioNode::parse(text) {
             Ok(root) => read(&root, &load_host, &problems),
@@ -176,7 +146,7 @@ impl Scenario {
         problems.dedup();
         match scenario {
             Some(scenario) if problems.is_empty() => Ok(scenario),
-            _ => Err(ParseScenarioError { file: file.to_owned(), problems }),
+            _ => Err(FileProblems { file: file.to_owned(), problems }),
         }
     }
 }
@@ -235,7 +205,7 @@ fn read(
             variants.len(),
             points.len()
         );
-        problems.borrow_mut().push(ScenarioProblem { line: 1, message });
+        problems.borrow_mut().push(LineProblem { line: 1, message });
         return None;
     }
     let mut cells = Vec::new();
@@ -245,7 +215,7 @@ fn read(
             let mut tree = root.clone();
             for (key, value) in point.changes.iter().chain(&variant.changes) {
                 if let Err(message) = vary::set(&mut tree, key, value) {
-                    problems.borrow_mut().push(ScenarioProblem { line: value.line, message });
+                    problems.borrow_mut().push(LineProblem { line: value.line, message });
                 }
             }
             let (model, priors) = model(&tree, load_host, problems);
@@ -255,7 +225,7 @@ fn read(
                 let message = format!(
                     "The tasks of all variants at all points have more than {MOST_STEPS} steps"
                 );
-                problems.borrow_mut().push(ScenarioProblem { line: 1, message });
+                problems.borrow_mut().push(LineProblem { line: 1, message });
                 return None;
             }
             cells.push(SweepCell { variant, point, model, priors });

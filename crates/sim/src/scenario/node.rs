@@ -1,13 +1,12 @@
 //! A TOML text as a tree whose every part knows its line, and typed reading of
 //! it that collects what is wrong.
+use topology::bounded::LineProblem;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-use super::ScenarioProblem;
 
 /// At most this many elements of a list or a table are shown in a message.
 const MOST_SHOWN: usize = 4;
@@ -33,12 +32,12 @@ pub(crate) enum ScenarioValue {
 
 impl ScenarioNode {
     /// The tree of `text`.
-    pub(crate) fn parse(text: &str) -> Result<Self, ScenarioProblem> {
+    pub(crate) fn parse(text: &str) -> Result<Self, LineProblem> {
         let starts: Vec<usize> = std::iter::once(0)
             .chain(text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(at, _)| at + 1))
             .collect();
         let line_at = |offset: usize| starts.partition_point(|start| *start <= offset).max(1);
-        let table = DeTable::parse(text).map_err(|error| ScenarioProblem {
+        let table = DeTable::parse(text).map_err(|error| LineProblem {
             line: line_at(error.span().map_or(0, |span| span.start)),
             message: error.message().trim_end().to_owned(),
         })?;
@@ -102,7 +101,7 @@ fn node_of(value: &DeValue<'_>, start: usize, line_at: &impl Fn(usize) -> usize)
 }
 
 /// What is wrong so far.
-pub(crate) type Problems = RefCell<Vec<ScenarioProblem>>;
+pub(crate) type Problems = RefCell<Vec<LineProblem>>;
 
 /// A table being read. Keys that nobody asked for are unknown.
 pub(crate) struct TableReader<'a> {
@@ -121,7 +120,7 @@ impl<'a> TableReader<'a> {
             ScenarioValue::Table(keys) => Some(keys),
             _ => {
                 let message = format!("{name} = {}: must be a table", node.shown());
-                problems.borrow_mut().push(ScenarioProblem { line: node.line, message });
+                problems.borrow_mut().push(LineProblem { line: node.line, message });
                 None
             }
         };
@@ -139,7 +138,7 @@ impl<'a> TableReader<'a> {
     }
 
     pub(crate) fn problem(&self, line: usize, message: impl Into<String>) {
-        self.problems.borrow_mut().push(ScenarioProblem { line, message: message.into() });
+        self.problems.borrow_mut().push(LineProblem { line, message: message.into() });
     }
 
     pub(crate) fn get(&self, key: &'static str) -> Option<&'a ScenarioNode> {

@@ -21,7 +21,7 @@ fn by_variant(study: &Study) -> BTreeMap<String, TrialResult> {
 #[test]
 fn disks_are_served_by_whom_a_variant_says() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
-    let with_daemon = host::network::find("qemu-storage-daemon").is_some();
+    let with_daemon = host::program::find("qemu-storage-daemon").is_some();
     let daemon = if with_daemon {
         "[[variant]]\nname = \"daemon\"\ndisk = { bus = \"vhost-user-blk\", queues = 1 }\n\
          vm.memory = { shared = true, source = \"memfd\" }\n\n"
@@ -67,7 +67,7 @@ fn disks_are_served_by_whom_a_variant_says() {
 #[test]
 fn a_daemon_that_dies_is_the_recorded_reason() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
-    if host::network::find("qemu-storage-daemon").is_none() {
+    if host::program::find("qemu-storage-daemon").is_none() {
         suite::skip("qemu-storage-daemon is not installed");
         return;
     }

@@ -140,7 +140,7 @@ fn a_killed_run_leaves_no_switch_of_dpdk_s() {
         ("testpmd", "dpdk-testpmd", "--forward-mode=io"),
         ("ovs-dpdk", "ovsdb-server", "unix:db.sock"),
     ] {
-        if host::network::find(needed).is_none() || (program == "ovs-dpdk" && !is_root) {
+        if host::program::find(needed).is_none() || (program == "ovs-dpdk" && !is_root) {
             suite::skip_part(program, format!("{needed} is missing, or the right to run it"));
             continue;
         }
@@ -200,7 +200,7 @@ fn through_dpdk(network: &str, more: &str, program: &str, memory: &[&str]) {
 #[test]
 fn two_guests_talk_through_testpmd() {
     let Some(_turn) = needs(Tier::Test).pcpus(2).turn() else { return };
-    if host::network::find("dpdk-testpmd").is_none() {
+    if host::program::find("dpdk-testpmd").is_none() {
         let said = refusal("switch = \"testpmd\"");
         assert!(said.contains("needs dpdk-testpmd: run `apt-get install dpdk-dev`"), "{said}");
         return suite::skip("dpdk-testpmd is not installed (Debian: dpdk-dev)");
@@ -213,7 +213,7 @@ fn two_guests_talk_through_testpmd() {
 #[test]
 fn a_testpmd_that_dies_is_the_recorded_reason() {
     let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
-    if host::network::find("dpdk-testpmd").is_none() {
+    if host::program::find("dpdk-testpmd").is_none() {
         return suite::skip("dpdk-testpmd is not installed (Debian: dpdk-dev)");
     }
     let study = two_guests("switch = \"testpmd\"", 600_000);
@@ -248,7 +248,7 @@ fn two_guests_talk_through_open_vswitch_with_dpdk() {
     let turn = needs(Tier::Full).pcpus(2).alone_with(SharedThing::Settings).turn();
     let Some(_turn) = turn else { return };
     let network = "switch = \"ovs-dpdk\"";
-    if host::network::find("ovsdb-server").is_none() {
+    if host::program::find("ovsdb-server").is_none() {
         let said = refusal(network);
         assert!(said.contains("run `apt-get install openvswitch-switch-dpdk`"), "{said}");
         return suite::skip("Open vSwitch with DPDK is not installed (openvswitch-switch-dpdk)");
