@@ -123,6 +123,7 @@ operations! {
     MmioQemu "mmio-qemu" "A register of a device in QEMU (the HPET; on arm64 the PL011)" batch 1 n 1000 vcpus 1 on All;
     ApicRead "apic-read" "The local APIC's version register" batch 1 n 1000 vcpus 1 on X86;
     SelfIpi "self-ipi" "An interrupt to itself, until its handler has run" batch 1 n 500 vcpus 1 on All;
+    IrqWindow "irq-window" "The same, sent with interrupts off and let in by STI" batch 1 n 500 vcpus 1 on X86;
     Pause "pause" "PAUSE, in a loop long enough for pause-loop exiting; on arm64 YIELD" batch 8192 n 20 vcpus 1 on All;
     Wfe "wfe" "WFE, until the event stream's next event or KVM's return" batch 1 n 200 vcpus 1 on Arm;
     TlbFlush "tlb-flush" "A reload of CR3; on arm64 TLBI VMALLE1" batch 16 n 200 vcpus 1 on All;

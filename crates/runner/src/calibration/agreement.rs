@@ -59,6 +59,7 @@ pub(super) fn counter(arch: &str, operation: &str) -> Option<&'static str> {
     Some(match operation {
         "cpuid" | "msr-read" | "msr-write" | "mmio-kernel" | "blk-poll" | "net-poll" => "kvm.exits",
         "hypercall" => "kvm.hypercalls",
+        "irq-window" => "kvm.irq_window_exits",
         "pio-kernel" | "pio-qemu" => "kvm.io_exits",
         "mmio-qemu" => "kvm.mmio_exits",
         "timer-halt" | "timer-sleep" | "ipi-halt" | "ipi-broadcast" | "sem-halt" | "blk-irq"

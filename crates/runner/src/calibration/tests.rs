@@ -78,6 +78,10 @@ fn kvm_agrees_within_the_noise_of_an_empty_phase() {
     let agrees = |counter| Agreement::Agrees { counter };
     assert_eq!(check("cpuid", "exits", 1020.0, 10.0), agrees("kvm.exits"));
     assert_eq!(check("timer-halt", "halt_exits", 995.0, 0.0), agrees("kvm.halt_exits"));
+    assert_eq!(
+        check("irq-window", "irq_window_exits", 1000.0, 0.0),
+        agrees("kvm.irq_window_exits")
+    );
     assert_eq!(check("cpuid", "exits", 1150.0, 80.0), agrees("kvm.exits"));
     let differs = Disagreement { counter: "kvm.exits", guest: 1000.0, found: 2000.0, floor: 32.0 };
     assert_eq!(check("cpuid", "exits", 2000.0, 10.0), Agreement::Differs(differs));

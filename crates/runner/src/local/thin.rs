@@ -158,7 +158,7 @@ impl ThinPlace {
                 }
                 ThinMessage::Done(done) => {
                     // One to itself is no IPI between vCPUs.
-                    if done.operation != Operation::SelfIpi {
+                    if !matches!(done.operation, Operation::SelfIpi | Operation::IrqWindow) {
                         self.ipis += done.ipis;
                     }
                     found.push(done);

@@ -91,6 +91,14 @@ impl Bench {
                     wait_until(|| counted(&VCPUS[0].ipis) != before)
                 })
             }
+            Operation::IrqWindow if !cfg!(target_arch = "x86_64") => Err(Skip::OtherArch),
+            Operation::IrqWindow => sampler.timed_until(1, || {
+                let before = counted(&VCPUS[0].ipis);
+                instruction::interrupts_off();
+                interrupts::send_to_self();
+                instruction::interrupts_on();
+                wait_until(|| counted(&VCPUS[0].ipis) != before)
+            }),
             Operation::TlbFlush => sampler.timed(instruction::flush_tlb),
             Operation::PageFill4k => fill(sampler, self.pool.as_mut(), PAGE_BYTES),
             Operation::PageFill2m => fill(sampler, self.pool.as_mut(), LARGE_PAGE_BYTES),

@@ -280,7 +280,10 @@ fn each_machine_counts_the_same_instructions_twice() {
                 ThinMessage::Done(done) => {
                     // One instruction is one cycle, and nothing else takes time.
                     assert!(done.operation.vcpus() <= vcpus, "{machine}: {done:?}");
-                    let sent = matches!(done.operation, Operation::SelfIpi | Operation::IpiSpin);
+                    let sent = matches!(
+                        done.operation,
+                        Operation::SelfIpi | Operation::IrqWindow | Operation::IpiSpin
+                    );
                     assert!(!sent || done.ipis == u64::from(done.n), "{machine}: {done:?}");
                     let halts = matches!(done.operation, Operation::TimerHalt | Operation::IpiHalt);
                     assert!(!halts || done.hlts >= u64::from(done.n), "{machine}: {done:?}");
