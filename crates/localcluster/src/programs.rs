@@ -46,7 +46,7 @@ impl KubePrograms {
     /// [`UpError`] names what is missing, and where to get it.
     pub fn find(folder: Option<&Path>, cache: &Path) -> Result<Self, UpError> {
         for (program, package) in OF_THE_SYSTEM {
-            if host::program::find(program).is_none() {
+            if !host::program::is_in_path(program) {
                 return Err(UpError::NotInstalled { program: program.to_owned(), package });
             }
         }

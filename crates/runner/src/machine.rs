@@ -146,7 +146,7 @@ pub fn discover(
     let arch = study.arch.unwrap_or(native);
     let found = qemu::find_qemu(arch)?;
     if let Some(load) = study.loads.iter().find(|load| load.stress.is_some())
-        && host::program::find("stress-ng").is_none()
+        && !host::program::is_in_path("stress-ng")
     {
         return Err(DiscoverError::NoStressNg { load: load.name.clone() });
     }

@@ -1,3 +1,5 @@
+//! What is wrong with a file that somebody wrote, by line.
+
 use std::fmt;
 
 /// One thing wrong with a file.
