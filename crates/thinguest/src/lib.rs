@@ -3,7 +3,9 @@
 //!
 //! This library is what the guest and whoever boots it agree on: which
 //! [`Operation`]s there are, the [`Plan`] on the kernel's command line, and the
-//! [`Record`]s on the serial line. It is pure and needs neither `std` nor a heap.
+//! [`Record`]s on the serial line; and what of the guest and its loader can be had
+//! without a machine: how ACPI's tables ([`acpi`]) and what the loader told
+//! ([`StartInfo`]) are read. It is pure and needs neither `std` nor a heap.
 //! The guest itself is the program beside it (`src/bare`), built by
 //! `scripts/build-thinguest`.
 
@@ -12,19 +14,24 @@
 #[macro_use]
 mod names;
 
+pub mod acpi;
 mod crc;
 mod digits;
 mod operation;
+mod physical;
 mod plan;
 mod queue;
 mod record;
+mod start_info;
 
 pub use operation::{Apic, Calls, MAX_IO_BYTES, MAX_N, Operation, VirtioDevice, Wait};
+pub use physical::PhysicalMemory;
 pub use plan::{BadPlan, Item, Plan, Provoked, read_items};
 pub use queue::{Piece, QUEUE_SIZE, Queue, Used};
 pub use record::{
     BadRecord, ClockSource, Done, Fault, Hello, LINE_BYTES, Record, Skip, read_record, write_record,
 };
+pub use start_info::{MapPiece, StartInfo, Told, write_start_info};
 
 /// Version of what the guest and its host say to each other: the plan's words and
 /// the records' fields.

@@ -1,11 +1,16 @@
-//! What the device tree says: the command line, memory, vCPUs, the interrupt controller,
-//! the serial port, and how the machine is called.
+//! What the loader and the firmware left in memory: the command line, memory, vCPUs, the
+//! interrupt controller, the serial port, and how the machine is called. Where the guest
+//! is booted as Linux is, the device tree says all of it; behind UEFI the loader tells the
+//! first two, and where the tree or ACPI's tables are, which say the rest.
 
-use super::interrupts::{Controller, set_controller};
+use thinguest::StartInfo;
+use thinguest::acpi::{Gic, Tables};
+
+use super::interrupts::set_controller;
 use super::{serial, tree};
 use crate::found::{CMDLINE_BYTES, Found};
 use crate::metal::instruction::set_call_by_smc;
-use crate::metal::memory::Pool;
+use crate::metal::memory::{Memory, POOL_BEGIN, POOL_END, Pool};
 use crate::metal::vcpu::MAX_VCPUS;
 use crate::metal::virtio_mmio::remember;
 
@@ -18,108 +23,175 @@ pub(crate) struct Devices {
 
 /// Memory of one node of the machine.
 #[derive(Debug, Clone, Copy)]
-struct Memory {
+struct Node {
     numa_node: u32,
     begin: u64,
     end: u64,
 }
 
-/// All that is known when the guest begins, with the command line in `buffer`.
-pub(crate) fn find(tree: u64, buffer: &mut [u8; CMDLINE_BYTES]) -> Found<'_, Devices> {
-    let mut length = 0;
-    let mut ids = [0; MAX_VCPUS];
-    let mut vcpus = 0;
-    let mut memory: [Option<Memory>; 8] = [None; 8];
-    let mut pieces = 0;
-    let mut controller = None;
-    let mut port = None;
-    // What is broken from some place on was right before it.
-    let _ = tree::each(tree, &mut |node| {
-        if node.is_named("chosen") {
-            for byte in node.bootargs.bytes() {
-                if let Some(slot) = buffer.get_mut(length) {
-                    *slot = byte;
-                }
-                length += 1;
-            }
-        } else if node.device_type.has("cpu") {
-            if let Some(id) = node.reg(0).map(|(id, _)| id) {
-                if let Some(slot) = ids.get_mut(vcpus) {
-                    *slot = id;
-                }
-                vcpus += 1;
-            }
-        } else if node.device_type.has("memory") {
-            if let (Some((begin, bytes)), Some(slot)) = (node.reg(0), memory.get_mut(pieces)) {
-                let numa_node = node.numa_node.cell(0).unwrap_or(0);
-                *slot = Some(Memory { numa_node, begin, end: begin.saturating_add(bytes) });
-                pieces += 1;
-            }
-        } else if node.compatible.has("arm,gic-v3") {
-            controller = Controller::v3(node.reg(0), [node.reg(1), node.reg(2)]);
-        } else if ["arm,cortex-a15-gic", "arm,gic-400"].iter().any(|name| node.compatible.has(name))
-        {
-            controller = Controller::v2(node.reg(0), node.reg(1));
-        } else if node.compatible.has("arm,pl011") {
-            port = port.or(node.reg(0).map(|(at, _)| at));
-        } else if node.compatible.has("virtio,mmio") {
-            // Of the interrupts that vCPUs share, which begin at 32.
-            const SHARED: u32 = 0;
-            let interrupt = node.interrupts.cell(1).filter(|number| *number < 1 << 10);
-            if let (Some((at, _)), Some(SHARED), Some(number)) =
-                (node.reg(0), node.interrupts.cell(0), interrupt)
-            {
-                remember(at, number + 32);
-            }
-        } else if node.method.has("smc") {
-            set_call_by_smc(true);
-        }
-    });
-    if let Some(at) = port {
-        serial::set(at);
-    }
-    if let Some(controller) = controller {
-        set_controller(controller);
-    }
-    let (mut pool, far) = pools(&memory, tree::place(tree));
-    let far = far.and_then(|(begin, end)| pool.as_mut()?.split(begin, end));
-    let cmdline = buffer.get(..length).unwrap_or_default();
-    Found {
-        cmdline: core::str::from_utf8(cmdline).unwrap_or_default(),
-        pool,
-        far,
-        ids,
-        vcpus: vcpus.max(1),
-        devices: Devices { distributor: controller.map(Controller::distributor) },
+/// What the tree or the tables say.
+#[derive(Debug, Default)]
+struct Machine {
+    ids: Vcpus,
+    gic: Option<Gic>,
+    /// The serial port.
+    port: Option<u64>,
+    by_smc: bool,
+    /// The tree's.
+    memory: [Option<Node>; 8],
+    /// Where the last node's memory begins and ends, if there are several.
+    far: Option<(u64, u64)>,
+}
+
+/// The affinities of vCPUs, and how many there are.
+#[derive(Debug)]
+struct Vcpus([u64; MAX_VCPUS], usize);
+
+impl Default for Vcpus {
+    fn default() -> Self {
+        Self([0; MAX_VCPUS], 0)
     }
 }
 
-/// The largest piece of memory without the tree, and the part of it that is the last
-/// node's, if there are several.
-fn pools(
-    memory: &[Option<Memory>],
-    tree: Option<(u64, u64)>,
-) -> (Option<Pool>, Option<(u64, u64)>) {
-    let all = || memory.iter().flatten();
-    let (Some(begin), Some(end)) =
-        (all().map(|piece| piece.begin).min(), all().map(|piece| piece.end).max())
-    else {
-        return (None, None);
-    };
-    let (first, last) = (all().next(), all().last());
-    let far = last.filter(|last| first.is_some_and(|first| first.numa_node != last.numa_node));
-    // Nodes lie one behind the other.
-    let (below, above) = match tree {
-        Some((tree, tree_end)) if begin < tree && tree_end < end => {
-            ((begin, tree), (tree_end, end))
+impl Vcpus {
+    fn add(&mut self, id: u64) {
+        if let Some(slot) = self.0.get_mut(self.1) {
+            *slot = id;
         }
-        _ => ((begin, begin), (begin, end)),
+        self.1 += 1;
+    }
+}
+
+/// All that is known when the guest begins, with the command line in `buffer`; `handed` is
+/// the address of the device tree, or of what the loader for UEFI tells.
+pub(crate) fn find(handed: u64, buffer: &mut [u8; CMDLINE_BYTES]) -> Found<'_, Devices> {
+    let start = StartInfo::at(Memory, handed);
+    let tree = start.map_or(Some(handed), |start| start.module());
+    let mut length = 0;
+    let mut machine = Machine::default();
+    if let Some(tree) = tree {
+        machine.ask_tree(tree, &mut |byte| {
+            if let Some(slot) = buffer.get_mut(length) {
+                *slot = byte;
+            }
+            length += 1;
+        });
+    }
+    // Firmware that describes the machine by ACPI gives no tree, or one without the machine.
+    if machine.ids.1 == 0
+        && let Some(root) = start.and_then(|start| start.acpi_root())
+        && let Some(tables) = Tables::at(Memory, root)
+    {
+        machine.ask_tables(&tables);
+    }
+    if let Some(at) = machine.port {
+        serial::set(at);
+    }
+    if let Some(gic) = &machine.gic {
+        set_controller(gic);
+    }
+    set_call_by_smc(machine.by_smc);
+    let (mut pool, far) = match start {
+        Some(start) => {
+            let free = start.largest_memory(POOL_BEGIN, POOL_END);
+            (free.and_then(|(begin, end)| Pool::take(begin, end)), machine.far)
+        }
+        None => machine.pools(tree.and_then(tree::place)),
     };
-    let usable = |(begin, end)| {
-        let (begin, end) = Pool::usable(begin, end);
-        end.saturating_sub(begin)
+    let far = far.and_then(|(begin, end)| pool.as_mut()?.split(begin, end));
+    let cmdline = match start {
+        Some(start) => start.cmdline(buffer),
+        None => core::str::from_utf8(buffer.get(..length).unwrap_or_default()).unwrap_or_default(),
     };
-    let (begin, end) = if usable(below) > usable(above) { below } else { above };
-    let far = far.map(|far| (far.begin.max(begin), far.end));
-    (Pool::take(begin, end), far)
+    let Vcpus(ids, vcpus) = machine.ids;
+    let devices = Devices { distributor: machine.gic.as_ref().map(Gic::distributor) };
+    Found { cmdline, pool, far, ids, vcpus: vcpus.max(1), devices }
+}
+
+impl Machine {
+    /// Reads the device tree, and gives the bytes of the command line away.
+    fn ask_tree(&mut self, tree: u64, bootargs: &mut dyn FnMut(u8)) {
+        let mut pieces = 0;
+        // What is broken from some place on was right before it.
+        let _ = tree::each(tree, &mut |node| {
+            if node.is_named("chosen") {
+                node.bootargs.bytes().for_each(&mut *bootargs);
+            } else if node.device_type.has("cpu") {
+                if let Some((id, _)) = node.reg(0) {
+                    self.ids.add(id);
+                }
+            } else if node.device_type.has("memory") {
+                if let (Some((begin, bytes)), Some(slot)) =
+                    (node.reg(0), self.memory.get_mut(pieces))
+                {
+                    let numa_node = node.numa_node.cell(0).unwrap_or(0);
+                    *slot = Some(Node { numa_node, begin, end: begin.saturating_add(bytes) });
+                    pieces += 1;
+                }
+            } else if node.compatible.has("arm,gic-v3") {
+                // Redistributors lie in one or two regions.
+                let regions = [node.reg(1), node.reg(2)].into_iter().flatten();
+                self.gic = node.reg(0).map(|(at, _)| Gic::v3(at, regions));
+            } else if ["arm,cortex-a15-gic", "arm,gic-400"]
+                .iter()
+                .any(|name| node.compatible.has(name))
+            {
+                if let (Some((distributor, _)), Some((interface, _))) = (node.reg(0), node.reg(1)) {
+                    self.gic = Some(Gic::V2 { distributor, interface });
+                }
+            } else if node.compatible.has("arm,pl011") {
+                self.port = self.port.or(node.reg(0).map(|(at, _)| at));
+            } else if node.compatible.has("virtio,mmio") {
+                // Of the interrupts that vCPUs share, which begin at 32.
+                const SHARED: u32 = 0;
+                let interrupt = node.interrupts.cell(1).filter(|number| *number < 1 << 10);
+                if let (Some((at, _)), Some(SHARED), Some(number)) =
+                    (node.reg(0), node.interrupts.cell(0), interrupt)
+                {
+                    remember(at, number + 32);
+                }
+            } else if node.method.has("smc") {
+                self.by_smc = true;
+            }
+        });
+        let all = || self.memory.iter().flatten();
+        let (first, last) = (all().next(), all().last());
+        let far = last.filter(|last| first.is_some_and(|first| first.numa_node != last.numa_node));
+        self.far = far.map(|far| (far.begin, far.end));
+    }
+
+    /// Reads ACPI's tables.
+    fn ask_tables(&mut self, tables: &Tables<Memory>) {
+        tables.gic_cpus().for_each(|id| self.ids.add(id));
+        self.gic = tables.gic();
+        self.port = tables.pl011();
+        self.by_smc = tables.psci_by_smc().unwrap_or(false);
+        self.far = tables.far_memory(POOL_END);
+        tables.virtio_devices().for_each(|(at, interrupt)| remember(at, interrupt));
+    }
+
+    /// The largest piece of the memory without the tree, and the part of it that is the
+    /// last node's, if there are several.
+    fn pools(&self, tree: Option<(u64, u64)>) -> (Option<Pool>, Option<(u64, u64)>) {
+        let all = || self.memory.iter().flatten();
+        let (Some(begin), Some(end)) =
+            (all().map(|piece| piece.begin).min(), all().map(|piece| piece.end).max())
+        else {
+            return (None, None);
+        };
+        // Nodes lie one behind the other.
+        let (below, above) = match tree {
+            Some((tree, tree_end)) if begin < tree && tree_end < end => {
+                ((begin, tree), (tree_end, end))
+            }
+            _ => ((begin, begin), (begin, end)),
+        };
+        let usable = |(begin, end)| {
+            let (begin, end) = Pool::usable(begin, end);
+            end.saturating_sub(begin)
+        };
+        let (begin, end) = if usable(below) > usable(above) { below } else { above };
+        let far = self.far.map(|far| (far.0.max(begin), far.1));
+        (Pool::take(begin, end), far)
+    }
 }

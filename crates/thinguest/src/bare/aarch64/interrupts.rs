@@ -5,6 +5,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use thinguest::Apic;
+use thinguest::acpi::{Gic, MAX_REDISTRIBUTORS};
 
 use crate::metal::instruction::{
     self, Function, call, clock, clock_hz, send_interrupt, write_deadline,
@@ -33,53 +34,24 @@ const WAKER: u64 = 0x14;
 const REDISTRIBUTOR_BYTES: u64 = 0x2_0000;
 const SECOND_PAGE: u64 = 0x1_0000;
 
-/// Where the controller is.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Controller {
-    V2 { distributor: u64, interface: u64 },
-    V3 { distributor: u64, redistributors: [(u64, u64); 2] },
-}
-
-impl Controller {
-    pub(super) fn v2(
-        distributor: Option<(u64, u64)>,
-        interface: Option<(u64, u64)>,
-    ) -> Option<Self> {
-        Some(Self::V2 { distributor: distributor?.0, interface: interface?.0 })
-    }
-
-    /// Redistributors lie in one or two regions.
-    pub(super) fn v3(
-        distributor: Option<(u64, u64)>,
-        redistributors: [Option<(u64, u64)>; 2],
-    ) -> Option<Self> {
-        let redistributors = redistributors.map(|region| region.unwrap_or((0, 0)));
-        Some(Self::V3 { distributor: distributor?.0, redistributors })
-    }
-
-    pub(super) fn distributor(self) -> u64 {
-        match self {
-            Self::V2 { distributor, .. } | Self::V3 { distributor, .. } => distributor,
-        }
-    }
-}
-
 static DISTRIBUTOR: AtomicU64 = AtomicU64::new(0);
 /// Version 2's.
 static INTERFACE: AtomicU64 = AtomicU64::new(0);
 /// Version 3's, begin and bytes.
-static REDISTRIBUTORS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+static REDISTRIBUTORS: [[AtomicU64; 2]; MAX_REDISTRIBUTORS] =
+    [const { [const { AtomicU64::new(0) }; 2] }; MAX_REDISTRIBUTORS];
 /// With version 2: the bit of each vCPU among targets.
 static TARGET: [AtomicU32; MAX_VCPUS] = [const { AtomicU32::new(0) }; MAX_VCPUS];
 
-pub(super) fn set_controller(controller: Controller) {
-    DISTRIBUTOR.store(controller.distributor(), Ordering::SeqCst);
-    match controller {
-        Controller::V2 { interface, .. } => INTERFACE.store(interface, Ordering::SeqCst),
-        Controller::V3 { redistributors: [first, second], .. } => {
-            let words = [first.0, first.1, second.0, second.1];
-            for (slot, word) in REDISTRIBUTORS.iter().zip(words) {
-                slot.store(word, Ordering::SeqCst);
+/// Says where the controller is.
+pub(super) fn set_controller(gic: &Gic) {
+    DISTRIBUTOR.store(gic.distributor(), Ordering::SeqCst);
+    match gic {
+        Gic::V2 { interface, .. } => INTERFACE.store(*interface, Ordering::SeqCst),
+        Gic::V3 { redistributors, .. } => {
+            for ([begin, bytes], region) in REDISTRIBUTORS.iter().zip(redistributors) {
+                begin.store(region.0, Ordering::SeqCst);
+                bytes.store(region.1, Ordering::SeqCst);
             }
         }
     }
@@ -127,18 +99,22 @@ fn begin_own(at: u64, group: u32) {
 /// The redistributor of the vCPU of this affinity.
 fn redistributor(affinity: u64) -> Option<u64> {
     const LAST: u32 = 1 << 4;
+    /// Version 4: it has two pages more.
+    const VIRTUAL: u32 = 1 << 1;
     let packed = (affinity >> 32 & 0xff) << 24 | affinity & 0xff_ffff;
-    for region in REDISTRIBUTORS.chunks_exact(2) {
-        let [begin, bytes] = [0, 1].map(|index| region[index].load(Ordering::Relaxed));
-        let mut at = begin;
-        while at + REDISTRIBUTOR_BYTES <= begin + bytes {
+    for region in &REDISTRIBUTORS {
+        let [mut at, bytes] = region.each_ref().map(|word| word.load(Ordering::Relaxed));
+        let end = at.saturating_add(bytes);
+        // A region that is no device's has none.
+        while at < end && Register::at(at + SECOND_PAGE).is_some() {
+            let kind = read(at + KIND);
             if u64::from(read(at + KIND + 4)) == packed {
                 return Some(at);
             }
-            if read(at + KIND) & LAST != 0 {
+            if kind & LAST != 0 {
                 break;
             }
-            at += REDISTRIBUTOR_BYTES;
+            at += REDISTRIBUTOR_BYTES << u32::from(kind & VIRTUAL != 0);
         }
     }
     None

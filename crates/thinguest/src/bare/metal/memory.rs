@@ -4,7 +4,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use thinguest::{MAX_IO_BYTES, MAX_N};
+use thinguest::{MAX_IO_BYTES, MAX_N, PhysicalMemory};
 
 use super::PAGE_BYTES;
 #[cfg(target_arch = "aarch64")]
@@ -13,7 +13,8 @@ use super::aarch64::pages;
 use super::x86_64::pages;
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) use pages::{POOL_END, take_page_0_away};
+pub(crate) use pages::take_page_0_away;
+pub(crate) use pages::{POOL_BEGIN, POOL_END};
 
 /// Bytes of physical memory: firmware's tables and the loader's.
 ///
@@ -30,6 +31,16 @@ pub(crate) fn read<const N: usize>(address: u64) -> Option<[u8; N]> {
         *byte = unsafe { (at as *const u8).read_volatile() };
     }
     Some(bytes)
+}
+
+/// The machine's own memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory;
+
+impl PhysicalMemory for Memory {
+    fn read<const N: usize>(self, address: u64) -> Option<[u8; N]> {
+        read(address)
+    }
 }
 
 /// A register of a device, 32 bits wide.

@@ -3,6 +3,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use thinguest::acpi::PowerOff;
+
 use crate::metal::instruction::{Port, stop};
 use crate::metal::memory::Register;
 
@@ -14,15 +16,6 @@ static REGISTER: AtomicU64 = AtomicU64::new(0);
 
 /// Sleep type 5 and the bit that enters it, for hardware-reduced ACPI.
 const REDUCED_SLEEP_5: u8 = 5 << 2 | 1 << 5;
-
-/// How the machine is switched off.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum PowerOff {
-    /// The PM1 control register.
-    Control { port: u16, value: u16 },
-    /// Hardware-reduced ACPI: the sleep control register.
-    Reduced { in_memory: bool, address: u64 },
-}
 
 /// Remembers how the machine is switched off.
 pub(crate) fn set_power_off(how: PowerOff) {

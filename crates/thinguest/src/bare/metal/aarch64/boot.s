@@ -1,6 +1,6 @@
 // From the loader to Rust. Linux's Documentation/arch/arm64/booting.rst: MMU and caches
-// off, x0 = physical address of the device tree. The other vCPUs begin at other_start
-// (PSCI CPU_ON), x0 = what was handed over for them.
+// off, x0 = physical address of the device tree, or of what the loader for UEFI tells. The
+// other vCPUs begin at other_start (PSCI CPU_ON), x0 = what was handed over for them.
 
 .section .boot, "ax"
 .globl image_header

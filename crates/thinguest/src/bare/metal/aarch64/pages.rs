@@ -7,8 +7,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use super::instruction;
 use crate::metal::PAGE_BYTES;
 
-const MEMORY_BEGIN: u64 = 1 << 30;
-const MEMORY_END: u64 = 256 << 30;
+/// Where memory that is mapped begins.
+pub(crate) const POOL_BEGIN: u64 = 1 << 30;
+/// Where memory that is mapped ends.
+pub(crate) const POOL_END: u64 = 256 << 30;
 const MAPPED_END: u64 = 511 << 30;
 /// What is mapped of the devices' first GiB.
 const DEVICES_BEGIN: u64 = 2 << 20;
@@ -50,21 +52,21 @@ fn holds_image(begin: u64, end: u64) -> bool {
     begin < image.1 && end > image.0
 }
 
-/// True if `begin..end` is mapped and holds none of Rust's own data: the device tree
-/// may lie there.
+/// True if `begin..end` is mapped and holds none of Rust's own data: the device tree,
+/// tables of the firmware and what the loader tells may lie there.
 pub(crate) fn is_foreign(begin: u64, end: u64) -> bool {
-    begin >= MEMORY_BEGIN && end <= MEMORY_END && !holds_image(begin, end)
+    begin >= POOL_BEGIN && end <= POOL_END && !holds_image(begin, end)
 }
 
 /// True if a device's register of 32 bits may lie at `address`.
 pub(crate) fn is_device(address: u64) -> bool {
-    (DEVICES_BEGIN..MEMORY_BEGIN - 3).contains(&address)
-        || (MEMORY_END..MAPPED_END - 3).contains(&address)
+    (DEVICES_BEGIN..POOL_BEGIN - 3).contains(&address)
+        || (POOL_END..MAPPED_END - 3).contains(&address)
 }
 
 /// What of the memory `begin..end` may be given away: the longer part beside the image.
 pub(crate) fn usable(begin: u64, end: u64) -> (u64, u64) {
-    let (begin, end) = (begin.max(MEMORY_BEGIN), end.min(MEMORY_END));
+    let (begin, end) = (begin.max(POOL_BEGIN), end.min(POOL_END));
     if !holds_image(begin, end) {
         return (begin, end);
     }

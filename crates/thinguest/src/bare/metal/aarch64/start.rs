@@ -95,8 +95,8 @@ fn enter(index: usize) {
     set_counted(Some(interface).filter(|at| *at != 0));
 }
 
-/// Where `boot.s` brings the first vCPU, with the device tree's address and the image's.
-pub(super) extern "C" fn first_vcpu(tree: u64, loaded: u64) -> ! {
+/// Where `boot.s` brings the first vCPU, with the loader's word and the image's address.
+pub(super) extern "C" fn first_vcpu(handed: u64, loaded: u64) -> ! {
     pages::set_loaded(loaded);
     enter(0);
     for index in 0..MAX_VCPUS {
@@ -106,7 +106,7 @@ pub(super) extern "C" fn first_vcpu(tree: u64, loaded: u64) -> ! {
             pages::take_away(stacks_of(index) + guard as u64);
         }
     }
-    crate::main(tree)
+    crate::main(handed)
 }
 
 /// Where `boot.s` brings every other one.

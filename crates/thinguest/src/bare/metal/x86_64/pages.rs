@@ -8,7 +8,7 @@ use super::instruction;
 use crate::metal::PAGE_BYTES;
 
 /// Where the pool begins: above the image and what `boot.s` maps by small pages.
-const POOL_BEGIN: u64 = 16 << 20;
+pub(crate) const POOL_BEGIN: u64 = 16 << 20;
 /// Where it ends, and devices begin.
 pub(crate) const POOL_END: u64 = 3 << 30;
 /// The end of what is mapped.
