@@ -4,7 +4,8 @@ use std::path::Path;
 use std::{env, fs};
 
 /// Those that there are.
-const BUILT: [&str; 3] = ["x86_64/vmlab-thin", "x86_64/vmlab-thin.efi", "aarch64/vmlab-thin"];
+const BUILT: [&str; 4] =
+    ["x86_64/vmlab-thin", "x86_64/vmlab-thin.efi", "aarch64/vmlab-thin", "aarch64/vmlab-thin.efi"];
 
 fn main() {
     let folder = env::var("CARGO_MANIFEST_DIR").expect("Cargo says it");
