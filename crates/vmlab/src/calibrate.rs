@@ -77,7 +77,7 @@ enum ApicArg {
 }
 
 /// An architecture by its name.
-fn arch(name: &str) -> Result<Arch, String> {
+pub(crate) fn arch(name: &str) -> Result<Arch, String> {
     Arch::from_name(name).ok_or_else(|| "it is x86_64 or aarch64".to_owned())
 }
 

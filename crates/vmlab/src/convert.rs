@@ -43,6 +43,7 @@ Examples:
   vmlab emit vm.toml --use huge-1g --use cpu-pm --host server.json --to qemu
   vmlab emit thin.toml --uefi-disk thin.img --to kubevirt  the thin guest by UEFI
   vmlab emit thin.toml --uefi-disk thin.img --containerdisk thin.tar --to kubevirt
+  vmlab emit thin.toml --arch aarch64 --uefi-disk thin.img --to qemu  that of arm64
   vmlab emit --list                              the variants that --use takes";
 
 /// The formats that are read.
@@ -109,6 +110,9 @@ pub(crate) struct EmitArgs {
     /// Number of vCPUs.
     #[arg(long)]
     vcpus: Option<u32>,
+    /// The guest's architecture, x86_64 or aarch64 [default: this host's].
+    #[arg(long, value_name = "ARCH", value_parser = crate::calibrate::arch)]
+    arch: Option<Arch>,
     /// The host that variants are made for; this one if not given.
     #[arg(long, value_name = "FILE")]
     host: Option<PathBuf>,
@@ -229,7 +233,8 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
             patch = patch.overlay(&builtin::variant(name, &host, vcpus)?);
         }
     }
-    let arch = Arch::from_name(std::env::consts::ARCH).unwrap_or(Arch::X86_64);
+    let own_arch = || Arch::from_name(std::env::consts::ARCH).unwrap_or(Arch::X86_64);
+    let arch = args.arch.unwrap_or_else(own_arch);
     let boot = match patch.image() {
         image if BuiltinKernel::is_thin(&image) && args.uefi_disk.is_some() => BootSource::Disk {
             image: args.uefi_disk.clone().unwrap_or_default(),
@@ -293,6 +298,9 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
                  domain.firmware.bootloader.efi: {secureBoot: false}"
             }
             ConvertFormat::Libvirt => "say <os firmware='efi'>, without secure boot",
+            ConvertFormat::Qemu | ConvertFormat::Json if arch == Arch::Aarch64 => {
+                "add AAVMF's two files as drives with if=pflash"
+            }
             ConvertFormat::Qemu | ConvertFormat::Json => {
                 "add OVMF's two files as drives with if=pflash"
             }
@@ -305,10 +313,7 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
 
 /// Writes the disk; only one of ours is written over.
 fn write_uefi_disk(path: &Path, plan: &str, arch: Arch) -> anyhow::Result<()> {
-    if arch != Arch::X86_64 {
-        bail!("--uefi-disk: the thin guest for {arch} boots by -kernel alone");
-    }
-    let disk = guest::thin::uefi_disk(plan)?;
+    let disk = guest::thin::uefi_disk(arch, plan)?;
     let cannot = || format!("Cannot write {}", path.display());
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}

@@ -34,8 +34,9 @@ pub const FILE_VARIABLE: &str = "VMLAB_THINGUEST";
 /// if it had not.
 static FOR_X86_64: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/x86_64-vmlab-thin"));
 static FOR_AARCH64: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aarch64-vmlab-thin"));
-/// What brings that for x86-64 up on UEFI firmware.
-static LOADER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/x86_64-vmlab-thin.efi"));
+/// What brings them up on UEFI firmware.
+static LOADER_X86_64: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/x86_64-vmlab-thin.efi"));
+static LOADER_AARCH64: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aarch64-vmlab-thin.efi"));
 
 /// All that a guest may say: some thousand records.
 const SERIAL_BUDGET: ChannelBudget =
@@ -67,17 +68,21 @@ pub fn program(arch: Arch) -> Result<Vec<u8>, NoProgram> {
     if carried.is_empty() { Err(NoProgram::NotCarried) } else { Ok(carried.to_vec()) }
 }
 
-/// A disk from which UEFI firmware for x86-64 boots the thin guest with this plan: 4 MiB.
+/// A disk from which UEFI firmware boots the thin guest with this plan: 4 MiB.
 ///
 /// # Errors
 /// If vmlab was built without it, or the plan is longer than the guest takes.
-pub fn uefi_disk(plan: &str) -> Result<Vec<u8>, NoProgram> {
+pub fn uefi_disk(arch: Arch, plan: &str) -> Result<Vec<u8>, NoProgram> {
     /// The guest's buffer, less the end of the text.
     const PLAN_BYTES: usize = 4095;
     if plan.len() > PLAN_BYTES {
         return Err(NoProgram::LongPlan { bytes: plan.len() });
     }
-    if LOADER.is_empty() { Err(NoProgram::NotCarried) } else { Ok(esp::disk(LOADER, plan)) }
+    let loader = match arch {
+        Arch::X86_64 => LOADER_X86_64,
+        Arch::Aarch64 => LOADER_AARCH64,
+    };
+    if loader.is_empty() { Err(NoProgram::NotCarried) } else { Ok(esp::disk(arch, loader, plan)) }
 }
 
 /// True if the file is such a disk, of this or another plan.

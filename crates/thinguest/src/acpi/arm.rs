@@ -9,6 +9,7 @@ pub const MAX_REDISTRIBUTORS: usize = 64;
 
 /// Where the interrupt controller's registers are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there is one, and no heap")]
 pub enum Gic {
     /// Version 2.
     V2 {

@@ -5,6 +5,7 @@ use std::fs;
 use record::Outcome;
 use record::journal::{JournalEvent, TrialResult};
 use suite::{Tier, needs, skip};
+use vmconfig::Arch;
 
 use crate::calibrate;
 use crate::lab::{Said, said, vmlab};
@@ -12,7 +13,7 @@ use crate::running::Study;
 
 /// Whether the guests' programs and QEMU are here.
 fn is_there() -> bool {
-    match runner::probe::find(vmconfig::Arch::X86_64) {
+    match runner::probe::find(Arch::X86_64) {
         Ok(_) => calibrate::is_there(),
         Err(error) => {
             skip(error);
@@ -125,7 +126,7 @@ fn what_the_thin_guest_cannot_do_is_said_before_anything_boots() {
 
 #[test]
 fn the_thin_guest_is_said_in_each_form() {
-    if let Err(error) = guest::thin::program(vmconfig::Arch::X86_64) {
+    if let Err(error) = guest::thin::program(Arch::X86_64) {
         skip(error);
         return;
     }
@@ -152,7 +153,7 @@ fn the_thin_guest_is_said_in_each_form() {
 /// What KubeVirt boots lies in the archive under the name that the VM says.
 #[test]
 fn a_container_of_the_thin_guest_holds_what_is_booted() {
-    if let Err(error) = guest::thin::uefi_disk("") {
+    if let Err(error) = guest::thin::uefi_disk(Arch::X86_64, "") {
         skip(error);
         return;
     }
@@ -180,7 +181,7 @@ fn a_container_of_the_thin_guest_holds_what_is_booted() {
     let name = name.unwrap_or_else(|| panic!("{yaml}"));
     let written = fs::read(&archive).unwrap();
     assert!(has(&written, name.as_bytes()), "{name}");
-    assert!(has(&written, &guest::thin::program(vmconfig::Arch::X86_64).unwrap()));
+    assert!(has(&written, &guest::thin::program(Arch::X86_64).unwrap()));
 
     fs::write(&file, "vcpus = 2\n").unwrap();
     let other =
@@ -188,10 +189,40 @@ fn a_container_of_the_thin_guest_holds_what_is_booted() {
     assert!(other.has_code(2).stderr.contains("builtin:thin"), "{other:#?}");
 }
 
+/// Firmware starts the loader that has its architecture's name.
+#[test]
+fn a_disk_for_uefi_firmware_is_that_of_the_guest_s_architecture() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("thin.toml");
+    fs::write(&file, "kernel = \"builtin:thin\"\n").unwrap();
+    let names = [("x86_64", "BOOTX64 EFI"), ("aarch64", "BOOTAA64EFI")];
+    for (arch, own) in names {
+        if let Err(error) = guest::thin::uefi_disk(Arch::from_name(arch).unwrap(), "") {
+            skip(error);
+            return;
+        }
+        let disk = folder.path().join(format!("{arch}.img"));
+        let words = ["emit", file.to_str().unwrap(), "--arch", arch, "--to", "qemu"];
+        let shown = said(vmlab(words).arg("--uefi-disk").arg(&disk));
+        assert!(shown.code.is_some_and(|code| code < 2), "{shown:#?}");
+        assert!(shown.stdout.contains(&format!("qemu-system-{arch}")), "{shown:#?}");
+        let written = fs::read(&disk).unwrap();
+        for (_, name) in names {
+            let is_there = written.windows(name.len()).any(|part| part == name.as_bytes());
+            assert_eq!(is_there, name == own, "{arch} {name}");
+        }
+        // The plan has this architecture's operations alone.
+        let plan = String::from_utf8_lossy(&written);
+        assert_eq!(plan.contains("sysreg-trap:"), arch == "aarch64");
+    }
+    let other = said(&mut vmlab(["emit", "--arch", "riscv64", "--to", "qemu"]));
+    assert!(other.has_code(2).stderr.contains("riscv64"), "{other:#?}");
+}
+
 /// A disk of ours is written, and written over; nothing else is, nor waited for.
 #[test]
 fn a_disk_for_uefi_firmware_takes_the_place_of_none_but_another() {
-    if let Err(error) = guest::thin::uefi_disk("") {
+    if let Err(error) = guest::thin::uefi_disk(Arch::X86_64, "") {
         skip(error);
         return;
     }

@@ -3,6 +3,8 @@
 //!
 //! Sources: Microsoft's FAT specification 1.03; UEFI 2.10, 13.3 and 3.5.1.1.
 
+use vmconfig::Arch;
+
 const SECTOR: usize = 512;
 const SECTORS: usize = 8192;
 /// A file allocation table has a word for each cluster, which is a sector.
@@ -75,8 +77,12 @@ pub(super) fn begins(bytes: &[u8]) -> bool {
     bytes.get(LABEL_AT..LABEL_AT + LABEL.len()) == Some(LABEL)
 }
 
-/// The disk of `loader`, which is started without being asked for, and `plan`.
-pub(super) fn disk(loader: &[u8], plan: &str) -> Vec<u8> {
+/// The disk of `loader`, which firmware of `arch` starts without being asked for, and `plan`.
+pub(super) fn disk(arch: Arch, loader: &[u8], plan: &str) -> Vec<u8> {
+    let name = match arch {
+        Arch::X86_64 => b"BOOTX64 EFI",
+        Arch::Aarch64 => b"BOOTAA64EFI",
+    };
     let mut disk = Disk { bytes: vec![0; SECTORS * SECTOR], next: 2 };
     disk.put(0, b"\xeb\x3c\x90VMLAB   ");
     let words = [(11, SECTOR), (14, 1), (17, ROOT_ENTRIES), (19, SECTORS), (22, TABLE_SECTORS)];
@@ -95,7 +101,7 @@ pub(super) fn disk(loader: &[u8], plan: &str) -> Vec<u8> {
     let root = ROOT_AT * SECTOR;
     let (efi, inside) = disk.folder(root, b"EFI        ", 0);
     let (_, inside) = disk.folder(inside, b"BOOT       ", efi);
-    disk.file(inside, b"BOOTX64 EFI", loader);
+    disk.file(inside, name, loader);
     disk.file(root + ENTRY, b"VMLAB   TXT", plan.as_bytes());
     disk.bytes
 }

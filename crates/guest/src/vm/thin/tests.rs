@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use suite::{PATIENCE, Tier, needs, skip};
-use thinguest::{ClockSource, MAX_N, write_record};
+use thinguest::{Apic, ClockSource, MAX_N, write_record};
 use vmconfig::qemu::emit_serial;
 use vmconfig::{Accel, Arch, BootSource, VmSettings, VmSpec};
 
@@ -493,11 +493,56 @@ fn the_last_byte_is_sent_before_the_vm_ends() {
     assert!(heard.ends_with(&said), "{:?}", heard.trim_start_matches('.'));
 }
 
-/// Firmware of Debian's `ovmf`, or what OVMF names.
-fn firmware() -> Option<std::path::PathBuf> {
-    let named = std::env::var_os("OVMF").map(std::path::PathBuf::from);
-    let known = ["/usr/share/qemu/OVMF.fd", "/usr/share/ovmf/OVMF.fd"].map(Into::into);
-    named.into_iter().chain(known).find(|path| path.exists())
+/// UEFI firmware: what the variable names, or Debian's package has.
+fn firmware(arch: Arch) -> Option<PathBuf> {
+    let (variable, package, known) = match arch {
+        Arch::X86_64 => ("OVMF", "ovmf", "/usr/share/ovmf/OVMF.fd"),
+        Arch::Aarch64 => ("AAVMF", "qemu-efi-aarch64", "/usr/share/qemu-efi-aarch64/QEMU_EFI.fd"),
+    };
+    let named = std::env::var_os(variable).map(PathBuf::from);
+    let found = [named, Some(known.into())].into_iter().flatten().find(|path| path.exists());
+    if found.is_none() {
+        skip(format!("there is no UEFI firmware for {arch}: package {package}"));
+    }
+    found
+}
+
+/// A VM of so much memory that firmware boots from the guest's disk.
+fn by_uefi(arch: Arch, machine: &str, vcpus: u32, memory: &str, items: &[Item]) -> Option<Real> {
+    let mut real = Real::new(machine, vcpus, "", items)?;
+    let firmware = firmware(arch)?;
+    let run: Vec<String> = items.iter().map(Item::to_string).collect();
+    let apic = if arch == Arch::X86_64 { "apic=xapic " } else { "" };
+    let disk = match uefi_disk(arch, &format!("vmlab-thin=1 {apic}run={}", run.join(","))) {
+        Ok(disk) => disk,
+        Err(error) => {
+            skip(error);
+            return None;
+        }
+    };
+    let image = real.folder.path().join("disk.img");
+    std::fs::write(&image, disk).unwrap();
+    assert!(is_uefi_disk(&image).unwrap());
+    let args = &mut real.launch.args;
+    // In the place of the kernel.
+    for (option, words) in [("-kernel", 4), ("-icount", 2), ("-m", 2)] {
+        let at = args.iter().position(|argument| argument == option).unwrap();
+        args.drain(at..at + words);
+    }
+    let drive = format!("file={},if=none,id=esp,format=raw,readonly=on", image.display());
+    let firmware = firmware.to_str().unwrap();
+    // The kind that the guest drives on this machine.
+    let device = match arch {
+        Arch::X86_64 => "virtio-blk-pci,drive=esp,bootindex=1",
+        Arch::Aarch64 => "virtio-blk-device,drive=esp,bootindex=1",
+    };
+    let modern = "virtio-mmio.force-legacy=false";
+    for argument in
+        ["-m", memory, "-bios", firmware, "-drive", &drive, "-device", device, "-global", modern]
+    {
+        args.push(argument.to_owned());
+    }
+    Some(real)
 }
 
 /// It puts devices above 4 GiB, and what it boots too where there is memory.
@@ -507,28 +552,7 @@ fn uefi_firmware_boots_the_same_guest() {
     for memory in ["256M", "6G"] {
         let items =
             [item(Operation::Cpuid, 10), item(Operation::IpiHalt, 10), item(Operation::BlkIrq, 10)];
-        let Some(mut real) = Real::new("q35", 2, "", &items) else { return };
-        let Some(firmware) = firmware() else { return skip("there is no OVMF: package ovmf") };
-        let run: Vec<String> = items.iter().map(Item::to_string).collect();
-        let disk = match uefi_disk(&format!("vmlab-thin=1 apic=xapic run={}", run.join(","))) {
-            Ok(disk) => disk,
-            Err(error) => return skip(error),
-        };
-        let image = real.folder.path().join("disk.img");
-        std::fs::write(&image, disk).unwrap();
-        let args = &mut real.launch.args;
-        // In the place of the kernel.
-        for (option, words) in [("-kernel", 4), ("-icount", 2), ("-m", 2)] {
-            let at = args.iter().position(|argument| argument == option).unwrap();
-            args.drain(at..at + words);
-        }
-        let drive = format!("file={},if=none,id=esp,format=raw,readonly=on", image.display());
-        let firmware = firmware.to_str().unwrap();
-        for argument in ["-m", memory, "-bios", firmware, "-drive", &drive] {
-            args.push(argument.to_owned());
-        }
-        let device = "virtio-blk-pci,drive=esp,bootindex=1".to_owned();
-        args.extend(["-device".to_owned(), device]);
+        let Some(real) = by_uefi(Arch::X86_64, "q35", 2, memory, &items) else { return };
         let (told, failure) = real.run();
         assert_eq!(failure, None, "{memory}: {told:?}");
         let [hello, ThinMessage::Done(cpuid), ThinMessage::Done(ipi), ThinMessage::Done(blk)] =
@@ -540,8 +564,54 @@ fn uefi_firmware_boots_the_same_guest() {
         assert_eq!((hello.vcpus, hello.started), (2, 2), "{memory}");
         assert_eq!((cpuid.n, ipi.ipis, blk.n), (10, 10, 10), "{memory}");
         assert!(blk.hlts >= 10, "{memory}: {blk:?}");
-        assert!(is_uefi_disk(&image).unwrap());
     }
     // A plan for which there is no room.
-    assert!(matches!(uefi_disk(&"x".repeat(4096)), Err(NoProgram::LongPlan { bytes: 4096 })));
+    for arch in [Arch::X86_64, Arch::Aarch64] {
+        let long = uefi_disk(arch, &"x".repeat(4096));
+        assert!(matches!(long, Err(NoProgram::LongPlan { bytes: 4096 })));
+    }
+}
+
+/// Firmware describes the machine by ACPI, or by the device tree where QEMU has no ACPI. Of
+/// either the guest learns its vCPUs, how to start and interrupt them, and where disks are.
+#[test]
+fn uefi_firmware_boots_an_arm64_guest_by_acpi_or_a_device_tree() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    for (machine, vcpus, apic) in [
+        ("virt,gic-version=3", 4, Apic::Gicv3),
+        ("virt,gic-version=2", 1, Apic::Gicv2),
+        ("virt,gic-version=2", 4, Apic::Gicv2),
+        ("virt,gic-version=3,acpi=off", 1, Apic::Gicv3),
+        ("virt,gic-version=3,acpi=off", 4, Apic::Gicv3),
+        ("virt,gic-version=2,acpi=off", 4, Apic::Gicv2),
+        // Firmware runs at EL2, and PSCI is called by SMC.
+        ("virt,gic-version=3,virtualization=on", 4, Apic::Gicv3),
+        ("virt,gic-version=2,virtualization=on,acpi=off", 4, Apic::Gicv2),
+    ] {
+        let items = [
+            item(Operation::Hypercall, 10),
+            item(Operation::TimerHalt, 10),
+            item(Operation::BlkIrq, 10),
+            item(Operation::IpiHalt, 10),
+        ];
+        let items = if vcpus == 1 { &items[..3] } else { &items[..] };
+        let Some(real) = by_uefi(Arch::Aarch64, machine, vcpus, "512M", items) else { return };
+        let (told, failure) = real.run();
+        assert_eq!(failure, None, "{machine}: {told:?}");
+        let [ThinMessage::Hello(hello), done @ ..] = &told[..] else {
+            panic!("{machine}: {told:?}")
+        };
+        assert_eq!((hello.vcpus, hello.started, hello.apic), (vcpus, vcpus, apic), "{machine}");
+        let done: Vec<Done> = done
+            .iter()
+            .map(|one| match one {
+                ThinMessage::Done(done) => *done,
+                other => panic!("{machine}: {other:?}"),
+            })
+            .collect();
+        assert_eq!(done.len(), items.len(), "{machine}");
+        assert!(done.iter().all(|one| one.n == 10), "{machine}: {done:?}");
+        assert!(done[1].hlts >= 10 && done[2].hlts >= 10, "{machine}: {done:?}");
+        assert!(vcpus == 1 || done[3].ipis == 10, "{machine}: {done:?}");
+    }
 }
