@@ -91,16 +91,16 @@ fn table(names: &[Guid]) -> Option<usize> {
 /// that is the guest's once the firmware is left.
 fn device_tree() -> Option<(u64, u64)> {
     const MAGIC: u32 = 0xd00d_feed;
-    let tree = table(&[TREE_GUID])? as *const [u8; 8];
+    let tree = table(&[TREE_GUID])? as *const [u32; 2];
     // SAFETY: the firmware says that a tree lies there, and that begins with two words.
-    let [magic, bytes] = unsafe { tree.cast::<[u32; 2]>().read_unaligned() }.map(u32::from_be);
+    let [magic, bytes] = unsafe { tree.read_unaligned() }.map(u32::from_be);
     let bytes = bytes as usize;
     if magic != MAGIC || bytes > TREE_BYTES {
         return None;
     }
     let copy = allocate(WHERE, bytes)?;
     // SAFETY: it says itself how long it is.
-    unsafe { core::ptr::copy_nonoverlapping(tree.cast(), copy.as_mut_ptr(), bytes) };
+    unsafe { core::ptr::copy_nonoverlapping(tree.cast::<u8>(), copy.as_mut_ptr(), bytes) };
     Some((copy.as_ptr() as u64, bytes as u64))
 }
 

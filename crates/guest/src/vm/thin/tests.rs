@@ -592,10 +592,23 @@ fn uefi_firmware_boots_an_arm64_guest_by_acpi_or_a_device_tree() {
             item(Operation::Hypercall, 10),
             item(Operation::TimerHalt, 10),
             item(Operation::BlkIrq, 10),
+            item(Operation::PageFill4k, 10),
             item(Operation::IpiHalt, 10),
+            item(Operation::MemoryFar, 10),
         ];
-        let items = if vcpus == 1 { &items[..3] } else { &items[..] };
-        let Some(real) = by_uefi(Arch::Aarch64, machine, vcpus, "512M", items) else { return };
+        let items = if vcpus == 1 { &items[..4] } else { &items[..] };
+        let Some(mut real) = by_uefi(Arch::Aarch64, machine, vcpus, "512M", items) else { return };
+        if vcpus > 1 {
+            // Two nodes.
+            for node in ["near", "far"] {
+                real.launch.args.extend([
+                    "-object".to_owned(),
+                    format!("memory-backend-ram,id={node},size=256M"),
+                    "-numa".to_owned(),
+                    format!("node,memdev={node}"),
+                ]);
+            }
+        }
         let (told, failure) = real.run();
         assert_eq!(failure, None, "{machine}: {told:?}");
         let [ThinMessage::Hello(hello), done @ ..] = &told[..] else {
@@ -612,6 +625,6 @@ fn uefi_firmware_boots_an_arm64_guest_by_acpi_or_a_device_tree() {
         assert_eq!(done.len(), items.len(), "{machine}");
         assert!(done.iter().all(|one| one.n == 10), "{machine}: {done:?}");
         assert!(done[1].hlts >= 10 && done[2].hlts >= 10, "{machine}: {done:?}");
-        assert!(vcpus == 1 || done[3].ipis == 10, "{machine}: {done:?}");
+        assert!(vcpus == 1 || done[4].ipis == 10, "{machine}: {done:?}");
     }
 }

@@ -10,7 +10,7 @@ use super::interrupts::set_controller;
 use super::{serial, tree};
 use crate::found::{CMDLINE_BYTES, Found};
 use crate::metal::instruction::set_call_by_smc;
-use crate::metal::memory::{Memory, POOL_BEGIN, POOL_END, Pool};
+use crate::metal::memory::{Memory, POOL_END, Pool};
 use crate::metal::vcpu::MAX_VCPUS;
 use crate::metal::virtio_mmio::remember;
 
@@ -91,14 +91,12 @@ pub(crate) fn find(handed: u64, buffer: &mut [u8; CMDLINE_BYTES]) -> Found<'_, D
         set_controller(gic);
     }
     set_call_by_smc(machine.by_smc);
-    let (mut pool, far) = match start {
-        Some(start) => {
-            let free = start.largest_memory(POOL_BEGIN, POOL_END);
-            (free.and_then(|(begin, end)| Pool::take(begin, end)), machine.far)
-        }
-        None => machine.pools(tree.and_then(tree::place)),
+    let tree = tree.and_then(tree::place);
+    let largest = |begin, end| match start {
+        Some(start) => start.largest_memory(begin, end),
+        None => machine.largest_memory(tree, begin, end),
     };
-    let far = far.and_then(|(begin, end)| pool.as_mut()?.split(begin, end));
+    let (pool, far) = Pool::take(largest, machine.far);
     let cmdline = match start {
         Some(start) => start.cmdline(buffer),
         None => core::str::from_utf8(buffer.get(..length).unwrap_or_default()).unwrap_or_default(),
@@ -154,8 +152,10 @@ impl Machine {
                 self.by_smc = true;
             }
         });
+        // QEMU names the last first.
         let all = || self.memory.iter().flatten();
-        let (first, last) = (all().next(), all().last());
+        let first = all().min_by_key(|node| node.begin);
+        let last = all().max_by_key(|node| node.begin);
         let far = last.filter(|last| first.is_some_and(|first| first.numa_node != last.numa_node));
         self.far = far.map(|far| (far.begin, far.end));
     }
@@ -170,28 +170,15 @@ impl Machine {
         tables.virtio_devices().for_each(|(at, interrupt)| remember(at, interrupt));
     }
 
-    /// The largest piece of the memory without the tree, and the part of it that is the
-    /// last node's, if there are several.
-    fn pools(&self, tree: Option<(u64, u64)>) -> (Option<Pool>, Option<(u64, u64)>) {
-        let all = || self.memory.iter().flatten();
-        let (Some(begin), Some(end)) =
-            (all().map(|piece| piece.begin).min(), all().map(|piece| piece.end).max())
-        else {
-            return (None, None);
-        };
-        // Nodes lie one behind the other.
-        let (below, above) = match tree {
-            Some((tree, tree_end)) if begin < tree && tree_end < end => {
-                ((begin, tree), (tree_end, end))
-            }
-            _ => ((begin, begin), (begin, end)),
-        };
-        let usable = |(begin, end)| {
-            let (begin, end) = Pool::usable(begin, end);
-            end.saturating_sub(begin)
-        };
-        let (begin, end) = if usable(below) > usable(above) { below } else { above };
-        let far = self.far.map(|far| (far.0.max(begin), far.1));
-        (Pool::take(begin, end), far)
+    /// The largest piece of the tree's memory within `begin..end`, without the tree, which
+    /// lies at `tree`.
+    fn largest_memory(&self, tree: Option<(u64, u64)>, begin: u64, end: u64) -> Option<(u64, u64)> {
+        let (gap, behind) = tree.unwrap_or((end, end));
+        let nodes = self.memory.iter().flatten();
+        // What lies on either side of the tree.
+        let parts = nodes
+            .flat_map(|node| [(node.begin, node.end.min(gap)), (node.begin.max(behind), node.end)]);
+        let within = parts.map(|part| (part.0.max(begin), part.1.min(end)));
+        within.filter(|part| part.0 < part.1).max_by_key(|part| part.1 - part.0)
     }
 }

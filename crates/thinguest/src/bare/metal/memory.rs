@@ -6,7 +6,6 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use thinguest::{MAX_IO_BYTES, MAX_N, PhysicalMemory};
 
-use super::PAGE_BYTES;
 #[cfg(target_arch = "aarch64")]
 use super::aarch64::pages;
 #[cfg(target_arch = "x86_64")]
@@ -80,30 +79,26 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// The pool in the memory map's entry `begin..end`: the first call has it, all
-    /// later ones get none.
-    pub(crate) fn take(begin: u64, end: u64) -> Option<Self> {
+    /// The memory that nobody uses: what lies outside of `far`, the last node's, and what
+    /// lies there, if there are several nodes. `largest` tells the largest piece within a
+    /// begin and an end. The first call has them, all later ones get none.
+    pub(crate) fn take(
+        largest: impl Fn(u64, u64) -> Option<(u64, u64)>,
+        far: Option<(u64, u64)>,
+    ) -> (Option<Self>, Option<Self>) {
         static TAKEN: AtomicBool = AtomicBool::new(false);
-        let (next, end) = pages::usable(begin, end);
-        (next < end && !TAKEN.swap(true, Ordering::SeqCst)).then_some(Self { next, end })
-    }
-
-    /// What of `begin..end` a pool there would have.
-    #[cfg(target_arch = "aarch64")]
-    pub(crate) fn usable(begin: u64, end: u64) -> (u64, u64) {
-        pages::usable(begin, end)
-    }
-
-    /// A pool of its own of what lies in `begin..end`, taken from this one: all above
-    /// `begin`, if nothing of that was given away.
-    pub(crate) fn split(&mut self, begin: u64, end: u64) -> Option<Self> {
-        let begin = begin.next_multiple_of(PAGE_BYTES);
-        if begin < self.next || begin >= self.end {
-            return None;
+        if TAKEN.swap(true, Ordering::SeqCst) {
+            return (None, None);
         }
-        let far = Self { next: begin, end: end.min(self.end) };
-        self.end = begin;
-        Some(far)
+        let find = |begin: u64, end: u64| {
+            let piece = largest(begin.max(POOL_BEGIN), end.min(POOL_END))?;
+            // What is found outside of where it was looked for would be given away twice.
+            let (next, end) = pages::usable(piece.0.max(begin), piece.1.min(end));
+            (next < end).then_some(Self { next, end })
+        };
+        let Some((begin, end)) = far else { return (find(0, u64::MAX), None) };
+        let near = [find(0, begin), find(end.max(begin), u64::MAX)];
+        (near.into_iter().flatten().max_by_key(|pool| pool.end - pool.next), find(begin, end))
     }
 
     /// `count` words, never touched before, that begin at a multiple of `align`.

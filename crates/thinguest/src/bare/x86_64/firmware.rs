@@ -6,7 +6,7 @@ use thinguest::acpi::Tables;
 use super::exit::set_power_off;
 use super::io_apic;
 use crate::found::{CMDLINE_BYTES, Found};
-use crate::metal::memory::{Memory, POOL_BEGIN, POOL_END, Pool, take_page_0_away};
+use crate::metal::memory::{Memory, POOL_END, Pool, take_page_0_away};
 use crate::metal::vcpu::MAX_VCPUS;
 use crate::metal::virtio_mmio;
 
@@ -29,11 +29,9 @@ pub(crate) fn find(start_info: u64, buffer: &mut [u8; CMDLINE_BYTES]) -> Found<'
         tables.io_apics().for_each(|(page, first)| io_apic::remember(page, first));
         tables.virtio_devices().for_each(|(at, interrupt)| virtio_mmio::remember(at, interrupt));
     }
-    let free = start.and_then(|start| start.largest_memory(POOL_BEGIN, POOL_END));
-    let mut pool = free.and_then(|(begin, end)| Pool::take(begin, end));
-    // Memory above it is mapped by nobody.
-    let far = tables.and_then(|tables| tables.far_memory(1 << 32));
-    let far = far.and_then(|(begin, end)| pool.as_mut()?.split(begin, end));
+    let far = tables.and_then(|tables| tables.far_memory(POOL_END));
+    let largest = |begin, end| start?.largest_memory(begin, end);
+    let (pool, far) = Pool::take(largest, far);
     let mut ids = [0; MAX_VCPUS];
     let mut vcpus = 0;
     for id in tables.iter().flat_map(Tables::local_apics) {
