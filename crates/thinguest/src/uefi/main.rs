@@ -23,9 +23,9 @@ use uefi::table::cfg::ConfigTableEntry;
 use uefi::{Guid, guid, println, system};
 
 #[cfg(target_arch = "aarch64")]
-use aarch64::{GUEST, NO_ROOM, Placed, WHERE};
+use aarch64::{GUEST, NO_ROOM, PlacedGuest, WHERE};
 #[cfg(target_arch = "x86_64")]
-use x86_64::{GUEST, NO_ROOM, Placed, WHERE};
+use x86_64::{GUEST, NO_ROOM, PlacedGuest, WHERE};
 
 const PAGE_BYTES: usize = 4096;
 /// Longest plan.
@@ -114,7 +114,7 @@ fn is_free(kind: MemoryType) -> bool {
 fn main() -> Status {
     let mut buffer = [0; PLAN_BYTES];
     let length = plan(&mut buffer);
-    let Some(placed) = Placed::new() else {
+    let Some(placed) = PlacedGuest::new() else {
         println!("vmlab-thin: {NO_ROOM}");
         return Status::OUT_OF_RESOURCES;
     };

@@ -18,7 +18,7 @@ pub(super) static GUEST: &[u8] = include_bytes!(concat!(
 /// Where what the guest is told may lie: in the memory that it maps.
 pub(super) const WHERE: AllocateType = AllocateType::MaxAddress((256 << 30) - 1);
 
-/// Why [`Placed::new`] has none.
+/// Why [`PlacedGuest::new`] has none.
 pub(super) const NO_ROOM: &str = "there is no memory for the guest";
 
 global_asm!(include_str!("enter.s"));
@@ -30,11 +30,11 @@ unsafe extern "C" {
 }
 
 /// The guest in its place.
-pub(super) struct Placed {
+pub(super) struct PlacedGuest {
     memory: &'static mut [u8],
 }
 
-impl Placed {
+impl PlacedGuest {
     /// Puts the guest where there is room for all that it says it takes.
     pub(super) fn new() -> Option<Self> {
         const MAGIC: &[u8; 4] = b"ARM\x64";

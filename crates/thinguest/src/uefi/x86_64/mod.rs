@@ -17,7 +17,7 @@ pub(super) static GUEST: &[u8] = include_bytes!(concat!(
 /// Where what the guest is told may lie.
 pub(super) const WHERE: AllocateType = AllocateType::MaxAddress(u32::MAX as u64);
 
-/// Why [`Placed::new`] has none.
+/// Why [`PlacedGuest::new`] has none.
 pub(super) const NO_ROOM: &str = "the memory from 1 MiB on is not free";
 
 global_asm!(include_str!("enter.s"));
@@ -68,12 +68,12 @@ fn segments() -> impl Iterator<Item = Segment> {
 }
 
 /// The guest in its place, where it is entered, and by what.
-pub(super) struct Placed {
+pub(super) struct PlacedGuest {
     entry: u32,
     enter: EnterPvh,
 }
 
-impl Placed {
+impl PlacedGuest {
     /// Puts the guest where it belongs.
     pub(super) fn new() -> Option<Self> {
         let enter = place_enter()?;
