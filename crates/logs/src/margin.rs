@@ -16,21 +16,95 @@ type AfterMargin = fn(line: &str, number: usize) -> Option<&str>;
 
 const SHAPES: [AfterMargin; 4] = [after_clock, after_epoch, after_number, after_job];
 
-/// `text` without its margin, if it has one. Mails whose header says that they
-/// are quoted-printable are decoded.
-pub(super) fn without(text: &str) -> Cow<'_, str> {
-    if let Some(shape) = SHAPES.into_iter().find(|shape| is_margin(*shape, text)) {
-        let mut inner = String::with_capacity(text.len());
-        for (index, line) in text.split_inclusive('\n').enumerate() {
-            inner.push_str(shape(line, index + 1).unwrap_or(if line.ends_with('\n') {
-                "\n"
-            } else {
-                ""
-            }));
-        }
-        return Cow::Owned(inner);
+/// What a log's lines stand behind, or how a mail says them.
+#[derive(Clone, Copy)]
+enum MarginKind {
+    None,
+    Before(AfterMargin),
+    QuotedPrintable,
+}
+
+/// Takes the margin off a log that comes bit by bit.
+#[derive(Clone)]
+pub(super) struct Margin {
+    kind: MarginKind,
+    /// How many lines it was taken off.
+    lines: usize,
+    /// A line of a mail that goes on in one to come, and of how many it is made.
+    begun: Vec<u8>,
+    joined: usize,
+}
+
+impl Margin {
+    /// That of a log that begins with `text`. Mails whose header says that they are
+    /// quoted-printable are decoded.
+    pub(super) fn of(text: &str) -> Self {
+        let kind = match SHAPES.into_iter().find(|shape| is_margin(*shape, text)) {
+            Some(shape) => MarginKind::Before(shape),
+            None if is_quoted_printable(text) => MarginKind::QuotedPrintable,
+            None => MarginKind::None,
+        };
+        Self { kind, lines: 0, begun: Vec::new(), joined: 0 }
     }
-    if is_quoted_printable(text) { Cow::Owned(unquoted(text)) } else { Cow::Borrowed(text) }
+
+    /// The log's next lines without it: whole ones, but for the last of all. A line that
+    /// has none, in a log whose first lines had one, stays as it is.
+    pub(super) fn take_off<'a>(&mut self, text: &'a str, is_last: bool) -> Cow<'a, str> {
+        match self.kind {
+            MarginKind::None => Cow::Borrowed(text),
+            MarginKind::Before(shape) => Cow::Owned(self.behind(shape, text)),
+            MarginKind::QuotedPrintable => Cow::Owned(self.unquoted(text, is_last)),
+        }
+    }
+
+    fn behind(&mut self, shape: AfterMargin, text: &str) -> String {
+        let mut inner = String::with_capacity(text.len());
+        for line in text.split_inclusive('\n') {
+            self.lines += 1;
+            inner.push_str(match shape(line, self.lines) {
+                Some(rest) => rest,
+                // It was cut off inside of its margin.
+                None if !line.ends_with('\n') => "",
+                None if line.trim_end().is_empty() => "\n",
+                None => line,
+            });
+        }
+        inner
+    }
+
+    /// A line that goes on in the next one is joined with it, and an empty one keeps the
+    /// count of lines.
+    fn unquoted(&mut self, text: &str, is_last: bool) -> String {
+        let mut inner = String::with_capacity(text.len());
+        for line in text.split_inclusive('\n') {
+            let body = line.trim_end_matches(['\n', '\r']);
+            let soft = body.strip_suffix('=').filter(|_| body.len() < line.len());
+            unquote(soft.unwrap_or(body), &mut self.begun);
+            if soft.is_some() {
+                self.joined += 1;
+            } else if line.ends_with('\n') {
+                let newlines = 1 + std::mem::take(&mut self.joined);
+                self.end_line(newlines, &mut inner);
+            }
+        }
+        if is_last {
+            let newlines = std::mem::take(&mut self.joined);
+            self.end_line(newlines, &mut inner);
+        }
+        inner
+    }
+
+    fn end_line(&mut self, newlines: usize, inner: &mut String) {
+        // No character goes over the end of a line.
+        inner.push_str(&String::from_utf8_lossy(&self.begun));
+        inner.extend(std::iter::repeat_n('\n', newlines));
+        self.begun.clear();
+    }
+}
+
+/// `text` without its margin, if it has one.
+pub(super) fn without(text: &str) -> Cow<'_, str> {
+    Margin::of(text).take_off(text, true)
 }
 
 /// Whether all lines have it that are not empty; the last may be cut off.
@@ -95,39 +169,24 @@ fn is_quoted_printable(text: &str) -> bool {
             .any(|header| memchr::memmem::find(head, header).is_some())
 }
 
-/// A line that goes on in the next one is joined with it, and an empty one
-/// keeps the count of lines.
-fn unquoted(text: &str) -> String {
-    let mut bytes: Vec<u8> = Vec::with_capacity(text.len());
-    let mut joined = 0;
-    for line in text.split_inclusive('\n') {
-        let body = line.trim_end_matches(['\n', '\r']);
-        let soft = body.strip_suffix('=').filter(|_| body.len() < line.len());
-        let mut rest = soft.unwrap_or(body);
-        while let Some((before, behind)) = rest.split_once('=') {
-            bytes.extend(before.as_bytes());
-            match behind.get(..2).and_then(|code| u8::from_str_radix(code, 16).ok()) {
-                // A code makes no line of its own.
-                Some(byte) if byte != b'\n' && byte != b'\r' => {
-                    bytes.push(byte);
-                    rest = &behind[2..];
-                }
-                _ => {
-                    bytes.push(b'=');
-                    rest = behind;
-                }
+/// Adds what a line means, without its end.
+fn unquote(line: &str, bytes: &mut Vec<u8>) {
+    let mut rest = line;
+    while let Some((before, behind)) = rest.split_once('=') {
+        bytes.extend(before.as_bytes());
+        match behind.get(..2).and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            // A code makes no line of its own.
+            Some(byte) if byte != b'\n' && byte != b'\r' => {
+                bytes.push(byte);
+                rest = &behind[2..];
+            }
+            _ => {
+                bytes.push(b'=');
+                rest = behind;
             }
         }
-        bytes.extend(rest.as_bytes());
-        if soft.is_some() {
-            joined += 1;
-        } else if line.ends_with('\n') {
-            bytes.extend(std::iter::repeat_n(b'\n', 1 + std::mem::take(&mut joined)));
-        }
     }
-    bytes.extend(std::iter::repeat_n(b'\n', joined));
-    String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    bytes.extend(rest.as_bytes());
 }
 
 #[cfg(test)]
@@ -164,5 +223,30 @@ mod tests {
             "Content-Transfer-Encoding: quoted-printable\n\nruns=1 of 2 \n\n100 \u{b5}s\n"
         );
         assert_eq!(without("a=3D1\nb=3D2\n"), "a=3D1\nb=3D2\n");
+    }
+
+    /// What is left of `text`, of which a line is given at a time.
+    fn line_by_line(margin: &mut Margin, text: &str) -> String {
+        let mut lines = text.split_inclusive('\n').peekable();
+        let mut inner = String::new();
+        while let Some(line) = lines.next() {
+            inner.push_str(&margin.take_off(line, lines.peek().is_none()));
+        }
+        inner
+    }
+
+    #[test]
+    fn a_margin_is_taken_off_line_by_line() {
+        for text in [
+            "12:34:56 a\n\n12:34:57 b\n12:3",
+            "     1\ta\n     2\tb\n     3\tc",
+            "Content-Transfer-Encoding: quoted-printable\n\nruns=3D1 of=\n 2=C2=\n=B5s\nend=\n",
+            "no margin\n",
+        ] {
+            assert_eq!(line_by_line(&mut Margin::of(text), text), without(text), "{text:?}");
+        }
+        // Lines behind the first ones may have none.
+        let mut margin = Margin::of("12:34:56 a\n12:34:57 b\n");
+        assert_eq!(line_by_line(&mut margin, "12:34:56 a\nb\n12:34:57 c\n"), "a\nb\nc\n");
     }
 }

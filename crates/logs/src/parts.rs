@@ -3,13 +3,14 @@
 //! ([`Signature::anew`](super::sign::Signature::anew)) only its last piece.
 
 use super::sections::{SectionSearch, Sections};
-use super::{Log, Tool, read_sections, text, visit};
+use super::text::{self, ShownLines};
+use super::{Log, Tool, read_sections, visit};
 
 /// As [`visit`], of a log that is read bit by bit. `more` appends its next lines to
 /// a text, and says whether there may be still more; a line that was begun is whole,
 /// but for the last of all. What holds for the whole log by its beginning, such as
 /// that a clock stands before every line, is seen in the first part: it should have
-/// some MiB.
+/// some MiB. A line without end, such as one of carriage returns alone, is held whole.
 ///
 /// # Errors
 /// The first of `more` and `take`, which ends the reading.
@@ -21,17 +22,17 @@ pub fn visit_parts<T: Send, E>(
 ) -> Result<(), E> {
     let mut raw = String::new();
     let mut ended = !more(&mut raw)?;
-    if ended || !text::is_shown_by_lines(&raw) {
-        while !ended {
-            ended = !more(&mut raw)?;
-        }
+    if ended {
         return visit(&raw, tool, shape, take);
     }
     let mut search = SectionSearch::begin(tool);
     let mut shown = String::new();
     let mut added = text::without_byte_order_mark(&raw);
+    let mut lines = ShownLines::begin(added);
     loop {
-        shown.push_str(&text::lines_as_shown(added));
+        let before = shown.len();
+        shown.push_str(&lines.next(added, ended));
+        let added_bytes = shown.len() - before;
         let mut sections = Sections::resumed(&shown, search, ended);
         read_sections(&mut sections, false, &shape, &mut take)?;
         if ended {
@@ -40,7 +41,7 @@ pub fn visit_parts<T: Send, E>(
         let needed;
         (needed, search) = sections.interrupted();
         shown.drain(..needed);
-        let read = search.read_ahead(&shown, raw.len());
+        let read = search.read_ahead(&shown, added_bytes);
         shown.drain(..read);
         raw.clear();
         ended = !more(&mut raw)?;

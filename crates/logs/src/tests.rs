@@ -536,6 +536,55 @@ fn parts_of_a_log_are_what_it_is_whole() {
     }
 }
 
+#[test]
+fn no_more_of_a_log_is_held_than_its_last_part_whatever_surrounds_it() {
+    const PARTS: usize = 20;
+    const RUNS: usize = 50;
+    let run = "Running with 1*40 (== 40) tasks.\nTime: 1.250\n";
+    let all = run.repeat(PARTS * RUNS);
+    let lines = || all.lines().enumerate();
+    let mail = "Content-Transfer-Encoding: quoted-printable\nvmlab=3D1\n";
+    let forms = [
+        ("nothing", all.clone()),
+        ("a clock", lines().map(|(_, line)| format!("12:34:56 {line}\n")).collect()),
+        ("an epoch", lines().map(|(_, line)| format!("1700000000.123456 {line}\n")).collect()),
+        ("numbers", lines().map(|(at, line)| format!("{:6}\t{line}\n", at + 1)).collect()),
+        (
+            "a job",
+            lines().map(|(_, line)| format!("a\tb\t2024-01-02T12:34:56Z {line}\n")).collect(),
+        ),
+        ("colours", lines().map(|(_, line)| format!("\u{1b}[0m12:34:56 {line}\r\n")).collect()),
+        ("a mail", mail.to_owned() + &all.replace("(== 40)", "(=3D=\n=3D 40)")),
+    ];
+    for (form, text) in forms {
+        let expected = read(&text, None);
+        assert_eq!(expected.len(), PARTS * RUNS, "{form}");
+        let part_lines = text.lines().count() / PARTS;
+        let mut rest = text.split_inclusive('\n').peekable();
+        let taken = std::cell::RefCell::new(Vec::new());
+        let mut parts = 0;
+        let Ok(()) = super::visit_parts(
+            |part| {
+                // All runs but the one that the part before ends in were given.
+                let runs = (parts * part_lines * expected.len()) / text.lines().count();
+                let given = taken.borrow().len();
+                assert!(given + 3 >= runs, "{form}: {given} of {runs}");
+                parts += 1;
+                part.extend(rest.by_ref().take(part_lines));
+                Ok::<bool, std::convert::Infallible>(rest.peek().is_some())
+            },
+            None,
+            |log| log,
+            |log| {
+                taken.borrow_mut().push(log);
+                Ok(())
+            },
+        );
+        assert!(parts >= PARTS, "{form}");
+        check_same(&taken.into_inner(), &expected, form);
+    }
+}
+
 // ---- Mutilated outputs ----
 
 /// Every number of `text`, in all units.

@@ -6,8 +6,9 @@
 
 use std::borrow::Cow;
 
+use super::margin::{self, Margin};
 use super::prefix::{BYTE_ORDER_MARK, without_indent, without_prefix};
-use super::{margin, near, number};
+use super::{near, number};
 
 /// A stretch of a log: the output of one run of one tool, and whatever stands
 /// behind it.
@@ -318,21 +319,23 @@ pub(super) fn as_shown(text: &str) -> Cow<'_, str> {
             Cow::Borrowed(shown) => Cow::Owned(shown.to_owned()),
         };
     }
-    // What a carriage return overwrites does not reach into the margin, and
-    // colours may stand before it.
-    let steps: [fn(&str) -> Cow<'_, str>; 4] =
-        [margin::without, of_terminal, margin::without, of_table];
-    let mut shown = Cow::Borrowed(text);
-    for step in steps {
-        shown = match shown {
-            Cow::Borrowed(text) => step(text),
-            Cow::Owned(text) => match step(&text) {
-                Cow::Owned(next) => Cow::Owned(next),
-                Cow::Borrowed(_) => Cow::Owned(text),
-            },
-        };
+    STEPS.into_iter().fold(Cow::Borrowed(text), |shown, step| through(shown, step))
+}
+
+/// What a carriage return overwrites does not reach into the margin, and colours may stand
+/// before it.
+const STEPS: [fn(&str) -> Cow<'_, str>; 4] =
+    [margin::without, of_terminal, margin::without, of_table];
+
+/// What a step makes of a text, which is copied only where it changes.
+fn through<'a>(shown: Cow<'a, str>, mut step: impl FnMut(&str) -> Cow<'_, str>) -> Cow<'a, str> {
+    match shown {
+        Cow::Borrowed(text) => step(text),
+        Cow::Owned(text) => match step(&text) {
+            Cow::Owned(next) => Cow::Owned(next),
+            Cow::Borrowed(_) => Cow::Owned(text),
+        },
     }
-    shown
 }
 
 /// The log behind the mark that it may begin with.
@@ -340,21 +343,27 @@ pub(super) fn without_byte_order_mark(text: &str) -> &str {
     text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)
 }
 
-/// Whether [`lines_as_shown`] says of each line of a log what [`as_shown`] says of
-/// it, as its first lines tell: nothing stands before all of them.
-pub(super) fn is_shown_by_lines(text: &str) -> bool {
-    let text = without_byte_order_mark(text);
-    let has_none = |text: &str| matches!(margin::without(text), Cow::Borrowed(_));
-    memchr::memchr(b'\n', text.as_bytes()).is_some()
-        && has_none(text)
-        && has_none(&of_terminal(text))
+/// A log that comes bit by bit, as [`as_shown`] makes it of all of it: what stands before
+/// its lines, its first ones tell.
+pub(super) struct ShownLines {
+    /// Before what a terminal would hide, and behind it.
+    margins: [Margin; 2],
 }
 
-/// Lines of a log without margin as a terminal would show them.
-pub(super) fn lines_as_shown(text: &str) -> Cow<'_, str> {
-    match of_terminal(text) {
-        Cow::Borrowed(text) => of_table(text),
-        Cow::Owned(text) => Cow::Owned(of_table(&text).into_owned()),
+impl ShownLines {
+    /// Of a log that begins with the lines `text`.
+    pub(super) fn begin(text: &str) -> Self {
+        let outer = Margin::of(text);
+        let behind = through(outer.clone().take_off(text, false), of_terminal);
+        let inner = Margin::of(&behind);
+        Self { margins: [outer, inner] }
+    }
+
+    /// Its next lines: whole ones, but for the last of all. Lines keep their numbers.
+    pub(super) fn next<'a>(&mut self, text: &'a str, is_last: bool) -> Cow<'a, str> {
+        let [outer, inner] = &mut self.margins;
+        let shown = through(outer.take_off(text, is_last), of_terminal);
+        through(through(shown, |text| inner.take_off(text, is_last)), of_table)
     }
 }
 

@@ -1,6 +1,8 @@
 //! `vmlab import`: reads the logs of benchmark tools that vmlab did not run.
 
 mod files;
+mod unpacked;
+mod utf16;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

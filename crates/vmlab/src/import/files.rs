@@ -3,10 +3,11 @@
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, bail};
 
+use super::unpacked::UnpackedOutput;
+use super::utf16::{self, Utf16Text};
 use crate::input;
 
 /// Endings of compressed files, and the program that undoes it.
@@ -41,7 +42,7 @@ pub(super) enum SourceContent {
 /// of its lines, and little beside what its values need.
 const PART_BYTES: usize = 1 << 22;
 
-/// The lines of a large log in UTF-8, part by part, whether it comes from a file, a pipe or
+/// The lines of a large log as UTF-8, part by part, whether it comes from a file, a pipe or
 /// a program that decompresses it.
 pub(super) struct LogParts {
     name: String,
@@ -196,22 +197,21 @@ impl LogSource {
         let known = self.bytes().unwrap_or(u64::MAX).min(2 * PART_BYTES as u64);
         let mut bytes = Vec::with_capacity(known as usize + 1);
         let most = 2 * PART_BYTES as u64 + 1;
-        let read = (&mut reader).take(most).read_to_end(&mut bytes).with_context(failed)?;
-        let is_utf16 = matches!(bytes.get(..2), Some([0xff, 0xfe] | [0xfe, 0xff]));
-        let is_large = read as u64 == most;
-        if is_large && !is_utf16 {
-            if !surely && is_binary(&bytes) {
-                return Ok(SourceContent::Binary);
-            }
-            return Ok(SourceContent::Parts(LogParts {
-                name: self.name.clone(),
-                reader,
-                bytes,
-                searched: 0,
-            }));
+        let mut read = (&mut reader).take(most).read_to_end(&mut bytes).with_context(failed)?;
+        let mut surely = surely;
+        if let Some(order) = utf16::order_of(&bytes) {
+            let raw = io::Cursor::new(std::mem::take(&mut bytes)).chain(reader);
+            reader = Box::new(Utf16Text::new(raw, order));
+            read = (&mut reader).take(most).read_to_end(&mut bytes).with_context(failed)?;
+            surely = true;
         }
-        reader.read_to_end(&mut bytes).with_context(failed)?;
-        Ok(decode(bytes, surely))
+        if read as u64 != most {
+            return Ok(decode(bytes, surely));
+        }
+        if !surely && is_binary(&bytes) {
+            return Ok(SourceContent::Binary);
+        }
+        Ok(SourceContent::Parts(LogParts { name: self.name.clone(), reader, bytes, searched: 0 }))
     }
 
     /// Its bytes, unpacked.
@@ -222,7 +222,7 @@ impl LogSource {
         match decompressor(path) {
             // A few bytes may be packed of many.
             Some(program) => Ok(Box::new(input::within(
-                UnpackedOutput::of(path, program)?,
+                UnpackedOutput::of(fs::File::open(path)?, program)?,
                 input::MAX_DATA_BYTES,
             ))),
             None => input::open(path, input::MAX_DATA_BYTES),
@@ -237,86 +237,12 @@ fn decompressor(path: &Path) -> Option<&'static str> {
     known.map(|(_, program)| *program)
 }
 
-/// What a program decompresses.
-struct UnpackedOutput {
-    program: &'static str,
-    child: Child,
-    /// None when all of it was read.
-    unpacked: Option<ChildStdout>,
-}
-
-impl UnpackedOutput {
-    fn of(path: &Path, program: &'static str) -> io::Result<Self> {
-        let mut child = Command::new(program)
-            .arg("-dc")
-            .stdin(fs::File::open(path)?)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| io::Error::other(format!("cannot run {program}: {error}")))?;
-        let unpacked = child.stdout.take();
-        Ok(Self { program, child, unpacked })
-    }
-
-    /// Waits for the program's end; an error unless it unpacked all.
-    fn end(&mut self) -> io::Result<()> {
-        let mut said = Vec::new();
-        if let Some(stderr) = self.child.stderr.take() {
-            stderr.take(SAID_BYTES).read_to_end(&mut said)?;
-        }
-        match self.child.wait()?.success() {
-            true => Ok(()),
-            false => {
-                let said = String::from_utf8_lossy(&said);
-                let text = format!("{} cannot decompress it: {}", self.program, said.trim());
-                Err(io::Error::other(text))
-            }
-        }
-    }
-}
-
-/// Most bytes of a program's complaint that are shown.
-const SAID_BYTES: u64 = 4096;
-
-impl io::Read for UnpackedOutput {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Some(unpacked) = &mut self.unpacked else { return Ok(0) };
-        let read = unpacked.read(buffer)?;
-        if read == 0 && !buffer.is_empty() {
-            self.unpacked = None;
-            self.end()?;
-        }
-        Ok(read)
-    }
-}
-
-impl Drop for UnpackedOutput {
-    fn drop(&mut self) {
-        if self.unpacked.take().is_some() {
-            // Who is not read from any more ends at its next word; one that hangs does not.
-            drop(self.child.kill());
-            drop(self.child.wait());
-        }
-    }
-}
-
-/// UTF-8 with what isn't replaced; UTF-16, as PowerShell's `>` writes it, by
-/// its byte order mark.
+/// UTF-8 with what isn't replaced.
 ///
 /// Zero bytes alone are what a crash leaves of a log: a number that touches one
 /// is none. With other control characters they are not text, unless it is
 /// `surely` one.
 fn decode(bytes: Vec<u8>, surely: bool) -> SourceContent {
-    let utf16 = |order: fn([u8; 2]) -> u16| {
-        let units: Vec<u16> =
-            bytes[2..].chunks_exact(2).map(|pair| order([pair[0], pair[1]])).collect();
-        SourceContent::Log(String::from_utf16_lossy(&units))
-    };
-    match bytes.get(..2) {
-        Some([0xff, 0xfe]) => return utf16(u16::from_le_bytes),
-        Some([0xfe, 0xff]) => return utf16(u16::from_be_bytes),
-        _ => {}
-    }
     if !surely && is_binary(&bytes) {
         return SourceContent::Binary;
     }
@@ -366,6 +292,8 @@ fn iteration(part: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     /// The text of a log that is read whole.
@@ -396,12 +324,27 @@ mod tests {
     fn texts_are_decoded_and_binaries_known() {
         let decode = |bytes: &[u8], surely| log(super::decode(bytes.to_vec(), surely));
         assert_eq!(decode(b"a\xff", false).as_deref(), Some("a\u{fffd}"));
-        assert_eq!(decode(b"\xff\xfea\0b\0", false).as_deref(), Some("ab"));
-        assert_eq!(decode(b"\xfe\xff\0a\0b", false).as_deref(), Some("ab"));
         assert_eq!(decode(b"\x7fELF\0", false), None);
         assert_eq!(decode(b"\x7fELF\0", true).as_deref(), Some("\x7fELF\0"));
         assert_eq!(decode(b"Time: 1.2\0\0\n", false).as_deref(), Some("Time: 1.2\0\0\n"));
         assert_eq!(decode(b"", false).as_deref(), Some(""));
+    }
+
+    /// The marks of UTF-16, and what units are behind them.
+    const UTF16: [(&[u8; 2], fn(u16) -> [u8; 2]); 2] =
+        [(b"\xff\xfe", u16::to_le_bytes), (b"\xfe\xff", u16::to_be_bytes)];
+
+    #[test]
+    fn small_files_in_utf16_are_read_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        for (mark, to_bytes) in UTF16 {
+            // Zeros and another control character make no text of UTF-8.
+            let units: Vec<u8> = "a\u{1}b\n".encode_utf16().flat_map(to_bytes).collect();
+            fs::write(&path, [&mark[..], &units].concat()).unwrap();
+            let read = LogSource::at(path.clone(), true).open(false).unwrap();
+            assert_eq!(log(read).as_deref(), Some("a\u{1}b\n"));
+        }
     }
 
     #[test]
@@ -446,6 +389,21 @@ mod tests {
         };
         assert!(error.contains("cut.gz") && error.contains("gzip cannot"), "{error}");
         assert!(String::from_utf8_lossy(&bytes).starts_with(&text) && !text.is_empty());
+        // UTF-16 takes two bytes for most of its characters.
+        let text = "\u{e9} 1.250\n".repeat(PART_BYTES / 4) + "last";
+        for (mark, to_bytes) in UTF16 {
+            let units: Vec<u8> = text.encode_utf16().flat_map(to_bytes).collect();
+            fs::write(&path, [&mark[..], &units].concat()).unwrap();
+            let mut parts = parts_of(&path, false).unwrap();
+            let (mut rest, mut ended) = (&*text, false);
+            while !ended {
+                let mut part = String::new();
+                ended = !parts.more(&mut part).unwrap();
+                assert!(part.len() <= 2 * PART_BYTES + 1 && parts.bytes.len() <= 2 * PART_BYTES);
+                rest = rest.strip_prefix(&*part).unwrap();
+            }
+            assert!(rest.is_empty());
+        }
         fs::write(&path, "\u{7f}\0".repeat(2 * PART_BYTES)).unwrap();
         assert!(parts_of(&path, false).is_none() && parts_of(&path, true).is_some());
     }
