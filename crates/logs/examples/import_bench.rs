@@ -104,6 +104,7 @@ fn outputs() -> BTreeMap<String, String> {
     outputs.insert("(noise)".to_owned(), noise.to_owned());
     let state = "T: 0 ( 4909) P:80 I:1000 C:  12345 Min:      1 Act:    2 Avg:    2 Max:      9\n";
     outputs.insert("(one long cyclictest)".to_owned(), state.to_owned());
+    outputs.insert("(mpstat of an hour)".to_owned(), mpstat_of_an_hour());
     // As users keep them: results among what else a machine says.
     let build: String =
         (0..200).map(|file| format!("  CC      kernel/sched/policy_{file}.o\n")).collect();
@@ -117,6 +118,23 @@ fn outputs() -> BTreeMap<String, String> {
         outputs.insert(name.to_owned(), around + &outputs[of]);
     }
     outputs
+}
+
+/// A table whose rows have ever new labels, as those of a real log do.
+fn mpstat_of_an_hour() -> String {
+    let mut text = "Linux 6.1.0 (vm) \t01/02/2024 \t_x86_64_\t(4 CPU)\n".to_owned();
+    for second in 0..3600 {
+        let time = format!("10:{:02}:{:02}", second / 60, second % 60);
+        text += &format!("\n{time}     CPU    %usr   %nice    %sys %iowait    %irq   %idle\n");
+        for cpu in ["all", "0", "1", "2", "3"] {
+            let user = second % 50;
+            let idle = 97 - user;
+            text += &format!(
+                "{time}     {cpu:>3}   {user:2}.25    0.00    1.50    0.75    0.50   {idle:2}.00\n"
+            );
+        }
+    }
+    text
 }
 
 /// What reading a log took.

@@ -118,7 +118,7 @@ fn row(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
 /// `Connect:        1   12  41.8      3    1053`: least, mean, deviation,
 /// median, most; old versions leave deviation and median out.
 fn connection(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = value.words().collect();
+    let words: Few<&str> = value.all_words();
     let names: &[&str] = match words.len() {
         5 => &["min", "mean", "stddev", "median", "max"],
         3 => &["min", "mean", "max"],

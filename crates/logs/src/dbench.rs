@@ -51,7 +51,7 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
 
 /// ` NTCreateX      13969     0.006     5.238`: count and ms.
 fn row(line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = line.words().collect();
+    let words: Few<&str> = line.all_words();
     let [operation, count, mean, most] = words[..] else {
         if words.len() > 1 && !line.text.starts_with('-') {
             log.unread(line, "an operation has a count and two latencies");
@@ -73,7 +73,7 @@ fn row(line: TextLine<'_>, log: &mut Log) {
 /// `Throughput 219.572 MB/sec  2 clients  2 procs  max_latency=28.747 ms`; dbench 3
 /// ends with the processes, dbench 2 has `(NB=...)` before them.
 fn result(line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = line.words().collect();
+    let words: Few<&str> = line.all_words();
     let Some(megabytes) = words.get(1).and_then(|word| line.number(word)) else {
         return log.unread(line, "no number");
     };

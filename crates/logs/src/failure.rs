@@ -131,6 +131,63 @@ mod tests {
         }
     }
 
+    /// Of words that count in some lines only: a line of a run that failed, and one that is
+    /// like it and none.
+    const NARROWED: [(&str, &str, &str); 25] = [
+        ("ab", "apr_socket_recv: Connection reset by peer (104)", "apr_socket_recv is polled"),
+        ("ab", "Total of 812 requests completed", "Total of 812 bytes"),
+        ("fio", "fio: pid=71, err=5/file:io_u.c:1803, func=io_u error", "fio: pid=71, err=0"),
+        ("go-bench", "FAIL\tvmlab/parse\t0.012s", "FAILOVER\t12"),
+        ("kernbench", "make[2]: *** [Makefile:12: all] Error 2", "make[2]: Leaving directory '/x'"),
+        ("memtier", "server db:6379 handle error response: -ERR no", "server db:6379 is ready"),
+        ("memtier", "Thread 3 stopped due to connection failures", "Thread 3 is done"),
+        ("memtier", "Thread 3 caught an exception", "Thread 3 is done"),
+        ("netperf", "establish_control: connect failed", "establish_control: connected"),
+        ("netperf", "netperf: remote error 98", "netperf: interim results are on"),
+        ("netperf", "send_tcp_stream: data send error: Broken pipe", "send_size 16384"),
+        ("netperf", "recv_response: partial response error", "recv_size 16384"),
+        ("netperf", "udp_send: data send error: errno 105", "udp_send: 1472 bytes"),
+        ("netperf", "shutdown_control: no response, errno 4", "shutdown_control: done"),
+        ("perf-stat", "Error:", "Error: 3 of 100 samples"),
+        (
+            "pgbench",
+            "client 3 aborted in command 4 (SQL) of script 0",
+            "client 3 executing script 0",
+        ),
+        ("pgbench", "Client 3 aborted in state 2: ERROR", "Client 3 sending SELECT 1"),
+        ("pgbench", "connection to database \"bench\" failed:", "connection to database \"bench\""),
+        ("sockperf", "sockperf:ERROR: connect() (errno=111 Connection refused)", "a:ERROR: none"),
+        ("stress-ng", "stress-ng: fail:  [71] cpu: wrong sum", "stress-ng: info:  [71] fail: none"),
+        ("stress-ng", "stress-ng: error: [71] no such file", "stress-ng: info:  [71] error: none"),
+        ("turbostat", "turbostat: msr offset 0x199 read failed", "turbostat: cpu0 has no MSR"),
+        ("unixbench", "Run: \"nosuch\": no such test; aborting", "Run: 1 of 10"),
+        ("time", "Command terminated by signal 9", "Command being timed: \"x\""),
+        ("hackbench", "SENDER: write (error: Broken pipe)", "SENDER: write"),
+    ];
+
+    #[test]
+    fn narrowed_words_count_in_the_lines_of_runs_that_failed() {
+        let failed_lines = |name: &str, line: &str| -> Vec<usize> {
+            let tool = TOOLS.iter().find(|tool| tool.name == name).unwrap();
+            let mut log = Log::new(tool.name);
+            find(tool, LogText::new(&format!("first\n{line}\nlast\n")), &mut log);
+            log.failed.iter().map(|failed| failed.line).collect()
+        };
+        for (tool, failed, like_it) in NARROWED {
+            assert_eq!(failed_lines(tool, failed), [2], "{tool}: {failed}");
+            assert_eq!(failed_lines(tool, like_it), [0_usize; 0], "{tool}: {like_it}");
+        }
+        // All words that every_table_of_words_is_looked_for leaves out.
+        for tool in TOOLS {
+            for failure in tool.failures.iter().filter(|failure| failure.check.is_some()) {
+                let is_tried = NARROWED.iter().any(|(name, line, _)| {
+                    *name == tool.name && line.contains(failure.words) && failure.is_in(line)
+                });
+                assert!(is_tried, "{}: {:?}", tool.name, failure.words);
+            }
+        }
+    }
+
     /// The lines of the failures in `text`, and how many values it has.
     fn check(text: &str, tool: &str, lines: &[usize], values: usize) {
         let logs = read(text, None);

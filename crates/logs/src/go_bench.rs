@@ -63,7 +63,7 @@ fn is_result(line: &str) -> bool {
 }
 
 fn result(line: TextLine<'_>, better: &BTreeMap<&str, Better>, log: &mut Log) {
-    let words: Few<&str> = line.words().collect();
+    let words: Few<&str> = line.all_words();
     let name = words[0].trim_start_matches("Benchmark");
     for pair in words[2..].chunks(2) {
         let [value, unit] = pair else {

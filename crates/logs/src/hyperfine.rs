@@ -65,7 +65,7 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
         {
             mean(rest, line, log);
         } else if let Some(rest) = line.after("Range (min … max):") {
-            let words: Few<&str> = rest.words().collect();
+            let words: Few<&str> = rest.all_words();
             if let [min, min_unit, "…", max, max_unit, ..] = words[..]
                 && let (Some(min), Some(max)) = (time(min, min_unit), time(max, max_unit))
                 && !line.may_be_cut(max_unit)
@@ -131,7 +131,7 @@ fn row_csv(names: &[&str], line: TextLine<'_>, log: &mut Log) {
 
 /// The unit in `Command  Mean [ms]  Min [ms]  Max [ms]  Relative`.
 fn table_unit(line: &str) -> Option<f64> {
-    let words: Few<&str> = line.ascii_words().collect();
+    let words: Few<&str> = line.all_words();
     match words[..] {
         ["Command", "Mean", unit, "Min", min, "Max", max, "Relative"]
             if unit == min && unit == max =>
@@ -146,7 +146,7 @@ fn table_unit(line: &str) -> Option<f64> {
 /// deviation.
 fn row_table(factor: f64, line: TextLine<'_>, log: &mut Log) {
     let Some((command, rest)) = line.text[1..].rsplit_once('`') else { return };
-    let words: Few<&str> = rest.ascii_words().collect();
+    let words: Few<&str> = rest.all_words();
     let seconds = |word: &str| Some(number::scaled(line.number(word)?, factor));
     let (mean, deviation, min, max) = match words[..] {
         [mean, "±", deviation, min, max, _, ..] => (mean, Some(deviation), min, max),
@@ -172,7 +172,7 @@ fn time(value: &str, unit: &str) -> Option<f64> {
 
 /// `14.7 ms ±   5.5 ms    [User: 1.2 ms, System: 0.0 ms]`
 fn mean(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = rest.words().collect();
+    let words: Few<&str> = rest.all_words();
     let [value, unit, ..] = words[..] else { return log.unread(line, "the line ends early") };
     if rest.may_be_cut(unit) {
         return log.unread(line, "the line ends early");

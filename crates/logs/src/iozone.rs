@@ -91,7 +91,12 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     // What the run's table says, which its reports repeat.
     let mut said = RunHeading::default();
     for line in text.lines() {
-        if let Some(rest) = line.after("Version $Revision:") {
+        // Most lines are a table's.
+        if let Some(columns) =
+            columns.as_ref().filter(|_| line.text.starts_with(|c: char| c.is_ascii_digit()))
+        {
+            row(line, columns, output, &mut said, log);
+        } else if let Some(rest) = line.after("Version $Revision:") {
             log.version = rest.word(0).map(str::to_owned);
         } else if let Some(rest) = line.after("Output is in") {
             output = unit(rest.text).unwrap_or(output);
@@ -115,10 +120,6 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
             .filter(|_| line.text.holds(" throughput ") || line.text.holds("Min xfer"))
         {
             throughput(name, value, line, log);
-        } else if let Some(columns) =
-            columns.as_ref().filter(|_| line.text.starts_with(|c: char| c.is_ascii_digit()))
-        {
-            row(line, columns, output, &mut said, log);
         }
     }
 }
@@ -138,6 +139,9 @@ fn unit(words: &str) -> Option<Output> {
 }
 
 fn heading(line: TextLine<'_>) -> Option<IozoneColumns> {
+    if !line.text.starts_with(['k', 'K']) {
+        return None;
+    }
     let mut words = line.words();
     let (size, record) = (words.next()?, words.next()?);
     if !size.eq_ignore_ascii_case("kB") || record != "reclen" {
@@ -183,7 +187,7 @@ fn row(
     said: &mut RunHeading,
     log: &mut Log,
 ) {
-    let words: Few<&str> = line.words().collect();
+    let words: Few<&str> = line.all_words();
     let values: Option<Few<f64>> = words.iter().map(|word| line.number(word)).collect();
     let whole = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
     let Some(values) = values.filter(|_| words.len() > 2 && words.iter().take(2).all(whole)) else {
@@ -260,7 +264,7 @@ struct ExcelReport<'a> {
 
 impl<'a> ExcelReport<'a> {
     fn line(&mut self, line: TextLine<'a>, output: Output, said: &RunHeading, log: &mut Log) {
-        let words: Few<&'a str> = line.words().collect();
+        let words: Few<&'a str> = line.all_words();
         let unquote = |word: &'a str| {
             word.strip_prefix('"')
                 .and_then(|word| word.strip_suffix('"'))

@@ -76,7 +76,7 @@ impl<'a> IntervalRow<'a> {
             Some((role, rest)) => (Some(role), rest),
             None => (None, rest),
         };
-        let mut words: Few<&'a str> = rest.words().collect();
+        let mut words: Few<&'a str> = rest.all_words();
         // Old versions pad: `0.0- 1.0 sec`.
         let (from, to) = match words.first()?.split_once('-') {
             Some((from, "")) if words.len() > 1 => (from, words.remove(1)),

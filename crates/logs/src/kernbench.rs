@@ -59,7 +59,7 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
 
 /// `Optimal load -j 8 Run`, `Half Load -j 2 Run:`, `Maximal -j Load Run`.
 fn load(rest: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = rest.words().collect();
+    let words: Few<&str> = rest.all_words();
     if let Some(load) = words.first() {
         log.label("load", load.to_ascii_lowercase());
     }

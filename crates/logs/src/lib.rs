@@ -104,8 +104,10 @@ mod will_it_scale;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
-use record::{Better, Histogram, Labels, LogValue, MetricKind, Name, Series};
+use record::{Better, Histogram, Labels, LogMetric, LogValue, MetricKind};
 
 use failure::FailureWords;
 pub(crate) use names::NameText;
@@ -317,40 +319,38 @@ impl Log {
         kind: MetricKind,
         at: impl LogPosition,
     ) -> NotedValue<'_> {
-        metric.with_name(|metric| {
-            unit.with_name(|unit| {
-                self.push_named(metric, value, (unit, better, kind), at.line_number())
-            })
-        })
+        let measured = metric
+            .with_name(|metric| unit.with_name(|unit| names::metric(metric, unit, better, kind)));
+        self.push_measured(measured, value, at.line_number())
     }
 
-    /// As [`Log::push`], of what has its names.
-    fn push_named(
+    /// As [`Log::push`], of a column's metric that is said once for all of its values.
+    pub(crate) fn push_of(&mut self, metric: &Arc<LogMetric>, value: f64, at: impl LogPosition) {
+        self.push_measured(Arc::clone(metric), value, at.line_number());
+    }
+
+    fn push_measured(
         &mut self,
-        metric: &Name,
+        measured: Arc<LogMetric>,
         value: f64,
-        (unit, better, kind): (&Name, Option<Better>, MetricKind),
         line: usize,
     ) -> NotedValue<'_> {
-        if !value.is_finite() || metric.is_empty() {
+        if !value.is_finite() || measured.metric.is_empty() {
             return NotedValue(None);
         }
-        if value < 0.0 && kind != MetricKind::Count {
-            self.unread_at(line, &format!("{metric} = {value}"), "below zero");
+        if value < 0.0 && measured.kind != MetricKind::Count {
+            self.unread_at(line, &format!("{} = {value}", measured.metric), "below zero");
             return NotedValue(None);
         }
         if self.values.len() >= self.room {
-            self.leave_out(metric, line);
+            self.leave_out(&measured.metric, line);
             return NotedValue(None);
         }
         if self.values.len() == self.values.capacity() {
             self.make_room(1);
         }
-        self.values.push(LogValue {
-            series: names::series(metric, unit, better, kind, &self.labels),
-            value: number::tidy(value),
-            line,
-        });
+        let labels = self.labels.clone();
+        self.values.push(LogValue { measured, labels, value: number::tidy(value), line });
         NotedValue(self.values.last_mut())
     }
 
@@ -459,7 +459,7 @@ impl NotedValue<'_> {
         if let Some(imported) = &mut self.0
             && !value.is_empty()
         {
-            imported.series = names::labelled_series(&imported.series, key, value);
+            imported.labels = names::labelled(&imported.labels, key, value);
         }
         self
     }
@@ -467,8 +467,8 @@ impl NotedValue<'_> {
     /// Gives it another unit than its kind has.
     pub(crate) fn unit(mut self, unit: impl NameText) -> Self {
         if let Some(imported) = &mut self.0 {
-            let Series { metric, better, kind, labels, .. } = &*imported.series;
-            imported.series = names::series(metric, &unit.named(), *better, *kind, labels);
+            let LogMetric { metric, better, kind, .. } = &*imported.measured;
+            imported.measured = names::metric(metric, unit, *better, *kind);
         }
         self
     }
@@ -476,8 +476,8 @@ impl NotedValue<'_> {
     /// Says which direction is better.
     pub(crate) fn better(mut self, better: Option<Better>) -> Self {
         if let Some(imported) = &mut self.0 {
-            let Series { metric, unit, kind, labels, .. } = &*imported.series;
-            imported.series = names::series(metric, unit, better, *kind, labels);
+            let LogMetric { metric, unit, kind, .. } = &*imported.measured;
+            imported.measured = names::metric(metric, unit, better, *kind);
         }
         self
     }

@@ -126,7 +126,7 @@ fn files(words: &[&str], line: TextLine<'_>, log: &mut Log) {
 
 /// `NAME: 0.0567 microseconds`, `NAME: 1234.56 MB/sec`
 fn named(name: &str, rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = rest.words().collect();
+    let words: Few<&str> = rest.all_words();
     let [value, unit, ..] = words[..] else { return };
     if name.len() > 60 || rest.may_be_cut(unit) {
         return;
@@ -147,7 +147,7 @@ fn named(name: &str, rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
 /// with two decimals, or six if less than one. Source: `lib_timing.c`,
 /// `bandwidth`.
 fn bandwidth(line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = line.words().collect();
+    let words: Few<&str> = line.all_words();
     let [megabytes, rate] = words[..] else { return };
     let printed = |word: &str| {
         let (whole, decimals) = word.split_once('.')?;
@@ -163,7 +163,7 @@ fn bandwidth(line: TextLine<'_>, log: &mut Log) {
 }
 
 fn row(table: &PairColumns, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = line.words().collect();
+    let words: Few<&str> = line.all_words();
     if matches!(table, PairColumns::Files) {
         return files(&words, line, log);
     }

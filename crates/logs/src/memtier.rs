@@ -179,7 +179,7 @@ fn columns(line: &str) -> Option<Vec<MemtierColumn>> {
 }
 
 fn row(columns: &[MemtierColumn], line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = line.words().collect();
+    let words: Few<&str> = line.all_words();
     let name = words[0].to_ascii_lowercase();
     let cells = &words[1..];
     if cells.len() != columns.len() {

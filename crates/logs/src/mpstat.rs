@@ -3,10 +3,13 @@
 //! Source: sysstat `mpstat.c`, `json_stats.c`. `Average:` rows have the label
 //! `time=average`.
 
-use record::{MetricKind, Name};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use record::{LogMetric, MetricKind};
 
 use super::json::{self, JsonNode};
-use super::names::name;
+use super::names::metric;
 use super::sign::{json as in_json, part};
 use super::text::slug;
 use super::{Cut, Few, Log, LogText, TextLine, Tool};
@@ -31,36 +34,33 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
             read_json(&document, log);
         }
     }
-    let mut names: Option<Vec<MpstatColumn>> = None;
+    // The last heading is said again and again.
+    let mut heading: Few<&str> = Few::new();
+    let mut table: Vec<Option<Arc<LogMetric>>> = Vec::new();
+    let mut is_in_table = false;
     for line in text.lines() {
         if let Some(found) = columns(line.text) {
-            names = Some(found.iter().map(|name| MpstatColumn::of(name)).collect());
+            if found != heading {
+                table = found.iter().map(|name| measured(name)).collect();
+                heading = found;
+            }
+            is_in_table = true;
         } else if line.text.is_empty() {
-            names = None;
-        } else if let Some(names) = &names {
-            row(names, line, log);
+            is_in_table = false;
+        } else if is_in_table {
+            row(&table, line, log);
         }
     }
 }
 
-/// A column: its metric, and whether that is in percent.
-struct MpstatColumn {
-    metric: Name,
-    percent: bool,
-    /// False of what is no statistic of ours.
-    wanted: bool,
-}
-
-impl MpstatColumn {
-    fn of(heading: &str) -> Self {
-        match heading.strip_prefix('%') {
-            Some(rest) => Self { metric: name(&slug(rest)), percent: true, wanted: true },
-            None => Self {
-                metric: Name::known("interrupts-per-s"),
-                percent: false,
-                wanted: heading == "intr/s",
-            },
+/// What the values of a column measure; none if it is no statistic of ours.
+fn measured(heading: &str) -> Option<Arc<LogMetric>> {
+    match heading.strip_prefix('%') {
+        Some(rest) => Some(metric(slug(rest), "%", None, MetricKind::Count)),
+        None if heading == "intr/s" => {
+            Some(metric("interrupts-per-s", "1/s", None, MetricKind::Rate))
         }
+        None => None,
     }
 }
 
@@ -78,8 +78,8 @@ fn columns(line: &str) -> Option<Few<&str>> {
 
 /// `15:35:57     all    0.00   92.50 ...`, with AM or PM behind the time, or
 /// `Average:`.
-fn row(columns: &[MpstatColumn], line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = line.words().collect();
+fn row(columns: &[Option<Arc<LogMetric>>], line: TextLine<'_>, log: &mut Log) {
+    let words: Few<&str> = line.all_words();
     if words.len() < columns.len() + 1 || words.len() > columns.len() + 3 {
         if words.len() > 3 {
             log.unread(line, "not as many numbers as columns");
@@ -93,15 +93,18 @@ fn row(columns: &[MpstatColumn], line: TextLine<'_>, log: &mut Log) {
     }
     let values: Option<Few<f64>> = cells.iter().map(|cell| line.decimals(cell, 2)).collect();
     let Some(values) = values else { return log.unread(line, "not all are numbers") };
-    let time = head[..head.len() - 1].join(" ");
+    let time = match &head[..head.len() - 1] {
+        [time] => Cow::Borrowed(*time),
+        words => Cow::Owned(words.join(" ")),
+    };
     // `Average:` in the language of whoever ran it.
     let average = time.ends_with(':') && !time.bytes().any(|byte| byte.is_ascii_digit());
     log.label("time", if average { "average" } else { &time });
     log.label("cpu", cpu);
-    for (column, value) in columns.iter().zip(values).filter(|(column, _)| column.wanted) {
-        let (unit, kind) =
-            if column.percent { ("%", MetricKind::Count) } else { ("1/s", MetricKind::Rate) };
-        log.push(&column.metric, value, unit, None, kind, line);
+    for (column, value) in columns.iter().zip(values) {
+        if let Some(metric) = column {
+            log.push_of(metric, value, line);
+        }
     }
     log.clear_labels();
 }

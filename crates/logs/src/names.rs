@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use record::{Better, Labels, MetricKind, Name, Series};
+use record::{Better, Labels, LogMetric, MetricKind, Name};
 
 /// Slots of each table: more than the names of any tool, and than the labels of
 /// most tables.
@@ -22,19 +22,9 @@ struct DerivedLabels {
     to: Labels,
 }
 
-/// A series derived from another by setting a label.
-struct DerivedSeries {
-    from: Arc<Series>,
-    key: Name,
-    value: Name,
-    to: Arc<Series>,
-}
-
 thread_local! {
     static NAMES: RefCell<Vec<Option<Name>>> = RefCell::new(vec![None; SLOTS]);
-    static SERIES: RefCell<Vec<Option<Arc<Series>>>> = RefCell::new(vec![None; SLOTS]);
-    static DERIVED_SERIES: RefCell<Vec<Option<DerivedSeries>>> =
-        RefCell::new(std::iter::repeat_with(|| None).take(SLOTS).collect());
+    static METRICS: RefCell<Vec<Option<Arc<LogMetric>>>> = RefCell::new(vec![None; SLOTS]);
     static LABELS: RefCell<Vec<Option<DerivedLabels>>> =
         RefCell::new(std::iter::repeat_with(|| None).take(SLOTS).collect());
 }
@@ -157,61 +147,39 @@ pub(super) fn labelled(labels: &Labels, key: impl NameText, value: &str) -> Labe
     })
 }
 
-/// The series of a metric with `labels`, shared with the last values of it.
-pub(super) fn series(
+/// A metric, shared with the last values of it.
+#[inline]
+pub(super) fn metric(
+    metric: impl NameText,
+    unit: impl NameText,
+    better: Option<Better>,
+    kind: MetricKind,
+) -> Arc<LogMetric> {
+    metric.with_name(|metric| unit.with_name(|unit| named_metric(metric, unit, better, kind)))
+}
+
+fn named_metric(
     metric: &Name,
     unit: &Name,
     better: Option<Better>,
     kind: MetricKind,
-    labels: &Labels,
-) -> Arc<Series> {
-    SERIES.with_borrow_mut(|known| {
+) -> Arc<LogMetric> {
+    METRICS.with_borrow_mut(|known| {
         // Names that are said again lie where they lay.
         let said = metric.as_ptr().addr() ^ unit.as_ptr().addr().rotate_left(23);
-        let mixed = said.wrapping_mul(MIX).rotate_left(29) ^ labels.address();
-        let slot = &mut known[(mixed.wrapping_mul(MIX) >> 40) % SLOTS];
-        match slot {
-            Some(series)
-                if series.labels.address() == labels.address()
-                    && series.metric == *metric
-                    && series.unit == *unit
-                    && series.better == better
-                    && series.kind == kind =>
-            {
-                Arc::clone(series)
-            }
-            _ => {
-                let (metric, unit, labels) = (metric.clone(), unit.clone(), labels.clone());
-                Arc::clone(slot.insert(Arc::new(Series { metric, unit, better, kind, labels })))
-            }
-        }
-    })
-}
-
-/// `series` with the label `key` set to `value`, which is not empty.
-pub(super) fn labelled_series(
-    series: &Arc<Series>,
-    key: impl NameText,
-    value: &str,
-) -> Arc<Series> {
-    let key = key.named();
-    DERIVED_SERIES.with_borrow_mut(|derived| {
-        let place = key.as_ptr().addr().rotate_left(17) ^ Arc::as_ptr(series).addr();
-        let mixed = place.wrapping_mul(MIX).rotate_left(29) ^ hash(value);
-        let slot = &mut derived[(mixed.wrapping_mul(MIX) >> 40) % SLOTS];
+        let slot = &mut known[(said.wrapping_mul(MIX) >> 40) % SLOTS];
         match slot {
             Some(known)
-                if Arc::ptr_eq(&known.from, series) && known.key == key && known.value == value =>
+                if known.metric == *metric
+                    && known.unit == *unit
+                    && known.better == better
+                    && known.kind == kind =>
             {
-                Arc::clone(&known.to)
+                Arc::clone(known)
             }
             _ => {
-                let labels = labelled(&series.labels, key.clone(), value);
-                let to =
-                    self::series(&series.metric, &series.unit, series.better, series.kind, &labels);
-                let from = Arc::clone(series);
-                *slot = Some(DerivedSeries { from, key, value: name(value), to: Arc::clone(&to) });
-                to
+                let (metric, unit) = (metric.clone(), unit.clone());
+                Arc::clone(slot.insert(Arc::new(LogMetric { metric, unit, better, kind })))
             }
         }
     })

@@ -38,6 +38,17 @@ pub(crate) fn find(byte: u8, bytes: &[u8]) -> Option<usize> {
     rest.iter().position(|found| *found == byte)
 }
 
+/// How often `byte`, which is not zero, stands among the first sixteen.
+#[inline]
+pub(crate) fn count_of_sixteen(byte: u8, bytes: &[u8]) -> u32 {
+    let step = bytes.first_chunk().copied().unwrap_or_else(|| {
+        let mut step = [0; STEP];
+        step[..bytes.len()].copy_from_slice(bytes);
+        step
+    });
+    u8x16::new(step).simd_eq(u8x16::splat(byte)).to_bitmask().count_ones()
+}
+
 /// Where `byte` stands first in so few.
 #[inline]
 fn find_of_eight(byte: u8, bytes: [u8; 8]) -> Option<usize> {
@@ -89,6 +100,15 @@ mod tests {
                 bytes[at] = b'x';
                 assert_eq!(find(b'x', &bytes), Some(at), "{at} of {length}");
             }
+        }
+    }
+
+    #[test]
+    fn bytes_are_counted_to_the_sixteenth() {
+        for length in 0..40 {
+            let bytes: Vec<u8> = (0..length).map(|at| b"x.y"[at % 3]).collect();
+            let expected = bytes.iter().take(16).filter(|byte| **byte == b'.').count();
+            assert_eq!(count_of_sixteen(b'.', &bytes) as usize, expected, "{length}");
         }
     }
 

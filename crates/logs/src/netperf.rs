@@ -78,7 +78,7 @@ pub(super) fn is_bare(above: Option<TextLine<'_>>, line: TextLine<'_>) -> bool {
 }
 
 fn is_stream(line: TextLine<'_>) -> bool {
-    let words: Few<&str> = line.words().collect();
+    let words: Few<&str> = line.all_words();
     let [receive, send, message, seconds, rate] = words[..] else { return false };
     let (Ok(seconds), Ok(rate)) = (seconds.parse::<f64>(), rate.parse::<f64>()) else {
         return false;
@@ -155,7 +155,7 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
         if heading(line, &mut state) || keyed(line, &mut state, log) || csv(line, &mut state, log) {
             continue;
         }
-        let words: Few<&str> = line.words().collect();
+        let words: Few<&str> = line.all_words();
         let first_is_number = words.first().is_some_and(|word| number::parse(word).is_some());
         if words.is_empty() || !first_is_number {
             if state.rows == Rows::Bare && !words.is_empty() {
@@ -218,7 +218,7 @@ fn heading<'a>(line: TextLine<'a>, state: &mut NetperfParser<'a>) -> bool {
 
 /// The unit in a heading's last line: `10^6bits/sec`, `MBytes  /s`, `KBytes/sec`.
 fn unit(line: &str) -> Option<f64> {
-    let words: Few<&str> = line.ascii_words().collect();
+    let words: Few<&str> = line.all_words();
     words.iter().enumerate().find_map(|(at, word)| {
         let joined = match words.get(at + 1) {
             Some(&"/s" | &"/sec") => format!("{word}/s"),
@@ -387,7 +387,7 @@ fn bare<'a>(line: TextLine<'a>, values: &[f64], state: &mut NetperfParser<'a>, l
             log.label("message-size", "");
             state.rows = if values.len() == 2 { Rows::RequestResponse } else { Rows::Udp };
             for line in [first, line] {
-                let words: Few<&str> = line.words().collect();
+                let words: Few<&str> = line.all_words();
                 if values.len() > 2 || line.number == first.number {
                     row(line, &words, state, log);
                 }

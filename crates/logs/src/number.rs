@@ -22,6 +22,10 @@ fn quick(word: &str) -> Option<f64> {
     if digits.is_empty() || digits.len() > 16 {
         return None;
     }
+    if digits.len() <= 8 {
+        let value = quick_of_eight(digits)?;
+        return Some(if digits.len() == word.len() { value } else { -value });
+    }
     let (mut mantissa, mut point) = (0_u64, None);
     for (at, byte) in digits.iter().enumerate() {
         match byte {
@@ -36,6 +40,51 @@ fn quick(word: &str) -> Option<f64> {
         Some(decimals) => mantissa as f64 / TENS[decimals],
     };
     Some(if digits.len() == word.len() { value } else { -value })
+}
+
+/// As [`quick`], of at most eight bytes, all at once: words differ in length, which a loop
+/// mispredicts.
+#[inline]
+fn quick_of_eight(digits: &[u8]) -> Option<f64> {
+    const EACH: u64 = u64::from_le_bytes([1; 8]);
+    let length = digits.len();
+    let word = match (digits.first_chunk::<4>(), digits.last_chunk::<4>()) {
+        (Some(head), Some(tail)) => {
+            u64::from(u32::from_le_bytes(*head))
+                | u64::from(u32::from_le_bytes(*tail)) << (8 * (length - 4))
+        }
+        _ => digits.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    };
+    let points = word ^ (EACH * u64::from(b'.'));
+    // The lowest byte that is a point has its highest bit set here.
+    let points = points.wrapping_sub(EACH) & !points & EACH << 7;
+    let (word, places, decimals) = if points == 0 {
+        (word, length, 0)
+    } else {
+        let point = points.trailing_zeros() / 8;
+        let decimals = length - 1 - point as usize;
+        if decimals == 0 {
+            return None;
+        }
+        let before = word & ((1 << (8 * point)) - 1);
+        (before | (word >> (8 * point) >> 8) << (8 * point), length - 1, decimals)
+    };
+    // Zeros before the digits, so that there are eight.
+    let gap = 8 * (8 - places as u32);
+    let zeros = (EACH * u64::from(b'0')).checked_shr(64 - gap).unwrap_or(0);
+    let eight = word << gap | zeros;
+    let upper = EACH * 0xf0;
+    let are_digits =
+        eight & upper == EACH * 0x30 && eight.wrapping_add(EACH * 0x06) & upper == EACH * 0x30;
+    if !are_digits {
+        return None;
+    }
+    // Neighbours are joined: digits, pairs, fours.
+    let ones = eight - EACH * u64::from(b'0');
+    let pairs = (ones * 10 + (ones >> 8)) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs * 100 + (pairs >> 16)) & 0x0000_ffff_0000_ffff;
+    let mantissa = (fours * 10_000 + (fours >> 32)) & 0xffff_ffff;
+    Some(mantissa as f64 / TENS[decimals])
 }
 
 fn parse_any(word: &str) -> Option<f64> {
@@ -285,6 +334,36 @@ pub(crate) fn split_unit(word: &str) -> (&str, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_words_are_read_as_long_ones() {
+        // Every word of three of these, and each of those with zeros before it or behind.
+        let bytes = *b"019./:-,e \xb0";
+        let mut words: Vec<Vec<u8>> = vec![Vec::new()];
+        for _ in 0..3 {
+            let longer =
+                words.iter().flat_map(|word| bytes.map(|byte| [&word[..], &[byte]].concat()));
+            words = words.iter().cloned().chain(longer).collect();
+        }
+        for word in words.iter().filter(|word| !word.is_empty()) {
+            for (before, behind) in [("", ""), ("12345", ""), ("1", "2345"), ("", ".5"), ("9.", "")]
+            {
+                let word = [before.as_bytes(), word, behind.as_bytes()].concat();
+                let Ok(word) = std::str::from_utf8(&word) else { continue };
+                let points = word.matches('.').count();
+                let is_number = word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+                    && points < 2
+                    && !word.ends_with('.');
+                let expected = is_number.then(|| word.parse::<f64>().unwrap());
+                if word.len() <= 8 {
+                    assert_eq!(quick_of_eight(word.as_bytes()), expected, "{word:?}");
+                }
+            }
+        }
+        assert_eq!(quick_of_eight(b"99999999"), Some(99_999_999.0));
+        assert_eq!(quick_of_eight(b".1234567"), Some(0.123_456_7));
+        assert_eq!(quick("-0.00"), Some(-0.0));
+    }
 
     #[test]
     fn numbers_with_one_reading_are_read() {

@@ -70,7 +70,7 @@ fn is_context(line: &str) -> bool {
 
 /// Comments that say how much is done, by whom.
 fn context(comment: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = comment.words().collect();
+    let words: Few<&str> = comment.all_words();
     match words[..] {
         ["function", name, ..] => log.label("function", name.trim_matches(['\'', '"'])),
         [groups, "groups", "==", tasks, mode, "run"] => {
@@ -86,7 +86,7 @@ fn context(comment: TextLine<'_>, log: &mut Log) {
 }
 
 fn threads(rest: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = rest.words().collect();
+    let words: Few<&str> = rest.all_words();
     if let Some(at) = words.iter().position(|word| *word == "threads" || *word == "threads,") {
         log.label("threads", words[at.saturating_sub(1)]);
     }
@@ -105,7 +105,7 @@ fn value(line: TextLine<'_>, log: &mut Log) {
         }
         return;
     }
-    let words: Few<&str> = line.words().collect();
+    let words: Few<&str> = line.all_words();
     match words[..] {
         ["Total", "time:", seconds, "[sec]"] => {
             read_or_tell(line, log, line.number(seconds), |log, v| {
@@ -296,7 +296,7 @@ fn numa(line: TextLine<'_>, log: &mut Log, value: f64, unit: &str, words: &str, 
 /// 0.2040 ms`.
 fn of_one(line: TextLine<'_>, log: &mut Log) {
     let Some((head, rest)) = line.split("]") else { return };
-    let who: Few<&str> = head.trim_start_matches('[').ascii_words().collect();
+    let who: Few<&str> = head.trim_start_matches('[').all_words();
     let [kind @ ("thread" | "Run"), index] = who[..] else { return };
     if index.parse::<u32>().is_err() {
         return;
@@ -310,7 +310,7 @@ fn of_one(line: TextLine<'_>, log: &mut Log) {
     let Some(inner) = results.text.strip_suffix(']') else {
         return log.unread(line, "the line ends early");
     };
-    let words: Few<&str> = inner.ascii_words().collect();
+    let words: Few<&str> = inner.all_words();
     if let [number, "ops/sec"] = words[..] {
         match results.number(number) {
             Some(value) => drop(log.rate("ops-per-s", value, "1/s", line).label("thread", index)),
@@ -319,7 +319,7 @@ fn of_one(line: TextLine<'_>, log: &mut Log) {
         return;
     }
     for of_kind in inner.split(';') {
-        let words: Few<&str> = of_kind.ascii_words().collect();
+        let words: Few<&str> = of_kind.all_words();
         if let [kind, number, "ops"] = words[..]
             && let Some(value) = results.number(number)
         {

@@ -136,7 +136,7 @@ fn row(line: TextLine<'_>, interval: bool, log: &mut Log) {
         Some((counts, comment)) => (counts.trim_end(), Some(line.part(comment))),
         None => (line.text, None),
     };
-    let mut words: Few<&str> = counts.ascii_words().collect();
+    let mut words: Few<&str> = counts.all_words();
     if let [seconds, "seconds", what @ ..] = &words[..] {
         return elapsed(line.number(seconds), what, line, log);
     }
@@ -230,7 +230,7 @@ fn elapsed(seconds: Option<f64>, what: &[&str], line: TextLine<'_>, log: &mut Lo
 
 /// `1.23  insn per cycle`, `3.456 GHz`, `1.053 K/sec`, `0.07% of all branches`
 fn derived(event: &str, comment: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = comment.words().collect();
+    let words: Few<&str> = comment.all_words();
     let [value, tail @ ..] = &words[..] else { return };
     let (value, percent) = match value.strip_suffix('%') {
         Some(value) => (value, true),
@@ -344,7 +344,7 @@ fn of_csv(fields: &[&str], line: TextLine<'_>, log: &mut Log) {
             && !line.may_be_cut(unit)
             && let Some(value) = number::parse(value)
         {
-            let words: Few<&str> = unit.ascii_words().collect();
+            let words: Few<&str> = unit.all_words();
             metric(fields[at + 2], value, false, &words, line, log);
         }
     }
@@ -372,7 +372,7 @@ fn of_json(line: TextLine<'_>, log: &mut Log) {
     note(log, event, count, node.get("unit").and_then(JsonNode::text).unwrap_or_default(), line);
     let unit = node.get("metric-unit").and_then(JsonNode::text);
     if let (Some(value), Some(unit)) = (node.get("metric-value").and_then(JsonNode::number), unit) {
-        let words: Few<&str> = unit.ascii_words().collect();
+        let words: Few<&str> = unit.all_words();
         // `CPUs utilized` in JSON is scaled otherwise in some versions.
         if words.first() != Some(&"CPUs") {
             metric(event, value, false, &words, line, log);
@@ -405,7 +405,7 @@ pub(crate) fn read_kvm(text: LogText<'_>, log: &mut Log) {
 /// `HLT  142  55.04%  99.91%  0.85us  4013.12us  1873.44us ( +-   7.59% )`,
 /// of which mails wrap the end into the next line.
 fn exit(line: TextLine<'_>, next: Option<TextLine<'_>>, log: &mut Log) {
-    let words: Few<&str> = line.words().collect();
+    let words: Few<&str> = line.all_words();
     let [reason, samples, percent, time, times @ ..] = &words[..] else { return };
     let percent = percent.strip_suffix('%').and_then(number::parse);
     let time = time.strip_suffix('%').and_then(number::parse);

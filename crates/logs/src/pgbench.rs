@@ -122,7 +122,7 @@ fn tps(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
 
 /// `5.0 s, 1234.5 tps, lat 8.100 ms stddev 2.100`
 fn progress(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = rest.words().collect();
+    let words: Few<&str> = rest.all_words();
     let [second, "s,", tps, "tps,", "lat", millis, "ms", ..] = words[..] else { return };
     if let Some(value) = number::parse(tps) {
         log.rate("interval-transactions-per-s", value, "1/s", line).label("second", second);

@@ -6,7 +6,11 @@ use super::near;
 pub(super) const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// The line behind its spaces and tabs.
+#[inline]
 pub(super) fn without_indent(line: &str) -> &str {
+    if line.as_bytes().first().is_some_and(u8::is_ascii_graphic) {
+        return line;
+    }
     let indent = line.bytes().position(|byte| byte != b' ' && byte != b'\t');
     &line[indent.unwrap_or(line.len())..]
 }
@@ -118,7 +122,10 @@ fn after_level(rest: &str) -> Option<&str> {
 
 /// pdsh's `10.0.0.11: `.
 fn after_address(line: &str) -> Option<&str> {
-    // Most lines that begin with a digit are none: they end the search soon.
+    // Most lines that begin with a digit are none.
+    if near::count_of_sixteen(b'.', line.as_bytes()) < 3 {
+        return None;
+    }
     let in_address = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
     let end = line.as_bytes().iter().take(16).position(|byte| !in_address(byte))?;
     let (address, rest) = (&line[..end], line[end..].strip_prefix(':')?);

@@ -104,7 +104,7 @@ impl TimesOf {
 /// `Latency is 21.482 usec`, `Message Rate is 340981 [msg/sec]`, `BandWidth is
 /// 325.185 MBps (2601.479 Mbps)`
 fn summary(rest: TextLine<'_>, line: TextLine<'_>, of: &mut TimesOf, log: &mut Log) {
-    let words: Few<&str> = rest.words().collect();
+    let words: Few<&str> = rest.all_words();
     let at = words.iter().position(|word| *word == "is");
     let Some((what, [number, unit, ..])) = at.map(|at| (words[..at].join(" "), &words[at + 1..]))
     else {

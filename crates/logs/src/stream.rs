@@ -111,7 +111,7 @@ fn row(line: TextLine<'_>, table: &StreamColumns, headed: bool, log: &mut Log) {
     if !["copy", "scale", "add", "triad"].contains(&operation.as_str()) {
         return;
     }
-    let words: Few<&str> = rest.words().collect();
+    let words: Few<&str> = rest.all_words();
     if words.len() != 4 {
         // hpcc and others print prose that begins so.
         if words.first().is_some_and(|word| number::parse(word).is_some()) {

@@ -132,7 +132,7 @@ fn is_stressor(name: &str) -> bool {
 /// `cpu  440  1.01  0.26  0.00  436.42  1671.04 [ 28.01  6468 ]`, or
 /// `pipe  102.19 MB per sec pipe write rate (geometric mean of 1 instances)`
 fn table(body: TextLine<'_>, columns: usize, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = body.words().collect();
+    let words: Few<&str> = body.all_words();
     let Some((name, cells)) = words.split_first().filter(|(name, _)| is_stressor(name)) else {
         return;
     };
@@ -245,7 +245,7 @@ fn times(body: TextLine<'_>, line: TextLine<'_>, log: &mut Log) -> bool {
 
 /// `472049260 CPU Clock   0.467 B/sec`
 fn perf(body: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = body.words().collect();
+    let words: Few<&str> = body.all_words();
     let [count, name @ .., rate, unit] = words.as_slice() else { return };
     let counted = number::grouped(count).or_else(|| number::parse(count));
     let (Some(count), Some(_)) = (counted, number::parse(rate)) else { return };

@@ -283,7 +283,7 @@ fn interval(line: TextLine<'_>, log: &mut Log) {
     if second.is_empty() || !second.bytes().all(|byte| byte.is_ascii_digit()) {
         return;
     }
-    let words: Few<&str> = rest.words().collect();
+    let words: Few<&str> = rest.all_words();
     for pair in words.windows(2) {
         let metric = match pair[0] {
             "tps:" => "interval-transactions-per-s",

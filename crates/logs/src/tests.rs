@@ -432,6 +432,26 @@ fn mpstats_tables_beside_its_json_are_read_too() {
 }
 
 #[test]
+fn values_of_a_table_share_what_is_measured_and_the_labels_of_their_row() {
+    let heading = "  CPU    %usr   %nice    %sys   %idle\n";
+    let rows = |second: usize| {
+        let cpu = |cpu| format!("10:00:{second:02}  {cpu}    1.00    2.00    3.00   94.00\n");
+        format!("\n10:00:{second:02}{heading}{}{}", cpu(0), cpu(1))
+    };
+    // Without a line that has none, the times would be a margin.
+    let text = "Linux 6.1.0 (vm)\n".to_owned() + &(0..30).map(rows).collect::<String>();
+    let logs = read(&text, None);
+    let [log] = &logs[..] else { panic!("{logs:?}") };
+    assert_eq!(log.values.len(), 30 * 2 * 4);
+    for (at, value) in log.values.iter().enumerate() {
+        let (above, before) = (&log.values[at % 4], &log.values[at / 4 * 4]);
+        assert!(std::sync::Arc::ptr_eq(&value.measured, &above.measured), "{value:?}");
+        assert_eq!(value.labels.address(), before.labels.address(), "{value:?}");
+        assert_eq!(value.labels.get("time"), Some(&*format!("10:00:{:02}", at / 8)));
+    }
+}
+
+#[test]
 fn threads_change_nothing() {
     let all: String = of_lines().map(|text| format!("{text}\n")).collect();
     // A colour: what is read is then a copy of what was given.

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use super::margin::{self, Margin};
 use super::prefix::{BYTE_ORDER_MARK, without_indent, without_prefix};
-use super::{near, number};
+use super::{Few, near, number};
 
 /// A stretch of a log: the output of one run of one tool, and whatever stands
 /// behind it.
@@ -124,6 +124,11 @@ impl<'a> TextLine<'a> {
         AsciiWords::new(self.text)
     }
 
+    /// All of the words.
+    pub(crate) fn all_words(&self) -> Few<&'a str> {
+        all_words(self.text)
+    }
+
     /// The word with an index.
     pub(crate) fn word(&self, index: usize) -> Option<&'a str> {
         self.words().nth(index)
@@ -225,6 +230,31 @@ impl<'a> Iterator for AsciiWords<'a> {
     }
 }
 
+/// As all of [`AsciiWords`], sooner than one after the other.
+fn all_words(text: &str) -> Few<&str> {
+    let mut words = Few::new();
+    let (mut in_word, mut start, mut window) = (false, 0, 0);
+    while let Some(rest) = text.as_bytes().get(window..).filter(|rest| !rest.is_empty()) {
+        let spaces = near::spaces(rest);
+        // Where a byte is a space and the one before is none, or the other way round.
+        let mut edges = spaces ^ (spaces << 1 | u64::from(!in_word));
+        while edges != 0 {
+            let at = window + edges.trailing_zeros() as usize;
+            edges &= edges - 1;
+            if in_word {
+                words.push(&text[start..at]);
+            }
+            start = at;
+            in_word = !in_word;
+        }
+        window += near::WINDOW;
+    }
+    if in_word {
+        words.push(&text[start..]);
+    }
+    words
+}
+
 /// As `str::split`, sooner where the parts are short.
 pub(crate) fn fields(text: &str, separator: u8) -> TextFields<'_> {
     debug_assert!(separator.is_ascii(), "a whole character");
@@ -282,6 +312,9 @@ pub(crate) trait Cut {
 
     /// As `split_ascii_whitespace`, sooner.
     fn ascii_words(&self) -> AsciiWords<'_>;
+
+    /// All of the words.
+    fn all_words(&self) -> Few<&str>;
 }
 
 impl Cut for str {
@@ -305,6 +338,10 @@ impl Cut for str {
 
     fn ascii_words(&self) -> AsciiWords<'_> {
         AsciiWords::new(self)
+    }
+
+    fn all_words(&self) -> Few<&str> {
+        all_words(self)
     }
 }
 
@@ -470,7 +507,10 @@ fn show_line(body: &str, shown: &mut String, start: usize) {
 
 /// Adds what is seen of `text`: a bell is heard.
 fn push_seen(text: &str, shown: &mut String) {
-    shown.extend(text.split('\u{7}'));
+    match memchr::memchr(0x07, text.as_bytes()) {
+        None => shown.push_str(text),
+        Some(_) => shown.extend(text.split('\u{7}')),
+    }
 }
 
 /// What stands behind a control sequence (ECMA-48: `ESC [ ... letter`), an
@@ -491,13 +531,36 @@ fn behind_escape(text: &str) -> &str {
 /// `avg-time-ms`.
 pub(crate) fn slug(words: &str) -> String {
     let mut slug = String::with_capacity(words.len());
-    for char in words.chars() {
-        if char.is_ascii_alphanumeric() || matches!(char, '.' | '_' | '/' | '%' | '+') {
-            slug.push(char.to_ascii_lowercase());
-        } else if !slug.is_empty() && !slug.ends_with('-') {
+    let mut is_gap = true;
+    // All bytes of other scripts are gaps.
+    for byte in words.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'/' | b'%' | b'+') {
+            slug.push(char::from(byte.to_ascii_lowercase()));
+            is_gap = false;
+        } else if !std::mem::replace(&mut is_gap, true) {
             slug.push('-');
         }
     }
     slug.truncate(slug.trim_end_matches(['-', '.', '/']).len());
     slug
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_words_are_those_one_after_the_other() {
+        for length in 0..200 {
+            for step in 1..9 {
+                for spaces in 0..step {
+                    let text: String =
+                        (0..length).map(|at| if at % step < spaces { ' ' } else { 'a' }).collect();
+                    let expected: Vec<&str> = text.split_ascii_whitespace().collect();
+                    assert_eq!(all_words(&text)[..], expected[..], "{text:?}");
+                    assert!(AsciiWords::new(&text).eq(expected), "{text:?}");
+                }
+            }
+        }
+    }
 }

@@ -155,7 +155,7 @@ fn faults(line: TextLine<'_>, log: &mut Log) {
 
 /// `make -j4  400.2s user 33.1s system 360% cpu 2:00.50 total`
 fn zsh(line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = line.words().collect();
+    let words: Few<&str> = line.all_words();
     let [.., user, "user", system, "system", percent, "cpu", total, "total"] = words[..] else {
         return;
     };

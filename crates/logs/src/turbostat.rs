@@ -4,14 +4,18 @@
 //! then of cores, then of packages; a row leaves out at its end what an
 //! earlier row has said for its core or package.
 
-use record::{Better, MetricKind, Name};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use record::{Better, LogMetric, MetricKind};
 
 use super::failure::failed;
 use super::names;
 use super::number::scaled;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "turbostat",
@@ -29,7 +33,7 @@ pub(super) const TOOL: Tool = Tool {
 
 /// Reads any number of intervals.
 pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
-    let mut names: Option<Vec<TurbostatColumn<'_>>> = None;
+    let mut names: Option<Rc<[TurbostatColumn]>> = None;
     // Before 3.14 (2014) the row of all has blanks where its place would be.
     let mut places_end = None;
     for line in text.lines() {
@@ -37,14 +41,14 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
         if let Some(rest) = line.after("turbostat version ") {
             log.version = rest.word(0).map(str::to_owned);
         } else if !is_row && is_old_heading(line.text) {
-            names = (!line.is_open()).then(|| line.words().map(TurbostatColumn::of).collect());
+            names = (!line.is_open()).then(|| columns(line));
             places_end = line.text.place("CPU").map(|at| line.indent + at + "CPU".len());
         } else if !is_row && is_heading(line.text) {
-            names = (!line.is_open()).then(|| line.words().map(TurbostatColumn::of).collect());
+            names = (!line.is_open()).then(|| columns(line));
             places_end = None;
         } else if let Some(names) = &names {
             let of_all = places_end.is_some_and(|end| line.indent >= end);
-            let places = names.iter().take_while(|column| column.place.is_some()).count();
+            let places = names.iter().take_while(|column| column.label.is_some()).count();
             row(if of_all { &names[places..] } else { names }, line, log);
         }
     }
@@ -79,18 +83,18 @@ const PLACES: [(&str, &str); 9] = [
 ];
 
 /// A column, by its heading.
-struct TurbostatColumn<'a> {
-    name: &'a str,
+struct TurbostatColumn {
+    /// Whether it says whose row it is, or when it was.
+    is_place: bool,
     /// The label that it is.
-    place: Option<&'static str>,
-    metric: Name,
-    unit: &'static str,
-    factor: f64,
-    better: Option<Better>,
+    label: Option<&'static str>,
+    /// What its values measure, and what to multiply them with; none of those that are no
+    /// result.
+    result: Option<(Arc<LogMetric>, f64)>,
 }
 
-impl<'a> TurbostatColumn<'a> {
-    fn of(name: &'a str) -> Self {
+impl TurbostatColumn {
+    fn of(name: &str) -> Self {
         let (unit, factor, better) = if name == "GHz" || name == "TSC" {
             ("Hz", 1e9, None)
         } else if name.ends_with("MHz") {
@@ -106,19 +110,36 @@ impl<'a> TurbostatColumn<'a> {
         } else {
             ("count", 1.0, None)
         };
-        let place = PLACES.iter().find(|(column, _)| *column == name).map(|(_, label)| *label);
-        Self { name, place, metric: names::name(&slug(name)), unit, factor, better }
-    }
-
-    fn is_result(&self) -> bool {
-        self.place.is_none() && !["usec", "APIC", "X2APIC"].contains(&self.name)
+        let label = PLACES.iter().find(|(column, _)| *column == name).map(|(_, label)| *label);
+        let is_result = label.is_none() && !["usec", "APIC", "X2APIC"].contains(&name);
+        let metric = || names::metric(slug(name), unit, better, MetricKind::Count);
+        Self {
+            is_place: label.is_some() || name == "usec",
+            label,
+            result: is_result.then(|| (metric(), factor)),
+        }
     }
 }
 
-fn row(columns: &[TurbostatColumn<'_>], line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = line.words().collect();
-    let places =
-        columns.iter().take_while(|column| column.place.is_some() || column.name == "usec").count();
+thread_local! {
+    /// The last heading: every interval has one, and few logs have two.
+    static HEADING: RefCell<(String, Rc<[TurbostatColumn]>)> = RefCell::default();
+}
+
+/// The columns of a heading.
+fn columns(heading: TextLine<'_>) -> Rc<[TurbostatColumn]> {
+    HEADING.with_borrow_mut(|(text, columns)| {
+        if text != heading.text {
+            *columns = heading.words().map(TurbostatColumn::of).collect();
+            heading.text.clone_into(text);
+        }
+        Rc::clone(columns)
+    })
+}
+
+fn row(columns: &[TurbostatColumn], line: TextLine<'_>, log: &mut Log) {
+    let words = line.all_words();
+    let places = columns.iter().take_while(|column| column.is_place).count();
     let looks = words.len() > places
         && words.iter().all(|word| *word == "-" || word.starts_with(|c: char| c.is_ascii_digit()));
     if !looks {
@@ -128,25 +149,16 @@ fn row(columns: &[TurbostatColumn<'_>], line: TextLine<'_>, log: &mut Log) {
         return log.unread(line, "more numbers than columns");
     }
     for (column, word) in columns.iter().zip(&words) {
-        if let Some(label) = column.place {
+        if let Some(label) = column.label {
             log.label(label, if *word == "-" { "all" } else { word });
         }
     }
     // Without a place it is one summary row.
     let mut bad = false;
-    for (column, word) in columns.iter().zip(&words).filter(|(column, _)| column.is_result()) {
+    for (column, word) in columns.iter().zip(&words) {
+        let Some((metric, factor)) = &column.result else { continue };
         match line.number(word) {
-            Some(value) => {
-                let value = scaled(value, column.factor);
-                log.push(
-                    &column.metric,
-                    value,
-                    column.unit,
-                    column.better,
-                    MetricKind::Count,
-                    line,
-                );
-            }
+            Some(value) => log.push_of(metric, scaled(value, *factor), line),
             None => bad |= *word != "-",
         }
     }

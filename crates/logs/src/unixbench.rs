@@ -141,7 +141,7 @@ fn rate(test: &str, value: f64, unit: &str, line: TextLine<'_>, log: &mut Log) {
 /// `Execl Throughput    43.0   1493.0   347.2`: baseline, result, index. A test
 /// without a baseline has dashes.
 fn row(line: TextLine<'_>, order: [usize; 3], rated: &BTreeSet<String>, log: &mut Log) {
-    let words: Few<&str> = line.words().collect();
+    let words: Few<&str> = line.all_words();
     let starts_with_letter = line.text.starts_with(|first: char| first.is_ascii_alphabetic());
     if words.len() < 4 || !starts_with_letter || words[0] == "SUM" {
         return;

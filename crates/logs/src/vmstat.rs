@@ -4,8 +4,11 @@
 //! second. The first row is the mean since boot: it has the label
 //! `since=boot`.
 
-use record::MetricKind;
+use std::sync::Arc;
 
+use record::{LogMetric, MetricKind};
+
+use super::names;
 use super::sign::{opens, part};
 use super::{Cut, Few, Log, LogText, TextLine, Tool};
 
@@ -26,16 +29,30 @@ pub(super) const TOOL: Tool = Tool {
 
 /// Reads any number of runs.
 pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
-    let mut names: Option<Few<&str>> = None;
+    let mut columns: Option<Vec<VmstatColumn>> = None;
     let mut first = true;
     for line in text.lines() {
         if line.text.starts_with("r ") && line.text.holds(" b ") && line.text.holds(" swpd ") {
-            names = Some(line.words().filter(|name| column(name).is_some()).collect());
-        } else if let Some(names) = &names {
+            columns = Some(line.words().filter_map(VmstatColumn::of).collect());
+        } else if let Some(columns) = &columns {
             let before = log.values.len();
-            row(names, first, line, log);
+            row(columns, first, line, log);
             first = first && log.values.len() == before;
         }
+    }
+}
+
+/// A column: what its values measure, and what to multiply them with.
+struct VmstatColumn {
+    metric: Arc<LogMetric>,
+    factor: f64,
+}
+
+impl VmstatColumn {
+    fn of(name: &str) -> Option<Self> {
+        let (metric, unit, factor) = column(name)?;
+        let kind = if unit.ends_with("/s") { MetricKind::Rate } else { MetricKind::Count };
+        Some(Self { metric: names::metric(metric, unit, None, kind), factor })
     }
 }
 
@@ -68,15 +85,15 @@ fn column(name: &str) -> Option<(&'static str, &'static str, f64)> {
     })
 }
 
-fn row(names: &[&str], first: bool, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = line.words().collect();
+fn row(columns: &[VmstatColumn], first: bool, line: TextLine<'_>, log: &mut Log) {
+    let words: Few<&str> = line.all_words();
     let digits = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
     if words.len() < 3 || !words.iter().take(3).all(digits) {
         return;
     }
     // With -t the date and the time follow.
-    let fits = words.len() == names.len() || words.len() == names.len() + 2;
-    let cells = &words[..words.len().min(names.len())];
+    let fits = words.len() == columns.len() || words.len() == columns.len() + 2;
+    let cells = &words[..words.len().min(columns.len())];
     let values: Option<Few<f64>> = cells.iter().map(|word| line.number(word)).collect();
     let Some(values) = values.filter(|_| fits) else {
         return log.unread(line, "not as many numbers as columns");
@@ -84,11 +101,8 @@ fn row(names: &[&str], first: bool, line: TextLine<'_>, log: &mut Log) {
     if first {
         log.label("since", "boot");
     }
-    for (name, value) in names.iter().zip(values) {
-        if let Some((metric, unit, factor)) = column(name) {
-            let kind = if unit.ends_with("/s") { MetricKind::Rate } else { MetricKind::Count };
-            log.push(metric, value * factor, unit, None, kind, line);
-        }
+    for (column, value) in columns.iter().zip(values) {
+        log.push_of(&column.metric, value * column.factor, line);
     }
     log.clear_labels();
 }

@@ -40,22 +40,23 @@ pub struct ImportedValue {
     pub line: usize,
 }
 
-/// An [`ImportedValue`] as it is kept where there may be millions: all but the number
-/// and its line is its [`Series`], whose fields are its own.
+/// An [`ImportedValue`] as it is kept where there may be millions: what it has in common
+/// with those of its column, and with those of its row, it shares with them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LogValue {
-    /// What is measured.
-    pub series: Arc<Series>,
+    /// What is measured; its fields are the value's own.
+    pub measured: Arc<LogMetric>,
+    /// What tells it from other values of the same metric.
+    pub labels: Labels,
     /// The value, in base units.
     pub value: f64,
     /// The line that it stands in, from 1.
     pub line: usize,
 }
 
-/// What values of one metric with the same labels share: each is a number, a
-/// line and a reference to it.
+/// What all values of one metric have in common, whatever their labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Series {
+pub struct LogMetric {
     /// The metric's name inside its tool.
     pub metric: Name,
     /// The base unit: `s`, `B`, `1/s`, `B/s`, `count`, ...
@@ -64,36 +65,35 @@ pub struct Series {
     pub better: Option<Better>,
     /// What sort of quantity it is.
     pub kind: MetricKind,
-    /// What tells it from other series of the same metric.
-    pub labels: Labels,
 }
 
 impl Deref for LogValue {
-    type Target = Series;
+    type Target = LogMetric;
 
     #[inline]
-    fn deref(&self) -> &Series {
-        &self.series
+    fn deref(&self) -> &LogMetric {
+        &self.measured
     }
 }
 
 impl LogValue {
     /// Gives each of `values` the labels that `with` makes of its own. Values
-    /// that share a series share one afterwards.
+    /// that share labels share some afterwards.
     pub fn relabel(values: &mut [Self], with: impl Fn(&Labels) -> Labels) {
-        // A series of which values are left lies where no other can.
-        let mut known: HashMap<*const Series, Arc<Series>> = HashMap::new();
+        // Those that are kept here lie where no others can.
+        let mut known: HashMap<usize, (Labels, Labels)> = HashMap::new();
         let mut last: Option<(Labels, Labels)> = None;
         for value in values {
-            let series = known.entry(Arc::as_ptr(&value.series)).or_insert_with(|| {
-                let labels = match &last {
-                    Some((from, to)) if from.address() == value.labels.address() => to.clone(),
-                    _ => with(&value.labels),
-                };
-                last = Some((value.labels.clone(), labels.clone()));
-                Arc::new(Series { labels, ..Series::clone(&value.series) })
-            });
-            value.series = Arc::clone(series);
+            let (_, to) = match last.take() {
+                Some(same) if same.0.address() == value.labels.address() => last.insert(same),
+                _ => {
+                    let labels = known
+                        .entry(value.labels.address())
+                        .or_insert_with(|| (value.labels.clone(), with(&value.labels)));
+                    last.insert(labels.clone())
+                }
+            };
+            value.labels = to.clone();
         }
     }
 }
@@ -101,7 +101,7 @@ impl LogValue {
 impl From<ImportedValue> for LogValue {
     fn from(row: ImportedValue) -> Self {
         let ImportedValue { metric, value, unit, better, kind, labels, line } = row;
-        Self { series: Arc::new(Series { metric, unit, better, kind, labels }), value, line }
+        Self { measured: Arc::new(LogMetric { metric, unit, better, kind }), labels, value, line }
     }
 }
 
@@ -243,9 +243,12 @@ impl<'de> Deserialize<'de> for Name {
     }
 }
 
-/// Keys with a value each, in the order of the keys. A copy shares them.
+/// Keys with a value each, in the order of the keys. A copy shares them, and is one word.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Labels(Option<Arc<[(Name, Name)]>>);
+pub struct Labels(Option<Arc<LabelPairs>>);
+
+/// In the order of the keys.
+type LabelPairs = Box<[(Name, Name)]>;
 
 impl Labels {
     /// The value of `key`.
@@ -271,7 +274,7 @@ impl Labels {
     #[must_use]
     #[inline]
     pub fn address(&self) -> usize {
-        self.0.as_ref().map_or(0, |pairs| pairs.as_ptr().addr())
+        self.0.as_ref().map_or(0, |pairs| Arc::as_ptr(pairs).addr())
     }
 
     /// These, with `key` set to `value`.
@@ -282,7 +285,7 @@ impl Labels {
         let at = pairs.partition_point(|(found, _)| *found < key);
         let behind = at + usize::from(pairs.get(at).is_some_and(|(found, _)| *found == key));
         let (before, behind) = (pairs[..at].iter().cloned(), pairs[behind..].iter().cloned());
-        Self(Some(before.chain([(key, value)]).chain(behind).collect()))
+        Self(Some(Arc::new(before.chain([(key, value)]).chain(behind).collect())))
     }
 
     /// These, without `key`.
@@ -293,7 +296,7 @@ impl Labels {
 
     #[inline]
     fn pairs(&self) -> &[(Name, Name)] {
-        self.0.as_deref().unwrap_or_default()
+        self.0.as_ref().map_or(&[], |pairs| pairs)
     }
 }
 
@@ -301,7 +304,7 @@ impl<K: Into<Name>, V: Into<Name>> FromIterator<(K, V)> for Labels {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
         let sorted: BTreeMap<Name, Name> =
             pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
-        Self((!sorted.is_empty()).then(|| sorted.into_iter().collect()))
+        Self((!sorted.is_empty()).then(|| Arc::new(sorted.into_iter().collect())))
     }
 }
 
@@ -342,19 +345,18 @@ mod tests {
     use super::*;
 
     fn value(labels: &Labels, value: f64) -> LogValue {
-        let series = Series {
+        let measured = LogMetric {
             metric: "lat".into(),
             unit: "s".into(),
             better: None,
             kind: MetricKind::Quantile,
-            labels: labels.clone(),
         };
-        LogValue { series: Arc::new(series), value, line: 7 }
+        LogValue { measured: Arc::new(measured), labels: labels.clone(), value, line: 7 }
     }
 
     #[test]
-    fn a_value_is_three_words_and_one_row() {
-        assert_eq!(size_of::<LogValue>(), 24);
+    fn a_value_is_four_words_and_one_row() {
+        assert_eq!(size_of::<LogValue>(), 32);
         let value = value(&Labels::from_iter([("op", "read")]), 2.0);
         let json = serde_json::to_string(&value).unwrap();
         assert_eq!(
@@ -365,11 +367,11 @@ mod tests {
     }
 
     #[test]
-    fn values_of_a_series_share_one_when_they_are_labelled() {
+    fn values_that_share_labels_share_some_when_they_are_labelled() {
         let read = value(&Labels::from_iter([("op", "read")]), 1.0);
         let mut values = vec![read.clone(), value(&Labels::default(), 2.0), read];
         LogValue::relabel(&mut values, |labels| labels.with("boot", "1"));
-        assert!(Arc::ptr_eq(&values[0].series, &values[2].series));
+        assert_eq!(values[0].labels.address(), values[2].labels.address());
         assert_eq!(values[0].labels, Labels::from_iter([("boot", "1"), ("op", "read")]));
         assert_eq!(values[1].labels, Labels::from_iter([("boot", "1")]));
     }

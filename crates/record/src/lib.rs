@@ -30,7 +30,7 @@ pub use cpu_pm::{CpuPmDeviation, CpuPmFinding};
 pub use environment::Environment;
 pub use ground::Ground;
 pub use histogram::Histogram;
-pub use imported::{ImportedValue, Labels, LogValue, Name, Series};
+pub use imported::{ImportedValue, Labels, LogMetric, LogValue, Name};
 pub use metric::{Better, Metric, MetricKind, Unit, show_value};
 pub use outcome::{Failure, FailureCause, FailureKind, Outcome};
 pub use profile::{FoldedStacks, ProfileSide, SideProfile, TrialProfile};

@@ -154,7 +154,7 @@ impl SummaryTable {
             return self.ranges.is_empty();
         }
         if line.text.bytes().all(|byte| byte == b'-' || byte == b' ') {
-            let words: Few<&str> = line.words().collect();
+            let words: Few<&str> = line.all_words();
             if words.len() > 2 {
                 self.ranges = words.iter().map(|word| columns_of(line, word)).collect();
             }

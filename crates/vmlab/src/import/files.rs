@@ -331,8 +331,10 @@ mod tests {
     }
 
     /// The marks of UTF-16, and what units are behind them.
-    const UTF16: [(&[u8; 2], fn(u16) -> [u8; 2]); 2] =
+    const UTF16: [(&[u8; 2], UnitBytes); 2] =
         [(b"\xff\xfe", u16::to_le_bytes), (b"\xfe\xff", u16::to_be_bytes)];
+
+    type UnitBytes = fn(u16) -> [u8; 2];
 
     #[test]
     fn small_files_in_utf16_are_read_whole() {
