@@ -29,7 +29,7 @@ fail() {
 }
 
 [ -x "$vmlab" ] || fail "there is no $vmlab: make build, or name it in VMLAB"
-[ -x "$static" ] || fail "there is no $static: make static, or name it in VMLAB_STATIC"
+[ -f "$static" ] && [ -x "$static" ] || fail "there is no $static: make static, or name it in VMLAB_STATIC"
 sources=${1:-$cache}
 if [ $# = 0 ] && [ ! -d "$cache" ]; then
 	git clone --quiet --depth 1 "$origin" "$cache" ||
@@ -110,7 +110,9 @@ cost = lambda name: prices[name][0]["median"] - prices["nothing"][0]["median"]
 print(round(sum(map(cost, sys.argv[1].split("+")))))' "$1"
 }
 theirs() {
-	sed '1,/^theirs/d' "$work/told" | tr -d '\r' | awk -v test="$1" '$1 == test { print $2 }'
+	# How often an interrupt came stands before its test where it was not once.
+	sed '1,/^theirs/d' "$work/told" | tr -d '\r' |
+		awk -v test="$1" '$1 ~ "^[0-9]*" test "$" { print $2 }'
 }
 
 echo "Instructions an operation, KVM's own included, on $("$vmlab" image show host-debian-12 | head -n 1):"
