@@ -1,5 +1,6 @@
 //! What ACPI says of arm64 machines alone. The virtual timer's interrupt is not looked up:
-//! Arm's BSA 1.0 (DEN 0094), rule B_PPI_00, fixes it.
+//! it is 27 on QEMU's machines and wherever Arm's Base System Architecture (DEN 0094) is
+//! followed.
 
 use super::Tables;
 use crate::PhysicalMemory;

@@ -353,8 +353,8 @@ fn a_kvm_that_is_there_is_measured_or_why_not_is_said() {
 }
 
 /// Ends its replica, whatever becomes of the test.
-struct Replica {
-    state: tempfile::TempDir,
+pub(crate) struct Replica {
+    pub(crate) state: tempfile::TempDir,
 }
 
 impl Drop for Replica {
@@ -424,11 +424,15 @@ fn real_kvm_counts_what_the_guest_does() {
     if !is_there() {
         return;
     }
-    let operations = "syscall,cpuid,hypercall,mmio-qemu,timer-halt,ipi-halt,sem-spin,sem-ipi";
+    let operations =
+        "syscall,cpuid,hypercall,mmio-qemu,irq-window,timer-halt,ipi-halt,sem-spin,sem-ipi";
     let found = InReplica::measured(&["--on", "replica"], operations);
     // Nothing else in the VM makes these.
     assert_eq!(found.counted("hypercall", "kvm.hypercalls"), 500.0);
     assert_eq!(found.counted("mmio-qemu", "kvm.mmio_exits"), 500.0);
+    // One each, and of the firmware's own interrupts none.
+    assert_eq!(found.counted("irq-window", "kvm.irq_window_exits"), 500.0);
+    assert_eq!(found.counted("nothing", "kvm.irq_window_exits"), 0.0);
     assert!(found.counted("cpuid", "kvm.exits") >= 500.0);
     assert_eq!(found.counted("syscall", "kvm.hypercalls"), 0.0);
     found.halts_agree("timer-halt", "kvm.halt_exits");

@@ -6,6 +6,7 @@ use record::{FoldedStacks, ProfileSide};
 use rustix::process::Signal;
 use suite::{SharedThing, Tier, needs, skip};
 
+use crate::calibrate::Replica;
 use crate::lab::{events, said, vmlab};
 use crate::running::{Study, owned_by};
 
@@ -62,6 +63,52 @@ fn a_profiled_trial_keeps_its_stacks_and_the_page_shows_their_difference() {
         .descendants()
         .filter(|node| node.attribute("class").is_some_and(|class| class.starts_with("frame ")));
     assert!(frames.count() > 5);
+}
+
+/// perf on an emulated host with KVM, where it sees the guest as KVM runs it.
+#[test]
+fn the_host_s_profile_under_kvm_names_the_guest_s_functions() {
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
+    if let Err(error) = guest::qemu::find_qemu(vmconfig::Arch::X86_64) {
+        return skip(error);
+    }
+    let replica = Replica { state: tempfile::tempdir().unwrap() };
+    let study = Study::new(1, STUDY);
+    study.change("accel = \"tcg\"", "accel = \"kvm\"");
+    study.change("boot_limit_s = 180", "boot_limit_s = 900");
+    let (file, dir) = (study.folder().join("study.toml"), study.dir());
+    let mut run = vmlab(["run", "--on", "replica"]);
+    run.arg(file).arg("--out").arg(&dir).env("XDG_STATE_HOME", replica.state.path());
+    let ended = said(&mut run);
+    // One block decides nothing.
+    assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
+    let mut sides = 0;
+    for event in events(&dir) {
+        let record::journal::JournalEvent::TrialEnded(trial) = event else { continue };
+        let profile = trial.profile.as_ref().unwrap_or_else(|| panic!("{trial:#?}"));
+        let host = profile.sides.iter().find(|one| one.side == ProfileSide::Host).unwrap();
+        assert_eq!(host.missing, None);
+        let text = runner::store::blob(&dir, host.blob.as_ref().unwrap()).unwrap();
+        let folded = FoldedStacks::from_text(&String::from_utf8_lossy(&text));
+        assert_eq!(folded.samples(), host.samples);
+        let met = |wanted: &dyn Fn(&[String]) -> bool| -> u64 {
+            folded.stacks().filter(|(stack, _)| wanted(stack)).map(|(_, count)| count).sum()
+        };
+        let in_guest = met(&|stack| stack[0] == "[guest]");
+        let named = met(&|stack| {
+            stack[0] == "[guest]" && !["[unknown]", "[program]"].contains(&&*stack[1])
+        });
+        assert!(
+            in_guest > 0 && named * 2 > in_guest,
+            "{named} of {in_guest}: {}",
+            folded.to_text()
+        );
+        // No stack is a thread's number alone, and the host's own have their callers.
+        assert_eq!(met(&|stack| stack.len() == 1), 0, "{}", folded.to_text());
+        assert!(met(&|stack| stack.iter().any(|frame| frame.starts_with("kvm_"))) > 0);
+        sides += 1;
+    }
+    assert_eq!(sides, 2);
 }
 
 #[test]
