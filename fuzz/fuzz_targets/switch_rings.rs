@@ -83,7 +83,6 @@ fuzz_target!(|bytes: &[u8]| {
         ring.complete(&chains.chains, &written);
         ring.ask_for_kicks(kind & 16 != 0);
         let _ = ring.has_work();
-        ring.prefetch(memory, 32);
         if let Some(fault) = chains.fault {
             ring.stop(fault);
         }

@@ -28,6 +28,8 @@ pub(crate) struct Delivery<'d, 'c> {
     queue: &'d ActiveRing,
     /// Not its own: it is too large to be moved for each burst.
     chains: &'c mut Chains<'d>,
+    /// Short frames may go right into its buffers: nobody watches, and no log is kept.
+    is_plain: bool,
     /// Bytes written to each chain that was used.
     written: SmallVec<[u32; 64]>,
     frames: u64,
@@ -36,6 +38,8 @@ pub(crate) struct Delivery<'d, 'c> {
 }
 
 impl<'d, 'c> Delivery<'d, 'c> {
+    /// To the ring of `queue`, of which `chains` may have been fetched already; `expected`
+    /// frames are to come.
     #[inline(always)]
     pub(crate) fn new(
         to: &'d PortView,
@@ -44,12 +48,18 @@ impl<'d, 'c> Delivery<'d, 'c> {
         expected: usize,
         chains: &'c mut Chains<'d>,
     ) -> Self {
-        queue.ring.fetch(&device.memory, Direction::Receive, expected, chains);
+        if chains.len() < expected {
+            let missing = expected - chains.len();
+            queue.ring.fetch(&device.memory, Direction::Receive, missing, chains);
+        }
         Self {
             to,
             device,
             queue,
             chains,
+            is_plain: device.header() == LONG_HEADER
+                && device.log.is_none()
+                && to.watches.is_empty(),
             written: SmallVec::new(),
             frames: 0,
             bytes: 0,
@@ -82,6 +92,21 @@ impl<'d, 'c> Delivery<'d, 'c> {
     /// Places a short frame with its header, the first `bytes` of `whole`.
     #[inline]
     pub(crate) fn place_short(&mut self, whole: &[u8; SHORT], bytes: usize) {
+        if self.is_plain
+            && let Some(chain) = self.chains.chains.get(self.written.len())
+            && let Some(buffer) = chain.only()
+            && buffer.write_short(whole, bytes)
+        {
+            self.written.push(bytes as u32);
+            self.frames += 1;
+            self.bytes += (bytes - LONG_HEADER) as u64;
+            return;
+        }
+        self.place_short_slowly(whole, bytes);
+    }
+
+    #[cold]
+    fn place_short_slowly(&mut self, whole: &[u8; SHORT], bytes: usize) {
         let length = bytes - LONG_HEADER;
         if self.device.header() == LONG_HEADER
             && let Ok(chain) = self.next_chain()
@@ -257,7 +282,9 @@ impl<'d, 'c> Delivery<'d, 'c> {
         if wanted {
             tell(caller, self.queue, &self.to.counters);
         }
-        if let Some(fault) = self.chains.fault {
+        if let Some(fault) = self.chains.fault
+            && self.written.len() == self.chains.len()
+        {
             ring.stop(fault);
         }
         if self.frames > 0 {

@@ -16,7 +16,10 @@ use smallvec::SmallVec;
 use crate::counters::DropReason;
 use crate::delivery::{Delivery, tell};
 use crate::device::{ActiveRing, LONG_HEADER, VhostDevice};
-use crate::frame::{ETHERNET, EthernetFrame, Offload, ShortFrames, TAG, spread, tag_bytes, takes};
+use crate::frame::{
+    BEGINNING, BurstFrame, ETHERNET, EthernetFrame, Offload, PLAIN_HEADER, ShortFrames, TAG,
+    destination, source, spread, tag, tag_bytes, takes,
+};
 use crate::memory::{AioContext, ByteRange};
 use crate::mirror::Heading;
 use crate::offload::for_each_taken;
@@ -32,6 +35,16 @@ pub(crate) const BURST: usize = 32;
 const BURST_BYTES: u64 = 256 * 1024;
 /// Bytes of the largest frame, about.
 const LARGEST: u64 = 64 * 1024;
+/// The numbers of a burst's frames.
+const ALL: [u8; BURST] = {
+    let mut all = [0; BURST];
+    let mut number = 0;
+    while number < BURST {
+        all[number] = number as u8;
+        number += 1;
+    }
+    all
+};
 
 /// Frames on their way to a ring that another thread serves.
 #[derive(Debug)]
@@ -80,12 +93,51 @@ pub(crate) struct Forwarder {
 }
 
 /// A sender's burst.
-struct Burst<'s, 'm> {
+struct Burst<'b, 's> {
     snapshot: &'s PortTable,
-    from: &'s PortView,
+    from: &'b PortView,
     agreed: u64,
-    chains: &'s Chains<'m>,
-    frames: &'s [EthernetFrame],
+    chains: &'b Chains<'s>,
+    frames: &'b [BurstFrame],
+    /// Those that are not short.
+    longs: &'b [EthernetFrame],
+}
+
+/// Chains that were fetched to receive in before it was known whether they are needed: of
+/// a port's only queue.
+struct EarlyChains<'m> {
+    /// Whose; nobody's once they were used.
+    port: Option<u16>,
+    chains: Chains<'m>,
+}
+
+/// A frame's parts: its header, what of it is ours, and what is still the sender's.
+struct FrameParts<'b, 'm> {
+    header: &'b [u8],
+    own: &'b [u8],
+    pieces: SmallVec<[ByteRange<'m>; 20]>,
+}
+
+impl<'m> Burst<'_, 'm> {
+    fn parts<'b>(&'b self, frame: BurstFrame, short: &'b ShortFrames) -> FrameParts<'b, 'm> {
+        match frame.long {
+            None => {
+                let (whole, bytes) = short.get(frame.chain, frame.length);
+                let own = &whole[LONG_HEADER..bytes];
+                FrameParts { header: &PLAIN_HEADER, own, pieces: SmallVec::new() }
+            }
+            Some(long) => {
+                let long = &self.longs[usize::from(long)];
+                let (header, rest) = long.head.split_at(LONG_HEADER);
+                let segments = self.chains.segments(usize::from(frame.chain));
+                FrameParts {
+                    header,
+                    own: &rest[..usize::from(long.head_length) - LONG_HEADER],
+                    pieces: pieces(segments, usize::from(long.taken)),
+                }
+            }
+        }
+    }
 }
 
 impl Forwarder {
@@ -124,7 +176,7 @@ impl Forwarder {
     /// Takes a burst at most from one port, however many queues it has: so it gets no
     /// more than its turn. The queue that comes first is another one each time.
     #[inline]
-    fn serve_port(&mut self, snapshot: &PortTable, served: &ServedQueues) -> u64 {
+    fn serve_port<'s>(&mut self, snapshot: &'s PortTable, served: &'s ServedQueues) -> u64 {
         let (port, queues) = (&*served.port, served.queues.as_slice());
         let Some(device) = &port.device else { return 0 };
         let most = Allowance { frames: BURST as u64, bytes: BURST_BYTES };
@@ -170,11 +222,11 @@ impl Forwarder {
 
     /// Takes a burst from one ring and forwards it.
     #[inline]
-    fn serve(
+    fn serve<'s>(
         &mut self,
-        snapshot: &PortTable,
+        snapshot: &'s PortTable,
         from: &PortView,
-        device: &VhostDevice,
+        device: &'s VhostDevice,
         queue: &ActiveRing,
         most: Allowance,
     ) -> Allowance {
@@ -201,11 +253,11 @@ impl Forwarder {
     }
 
     /// The same from the host's network.
-    fn serve_tap(
+    fn serve_tap<'s>(
         &mut self,
-        snapshot: &PortTable,
+        snapshot: &'s PortTable,
         from: &PortView,
-        device: &VhostDevice,
+        device: &'s VhostDevice,
         tap: &Tap,
         most: Allowance,
     ) -> Allowance {
@@ -222,103 +274,201 @@ impl Forwarder {
 
     /// Forwards a burst, up to the frame with which it has `most_bytes`: the rest of the
     /// chains is taken away. Returns its bytes, without headers.
-    fn forward(
+    fn forward<'s>(
         &mut self,
-        snapshot: &PortTable,
+        snapshot: &'s PortTable,
         from: &PortView,
         device: &VhostDevice,
-        chains: &mut Chains<'_>,
+        chains: &mut Chains<'s>,
         most_bytes: u64,
     ) -> u64 {
         // Large frames end the burst early: the rest is fetched again next time.
-        let mut bytes = 0_u64;
-        let mut keep = 0;
-        for chain in &chains.chains {
-            bytes += u64::from(chain.bytes);
-            keep += 1;
-            if bytes > most_bytes {
-                break;
-            }
-        }
-        if keep < chains.len() {
-            chains.chains.truncate(keep);
+        let mut bytes: u64 = chains.chains.iter().map(|chain| u64::from(chain.bytes)).sum();
+        while let Some(last) = chains.chains.last()
+            && bytes - u64::from(last.bytes) > most_bytes
+        {
+            bytes -= u64::from(last.bytes);
+            chains.chains.pop();
             chains.fault = None;
         }
 
-        self.ask_early(snapshot, from, chains.len());
-        let mut frames: SmallVec<[EthernetFrame; BURST]> = SmallVec::new();
-        let mut targets: SmallVec<[ForwardTarget; BURST]> = SmallVec::new();
+        let mut early = EarlyChains { port: None, chains: Chains::new() };
+        self.fetch_early(snapshot, from, chains.len(), &mut early);
         let header = device.header();
+        let mut shorts = 0_u32;
+        if header == LONG_HEADER {
+            for (number, chain) in chains.chains.iter().enumerate() {
+                let segments = chains.segments_of(chain);
+                let taken = self.short.take(number, segments, chain.bytes as usize);
+                shorts |= u32::from(taken) << number;
+            }
+        }
+        let (in_frames, in_bytes) = if shorts == first_bits(chains.len())
+            && !from_tagged(from)
+            && from.watches.is_empty()
+            && self.short.go_the_same_way(chains.len())
+        {
+            self.forward_alike(snapshot, from, device, chains, &mut early)
+        } else {
+            self.forward_apart(snapshot, from, device, chains, shorts, &mut early)
+        };
+        from.counters.count_in(in_frames, in_bytes);
+        self.send_parcels(from);
+        in_bytes
+    }
+
+    /// Forwards a burst of short frames, all with the same addresses and type: what holds
+    /// for one holds for all. Returns how many and how many bytes came in.
+    fn forward_alike<'s>(
+        &mut self,
+        snapshot: &'s PortTable,
+        from: &PortView,
+        device: &VhostDevice,
+        chains: &Chains<'s>,
+        early: &mut EarlyChains<'s>,
+    ) -> (u64, u64) {
+        let mut frames = [BurstFrame { chain: 0, long: None, length: 0 }; BURST];
+        let mut in_bytes = 0;
+        for ((number, chain), frame) in chains.chains.iter().enumerate().zip(&mut frames) {
+            let length = chain.bytes - LONG_HEADER as u32;
+            *frame = BurstFrame { chain: number as u8, long: None, length };
+            in_bytes += u64::from(length);
+        }
+        let frames = &frames[..chains.len()];
+        let target = self.judge(snapshot, from, self.short.beginning(0), frames[0].length);
+        let burst = Burst { snapshot, from, agreed: device.features, chains, frames, longs: &[] };
+        match target {
+            ForwardTarget::Port(port) => {
+                self.guesses[usize::from(from.number)] = Some(port);
+                self.deliver(&burst, port, &ALL[..frames.len()], early);
+            }
+            ForwardTarget::Flood => ALL[..frames.len()].iter().for_each(|&frame| {
+                self.flood(&burst, frame, early);
+            }),
+            // The first was counted as it was judged.
+            ForwardTarget::Nowhere => {
+                for frame in &frames[1..] {
+                    let beginning = self.short.beginning(frame.chain.into());
+                    self.judge(snapshot, from, beginning, frame.length);
+                }
+            }
+        }
+        (frames.len() as u64, in_bytes)
+    }
+
+    /// Forwards a burst frame by frame. `shorts` has a bit for each that is among the
+    /// short ones. Returns how many and how many bytes came in.
+    fn forward_apart<'s>(
+        &mut self,
+        snapshot: &'s PortTable,
+        from: &PortView,
+        device: &VhostDevice,
+        chains: &Chains<'s>,
+        shorts: u32,
+        early: &mut EarlyChains<'s>,
+    ) -> (u64, u64) {
+        let mut frames: SmallVec<[BurstFrame; BURST]> = SmallVec::new();
+        let mut longs: SmallVec<[EthernetFrame; BURST]> = SmallVec::new();
+        let mut targets: SmallVec<[ForwardTarget; BURST]> = SmallVec::new();
         let tags = from_tagged(from);
         let (mut in_frames, mut in_bytes) = (0, 0);
         // Frames of one burst often go the same way: what was found for two addresses
         // and a type holds for the next.
         let mut last: Option<([u8; ETHERNET], ForwardTarget)> = None;
         for (number, chain) in chains.chains.iter().enumerate() {
-            let segments = chains.segments_of(*chain);
-            match EthernetFrame::read(number as u8, segments, chain.bytes, header, &mut self.short)
-            {
-                Ok(frame) => {
-                    in_frames += 1;
-                    in_bytes += u64::from(frame.length);
-                    if !from.watches.is_empty() {
-                        watch(from, &frame, segments, &self.short);
+            let segments = chains.segments_of(chain);
+            let (long, length) = if shorts & 1 << number != 0 {
+                (None, chain.bytes - LONG_HEADER as u32)
+            } else {
+                match EthernetFrame::read(segments, chain.bytes, device.header()) {
+                    Ok((frame, length)) => {
+                        longs.push(frame);
+                        (Some(longs.len() as u8 - 1), length)
                     }
-                    if from.policy.mtu.is_some_and(|mtu| frame.exceeds(mtu)) {
-                        from.counters.count_drop(DropReason::Mtu, 1);
+                    Err(reason) => {
+                        from.counters.count_drop(reason, 1);
                         continue;
                     }
-                    let way: [u8; ETHERNET] =
-                        *frame.head[LONG_HEADER..].first_chunk().expect("the head holds it");
-                    let target = match last {
-                        Some((known, target)) if known == way && !tags => target,
-                        _ => self.judge(snapshot, from, &frame),
-                    };
-                    last = (target != ForwardTarget::Nowhere).then_some((way, target));
-                    frames.push(frame);
-                    targets.push(target);
                 }
-                Err(reason) => from.counters.count_drop(reason, 1),
+            };
+            let frame = BurstFrame { chain: number as u8, long, length };
+            in_frames += 1;
+            in_bytes += u64::from(length);
+            if !from.watches.is_empty() {
+                watch(from, frame, &longs, segments, &self.short);
             }
+            let long = long.map(|long| &longs[usize::from(long)]);
+            if let (Some(long), Some(mtu)) = (long, from.policy.mtu)
+                && long.exceeds(length, mtu)
+            {
+                from.counters.count_drop(DropReason::Mtu, 1);
+                continue;
+            }
+            let beginning = match long {
+                Some(long) => long.beginning(),
+                None => self.short.beginning(number),
+            };
+            let way: [u8; ETHERNET] = *beginning.first_chunk().expect("it holds it");
+            let target = match last {
+                Some((known, target)) if known == way && !tags => target,
+                _ => self.judge(snapshot, from, beginning, length),
+            };
+            last = (target != ForwardTarget::Nowhere).then_some((way, target));
+            frames.push(frame);
+            targets.push(target);
         }
-        from.counters.count_in(in_frames, in_bytes);
-
         let agreed = device.features;
-        let burst = Burst { snapshot, from, agreed, chains, frames: &frames };
-        let mut left: u32 = if frames.is_empty() { 0 } else { u32::MAX >> (32 - frames.len()) };
+        let burst = Burst { snapshot, from, agreed, chains, frames: &frames, longs: &longs };
+        self.deliver_apart(&burst, &targets, early);
+        (in_frames, in_bytes)
+    }
+
+    /// Delivers frames that go to different ports.
+    fn deliver_apart<'s>(
+        &mut self,
+        burst: &Burst<'_, 's>,
+        targets: &[ForwardTarget],
+        early: &mut EarlyChains<'s>,
+    ) {
+        let mut left = first_bits(targets.len());
         while left != 0 {
             let first = left.trailing_zeros() as usize;
             let target = targets[first];
             if target == ForwardTarget::Flood {
                 left &= !(1 << first);
-                self.flood(&burst, first as u8);
+                self.flood(burst, first as u8, early);
                 continue;
             }
             // All that go the same way, up to the next that goes to all: that keeps
             // the order of each sender and receiver.
             let mut group: SmallVec<[u8; BURST]> = SmallVec::new();
-            for index in first..frames.len() {
-                if targets[index] == ForwardTarget::Flood {
+            for (index, &other) in targets.iter().enumerate().skip(first) {
+                if other == ForwardTarget::Flood {
                     break;
                 }
-                if left & 1 << index != 0 && targets[index] == target {
+                if left & 1 << index != 0 && other == target {
                     left &= !(1 << index);
                     group.push(index as u8);
                 }
             }
             if let ForwardTarget::Port(port) = target {
-                self.guesses[usize::from(from.number)] = Some(port);
-                self.deliver(&burst, port, &group);
+                self.guesses[usize::from(burst.from.number)] = Some(port);
+                self.deliver(burst, port, &group, early);
             }
         }
-        self.send_parcels(from);
-        in_bytes
     }
 
-    /// Has the buffers of the port to which the last burst went come nearer, while this
-    /// burst's own frames still do.
+    /// Fetches what the port to which the last burst went gives to receive `count` frames
+    /// in: that comes nearer while this burst's own frames still do. Nothing is taken by
+    /// it.
     #[inline]
-    fn ask_early(&self, snapshot: &PortTable, from: &PortView, count: usize) {
+    fn fetch_early<'s>(
+        &self,
+        snapshot: &'s PortTable,
+        from: &PortView,
+        count: usize,
+        early: &mut EarlyChains<'s>,
+    ) {
         let guess = self.guesses[usize::from(from.number)];
         let to = guess.and_then(|port| snapshot.ports.get(usize::from(port))?.as_deref());
         let Some((to, device)) = to.and_then(|to| Some((to, to.device.as_deref()?))) else {
@@ -328,23 +478,31 @@ impl Forwarder {
             && snapshot.thread_of(usize::from(to.number), 0) == Some(self.thread)
             && let Some(receive) = &device.pairs[0].receive
         {
-            receive.ring.prefetch(&device.memory, count);
+            early.port = guess;
+            let chains = &mut early.chains;
+            receive.ring.fetch(&device.memory, Direction::Receive, count, chains);
         }
     }
 
-    /// Where a frame goes, and learns where it comes from.
-    fn judge(&self, snapshot: &PortTable, from: &PortView, frame: &EthernetFrame) -> ForwardTarget {
+    /// Where a frame of `length` bytes goes, and learns where it comes from.
+    fn judge(
+        &self,
+        snapshot: &PortTable,
+        from: &PortView,
+        beginning: &[u8; BEGINNING],
+        length: u32,
+    ) -> ForwardTarget {
         let dropped = |reason| {
             from.counters.count_drop(reason, 1);
             ForwardTarget::Nowhere
         };
-        let vlan = match (&from.policy.vlan, frame.tag()) {
+        let vlan = match (&from.policy.vlan, tag(beginning, length)) {
             (Vlan::Unaware, _) => 0,
             (Vlan::Access(vlan), None) => *vlan,
             (Vlan::Trunk(carried), Some(vlan)) if carried.contains(&vlan) => vlan,
             _ => return dropped(DropReason::Vlan),
         };
-        let source = frame.source();
+        let source = source(beginning);
         if from.policy.mac.is_some_and(|mac| mac != source) {
             return dropped(DropReason::Spoofed);
         }
@@ -352,7 +510,7 @@ impl Forwarder {
         if !station.is_group() && self.table.learn(station, from.number) == LearnOutcome::Refused {
             return dropped(DropReason::Spoofed);
         }
-        let station = Station::new(vlan, frame.destination());
+        let station = Station::new(vlan, destination(beginning));
         if station.is_group() {
             return ForwardTarget::Flood;
         }
@@ -367,24 +525,34 @@ impl Forwarder {
         }
     }
 
-    fn flood(&mut self, burst: &Burst<'_, '_>, index: u8) {
+    fn flood<'s>(&mut self, burst: &Burst<'_, 's>, index: u8, early: &mut EarlyChains<'s>) {
         let from = burst.from;
         from.counters.count_flooded(1);
-        let frame = &burst.frames[usize::from(index)];
-        let vlan = vlan_of(from, frame);
+        let frame = burst.frames[usize::from(index)];
+        let parts = burst.parts(frame, &self.short);
+        let mut beginning = [0; BEGINNING];
+        let there = parts.own.len().min(BEGINNING);
+        beginning[..there].copy_from_slice(&parts.own[..there]);
+        let vlan = vlan_of(from, &beginning, frame.length);
         for to in burst.snapshot.ports.iter().flatten() {
             if to.number != from.number
                 && to.device.is_some()
                 && carries(to, vlan)
                 && may_pass(burst.snapshot, from, to)
             {
-                self.deliver(burst, to.number, &[index]);
+                self.deliver(burst, to.number, &[index], early);
             }
         }
     }
 
     /// Brings frames of a burst to a port.
-    fn deliver(&mut self, burst: &Burst<'_, '_>, port: u16, group: &[u8]) {
+    fn deliver<'s>(
+        &mut self,
+        burst: &Burst<'_, 's>,
+        port: u16,
+        group: &[u8],
+        early: &mut EarlyChains<'s>,
+    ) {
         let Some(to) = burst.snapshot.ports.get(usize::from(port)).and_then(Option::as_ref) else {
             return;
         };
@@ -397,11 +565,13 @@ impl Forwarder {
         }
         match device.receivers() {
             0 => to.counters.count_drop(DropReason::NotConnected, count),
-            1 => self.deliver_to_queue(burst, to, device, 0, group),
+            1 => self.deliver_to_queue(burst, to, device, 0, group, early),
             queues => {
                 // Frames of one connection stay in order: they have one queue.
-                let chosen: SmallVec<[u8; BURST]> =
-                    group.iter().map(|&index| queue_of(burst, index, queues) as u8).collect();
+                let chosen: SmallVec<[u8; BURST]> = group
+                    .iter()
+                    .map(|&index| queue_of(burst, index, &self.short, queues) as u8)
+                    .collect();
                 for queue in 0..queues {
                     let part: SmallVec<[u8; BURST]> = group
                         .iter()
@@ -410,20 +580,21 @@ impl Forwarder {
                         .map(|(&index, _)| index)
                         .collect();
                     if !part.is_empty() {
-                        self.deliver_to_queue(burst, to, device, queue, &part);
+                        self.deliver_to_queue(burst, to, device, queue, &part, early);
                     }
                 }
             }
         }
     }
 
-    fn deliver_to_queue(
+    fn deliver_to_queue<'s>(
         &mut self,
-        burst: &Burst<'_, '_>,
-        to: &PortView,
-        device: &VhostDevice,
+        burst: &Burst<'_, 's>,
+        to: &'s PortView,
+        device: &'s VhostDevice,
         queue: usize,
         group: &[u8],
+        early: &mut EarlyChains<'s>,
     ) {
         let Some(receive) = &device.pairs[queue].receive else { return };
         let Some(thread) = burst.snapshot.thread_of(usize::from(to.number), queue) else {
@@ -431,27 +602,36 @@ impl Forwarder {
             return to.counters.count_drop(DropReason::Crossing, group.len() as u64);
         };
         let crosses = thread != self.thread;
-        let mut chains = Chains::new();
-        let mut delivery = Delivery::new(to, device, receive, group.len(), &mut chains);
+        let tags = from_tagged(burst.from) != from_tagged(to);
+        let as_it_is = !crosses && !tags;
+        let mut late = Chains::new();
+        let is_early = early.port == Some(to.number) && queue == 0;
+        let chains = if is_early { &mut early.chains } else { &mut late };
+        early.port = early.port.filter(|_| !is_early);
+        let mut delivery = Delivery::new(to, device, receive, group.len(), chains);
         for &index in group {
-            let frame = &burst.frames[usize::from(index)];
-            let tags = from_tagged(burst.from) != from_tagged(to);
-            if !crosses && !tags && !frame.has_offload {
-                let segments = burst.chains.segments(usize::from(frame.chain));
-                let length = frame.length as usize;
-                let taken = usize::from(frame.taken);
-                let head = &frame.plain[..usize::from(frame.head_length)];
-                if frame.is_short {
-                    let (whole, bytes) = self.short.get(frame.chain, LONG_HEADER + length);
+            let frame = burst.frames[usize::from(index)];
+            let long = frame.long.map(|long| &burst.longs[usize::from(long)]);
+            match long {
+                None if as_it_is => {
+                    let (whole, bytes) = self.short.get(frame.chain, frame.length);
                     delivery.place_short(whole, bytes);
-                } else if let [only] = segments {
-                    delivery.place(head, &[only.bytes().after(taken)], length);
-                } else {
-                    delivery.place(head, &pieces(segments, taken), length);
+                    continue;
                 }
-                continue;
+                Some(long) if as_it_is && !long.has_offload => {
+                    let segments = burst.chains.segments(usize::from(frame.chain));
+                    let (length, taken) = (frame.length as usize, usize::from(long.taken));
+                    let head = &long.plain[..usize::from(long.head_length)];
+                    if let [only] = segments {
+                        delivery.place(head, &[only.bytes().after(taken)], length);
+                    } else {
+                        delivery.place(head, &pieces(segments, taken), length);
+                    }
+                    continue;
+                }
+                _ => {}
             }
-            let header = &frame.head[..LONG_HEADER];
+            let FrameParts { header, own, pieces } = burst.parts(frame, &self.short);
             let offload = match Offload::read(header, frame.length as usize, burst.agreed) {
                 Ok(offload) => offload,
                 Err(reason) => {
@@ -459,13 +639,10 @@ impl Forwarder {
                     continue;
                 }
             };
-            let segments = burst.chains.segments(usize::from(frame.chain));
-            let pieces = pieces(segments, usize::from(frame.taken));
-            let own = &frame.head[LONG_HEADER..usize::from(frame.head_length)];
-            if !crosses && !tags && takes(device, offload) {
-                let mut head = frame.head;
+            if let Some(long) = long.filter(|_| as_it_is && takes(device, offload)) {
+                let mut head = long.head;
                 head[..LONG_HEADER].copy_from_slice(&offload.write());
-                let head = &head[..usize::from(frame.head_length)];
+                let head = &head[..usize::from(long.head_length)];
                 delivery.place(head, &pieces, frame.length as usize);
                 continue;
             }
@@ -505,22 +682,23 @@ impl Forwarder {
     fn deliver_to_tap(&mut self, burst: &Burst<'_, '_>, to: &PortView, tap: &Tap, group: &[u8]) {
         let (mut frames, mut bytes) = (0, 0);
         for &index in group {
-            let frame = &burst.frames[usize::from(index)];
-            let header = &frame.head[..LONG_HEADER];
-            let offload = match Offload::read(header, frame.length as usize, burst.agreed) {
+            let frame = burst.frames[usize::from(index)];
+            let FrameParts { header, own, pieces } = burst.parts(frame, &self.short);
+            let length = frame.length as usize;
+            let offload = match Offload::read(header, length, burst.agreed) {
                 Ok(offload) => offload,
                 Err(reason) => {
                     burst.from.counters.count_drop(reason, 1);
                     continue;
                 }
             };
-            if to.policy.mtu.is_some_and(|mtu| frame.exceeds(mtu)) {
+            let long = frame.long.map(|long| &burst.longs[usize::from(long)]);
+            if let (Some(long), Some(mtu)) = (long, to.policy.mtu)
+                && long.exceeds(frame.length, mtu)
+            {
                 to.counters.count_drop(DropReason::Mtu, 1);
                 continue;
             }
-            let segments = burst.chains.segments(usize::from(frame.chain));
-            let pieces = pieces(segments, usize::from(frame.taken));
-            let own = &frame.head[LONG_HEADER..usize::from(frame.head_length)];
             let offload = flatten(own, &pieces, offload, &mut self.whole);
             let offload = if from_tagged(burst.from) == from_tagged(to) {
                 offload
@@ -606,6 +784,11 @@ impl Forwarder {
     }
 }
 
+/// A bit for each of the first `count` frames of a burst.
+fn first_bits(count: usize) -> u32 {
+    if count == 0 { 0 } else { u32::MAX >> (BURST - count) }
+}
+
 /// True if the two may talk at all.
 fn may_pass(snapshot: &PortTable, from: &PortView, to: &PortView) -> bool {
     let (from, to) = (&from.policy, &to.policy);
@@ -625,18 +808,20 @@ fn has_work(device: &VhostDevice, queues: &[u16]) -> bool {
 /// Writes a sender's frame down.
 fn watch(
     from: &PortView,
-    frame: &EthernetFrame,
+    frame: BurstFrame,
+    longs: &[EthernetFrame],
     segments: &[crate::memory::GuestBuffer<'_>],
     short: &ShortFrames,
 ) {
     let length = frame.length as usize;
     for watch in &from.watches {
-        if frame.is_short {
-            let (whole, bytes) = short.get(frame.chain, LONG_HEADER + length);
-            watch.copy(Heading::In, &whole[LONG_HEADER..bytes], &[], length);
+        if let Some(long) = frame.long {
+            let long = &longs[usize::from(long)];
+            let head = &long.head[LONG_HEADER..usize::from(long.head_length)];
+            watch.copy(Heading::In, head, &pieces(segments, usize::from(long.taken)), length);
         } else {
-            let head = &frame.head[LONG_HEADER..usize::from(frame.head_length)];
-            watch.copy(Heading::In, head, &pieces(segments, usize::from(frame.taken)), length);
+            let (whole, bytes) = short.get(frame.chain, frame.length);
+            watch.copy(Heading::In, &whole[LONG_HEADER..bytes], &[], length);
         }
     }
 }
@@ -653,19 +838,17 @@ fn from_tagged(port: &PortView) -> bool {
     matches!(port.policy.vlan, Vlan::Trunk(_))
 }
 
-fn vlan_of(from: &PortView, frame: &EthernetFrame) -> u16 {
+fn vlan_of(from: &PortView, beginning: &[u8; BEGINNING], length: u32) -> u16 {
     match &from.policy.vlan {
         Vlan::Unaware => 0,
         Vlan::Access(vlan) => *vlan,
-        Vlan::Trunk(_) => frame.tag().unwrap_or(0),
+        Vlan::Trunk(_) => tag(beginning, length).unwrap_or(0),
     }
 }
 
-fn queue_of(burst: &Burst<'_, '_>, index: u8, queues: usize) -> usize {
-    let frame = &burst.frames[usize::from(index)];
-    let segments = burst.chains.segments(usize::from(frame.chain));
-    let own = &frame.head[LONG_HEADER..usize::from(frame.head_length)];
-    spread(own, &pieces(segments, usize::from(frame.taken)), queues)
+fn queue_of(burst: &Burst<'_, '_>, index: u8, short: &ShortFrames, queues: usize) -> usize {
+    let parts = burst.parts(burst.frames[usize::from(index)], short);
+    spread(parts.own, &parts.pieces, queues)
 }
 
 /// What follows the first `taken` bytes of a chain.

@@ -17,7 +17,7 @@ pub(crate) const TAG: usize = 4;
 const TAG_TYPE: [u8; 2] = [0x81, 0x00];
 
 /// A header that asks for nothing, of a frame in one buffer.
-const PLAIN_HEADER: [u8; LONG_HEADER] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+pub(crate) const PLAIN_HEADER: [u8; LONG_HEADER] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 
 /// Flags of the header.
 const NEEDS_CSUM: u8 = 1;
@@ -32,9 +32,13 @@ pub(crate) const HEAD: usize = 32;
 /// Bytes of a frame that is short, with its header.
 pub(crate) const SHORT: usize = 128;
 
-/// Short frames of a burst, whole: by the chain's number. All of them are read before
-/// any is written anywhere: a read that had to wait for writes to memory which another
-/// core has would make a frame cost a transfer between cores, not a part of one.
+/// Bytes of a frame that are looked at: what follows the header in [`HEAD`] bytes.
+pub(crate) const BEGINNING: usize = HEAD - LONG_HEADER;
+
+/// Short frames of a burst that ask for nothing, whole: by the chain's number. All of
+/// them are read before any is written anywhere: a read that had to wait for writes to
+/// memory which another core has would make a frame cost a transfer between cores, not a
+/// part of one.
 #[derive(Debug)]
 pub(crate) struct ShortFrames(Vec<[u8; SHORT]>);
 
@@ -43,11 +47,76 @@ impl ShortFrames {
         Self(vec![[0; SHORT]; burst])
     }
 
-    /// The frame behind a header that asks for nothing, `bytes` in all.
+    /// The frame of `length` bytes behind a header that asks for nothing, and the bytes
+    /// of both.
     #[inline]
-    pub(crate) fn get(&self, chain: u8, bytes: usize) -> (&[u8; SHORT], usize) {
-        (&self.0[usize::from(chain)], bytes.min(SHORT))
+    pub(crate) fn get(&self, chain: u8, length: u32) -> (&[u8; SHORT], usize) {
+        (&self.0[usize::from(chain)], (LONG_HEADER + length as usize).min(SHORT))
     }
+
+    /// Takes the frame of a chain in, if it is short, has a long header which asks for
+    /// nothing, and lies in one buffer or behind a header in one of its own, as many drivers
+    /// give it. False if it is not taken.
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        number: usize,
+        segments: &[GuestBuffer<'_>],
+        bytes: usize,
+    ) -> bool {
+        if !(HEAD..=SHORT).contains(&bytes) {
+            return false;
+        }
+        let own = &mut self.0[number];
+        match segments {
+            [only] => {
+                only.bytes().copy_out_short(own);
+                if own[0] & NEEDS_CSUM != 0 || own[1] != 0 {
+                    return false;
+                }
+            }
+            [first, rest] if first.len() == LONG_HEADER => {
+                rest.bytes().copy_out_short(&mut own[LONG_HEADER..]);
+                let [word] = first.bytes().words().expect("it is longer");
+                if word as u8 & NEEDS_CSUM != 0 || word >> 8 & 0xff != 0 {
+                    return false;
+                }
+            }
+            _ => return false,
+        }
+        own[..LONG_HEADER].copy_from_slice(&PLAIN_HEADER);
+        true
+    }
+
+    /// True if the frames of the first `count` chains, all of them taken, have the same
+    /// addresses and type.
+    pub(crate) fn go_the_same_way(&self, count: usize) -> bool {
+        let way = |frame: &[u8; SHORT]| {
+            let way = &frame[LONG_HEADER..LONG_HEADER + ETHERNET];
+            let word = |part: &[u8]| u64::from_ne_bytes(*part.first_chunk().expect("8 bytes"));
+            [word(way), word(&way[ETHERNET - 8..])]
+        };
+        let [first, second] = way(&self.0[0]);
+        let differences = self.0[..count].iter().map(way);
+        differences.fold(0, |all, [one, two]| all | (one ^ first) | (two ^ second)) == 0
+    }
+
+    /// The beginning of a chain's frame that was taken.
+    #[inline]
+    pub(crate) fn beginning(&self, number: usize) -> &[u8; BEGINNING] {
+        self.0[number][LONG_HEADER..].first_chunk().expect("it is longer")
+    }
+}
+
+/// A frame of a burst.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BurstFrame {
+    /// The chain, by its number in the burst.
+    pub(crate) chain: u8,
+    /// Its number among the burst's [`EthernetFrame`]s; none if it is among the short ones.
+    pub(crate) long: Option<u8>,
+    /// Bytes, without the header.
+    pub(crate) length: u32,
 }
 
 /// The Virtio header without `num_buffers`.
@@ -141,7 +210,7 @@ impl Offload {
     }
 }
 
-/// A frame that a driver sent, as far as it is read.
+/// The beginning of a frame that is not among the short ones.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EthernetFrame {
     /// The long header, then the frame's first bytes.
@@ -156,74 +225,21 @@ pub(crate) struct EthernetFrame {
     pub(crate) has_offload: bool,
     /// Bytes of the chain that `head` has taken.
     pub(crate) taken: u8,
-    /// The chain, by its number in the burst.
-    pub(crate) chain: u8,
-    /// The whole of it is among the short ones.
-    pub(crate) is_short: bool,
-    /// Bytes of the frame.
-    pub(crate) length: u32,
 }
 
 impl EthernetFrame {
-    /// Reads the beginning of a chain's frame.
-    #[inline]
+    /// Reads the beginning of a chain's frame; with it the frame's bytes.
     pub(crate) fn read(
-        chain: u8,
         segments: &[GuestBuffer<'_>],
         bytes: u32,
         device_header: usize,
-        short: &mut ShortFrames,
-    ) -> Result<Self, DropReason> {
+    ) -> Result<(Self, u32), DropReason> {
         let bytes = bytes as usize;
         if segments.is_empty() {
             return Err(DropReason::Malformed);
         }
         if bytes < device_header + ETHERNET {
             return Err(DropReason::Runt);
-        }
-        if let ([only], true) = (segments, device_header == LONG_HEADER)
-            && (HEAD..=SHORT).contains(&bytes)
-        {
-            let own = &mut short.0[usize::from(chain)];
-            only.bytes().copy_out_short(own);
-            let head = *own.first_chunk().expect("it is longer");
-            own[..LONG_HEADER].copy_from_slice(&PLAIN_HEADER);
-            return Ok(Self {
-                head,
-                plain: [0; HEAD],
-                head_length: HEAD as u8,
-                has_offload: head[0] & NEEDS_CSUM != 0 || head[1] != 0,
-                taken: HEAD as u8,
-                chain,
-                is_short: true,
-                length: (bytes - device_header) as u32,
-            });
-        }
-        if let ([first, rest], true) = (segments, device_header == LONG_HEADER)
-            && first.len() == LONG_HEADER
-            && (HEAD..=SHORT).contains(&bytes)
-        {
-            // Many drivers give the header a descriptor of its own.
-            let own = &mut short.0[usize::from(chain)];
-            rest.bytes().copy_out_short(&mut own[LONG_HEADER..]);
-            let mut head = [0; HEAD];
-            head[LONG_HEADER..].copy_from_slice(&own[LONG_HEADER..HEAD]);
-            own[..LONG_HEADER].copy_from_slice(&PLAIN_HEADER);
-            // Flags, kind, lengths; then where the checksum goes, and a number that only
-            // receivers look at.
-            let [word] = first.bytes().words().expect("it is longer");
-            head[..8].copy_from_slice(&word.to_le_bytes());
-            first.bytes().after(8).read(&mut head[8..LONG_HEADER]);
-            return Ok(Self {
-                head,
-                plain: [0; HEAD],
-                head_length: HEAD as u8,
-                has_offload: word as u8 & NEEDS_CSUM != 0 || word >> 8 & 0xff != 0,
-                taken: HEAD as u8,
-                chain,
-                is_short: true,
-                length: (bytes - device_header) as u32,
-            });
         }
         let whole = bytes.min(HEAD);
         let (head, head_length, taken) = match segments[0].bytes().head() {
@@ -246,42 +262,41 @@ impl EthernetFrame {
         let has_offload = head[0] & NEEDS_CSUM != 0 || head[1] != 0;
         let mut plain = head;
         plain[..LONG_HEADER].copy_from_slice(&PLAIN_HEADER);
-        Ok(Self {
-            head,
-            plain,
-            head_length: head_length as u8,
-            has_offload,
-            taken: taken as u8,
-            chain,
-            is_short: false,
-            length: (bytes - device_header) as u32,
-        })
+        let frame =
+            Self { head, plain, head_length: head_length as u8, has_offload, taken: taken as u8 };
+        Ok((frame, (bytes - device_header) as u32))
     }
 
-    #[inline]
-    pub(crate) fn destination(&self) -> [u8; 6] {
-        *self.head[LONG_HEADER..].first_chunk().expect("the head holds it")
+    /// True if the frame of `length` bytes is longer than a port with this MTU carries.
+    /// Segments that are still to be made count one by one.
+    pub(crate) fn exceeds(&self, length: u32, mtu: u16) -> bool {
+        exceeds(&self.head, length as usize, mtu)
     }
 
+    /// The frame's beginning; zeros behind its end.
     #[inline]
-    pub(crate) fn source(&self) -> [u8; 6] {
-        *self.head[LONG_HEADER + 6..].first_chunk().expect("the head holds it")
+    pub(crate) fn beginning(&self) -> &[u8; BEGINNING] {
+        self.head.last_chunk().expect("the head holds it")
     }
+}
 
-    /// True if it is longer than a port with this MTU carries. Segments that are still to
-    /// be made count one by one.
-    #[inline]
-    pub(crate) fn exceeds(&self, mtu: u16) -> bool {
-        exceeds(&self.head, self.length as usize, mtu)
-    }
+/// Address of whom a frame is for.
+#[inline]
+pub(crate) fn destination(beginning: &[u8; BEGINNING]) -> [u8; 6] {
+    *beginning.first_chunk().expect("it holds it")
+}
 
-    /// The VLAN of its tag, if it has one.
-    #[inline]
-    pub(crate) fn tag(&self) -> Option<u16> {
-        let at = LONG_HEADER + 12;
-        let tagged = self.length as usize >= ETHERNET + TAG && self.head[at..at + 2] == TAG_TYPE;
-        tagged.then(|| u16::from_be_bytes([self.head[at + 2], self.head[at + 3]]) & 0xfff)
-    }
+/// Address of who sent a frame.
+#[inline]
+pub(crate) fn source(beginning: &[u8; BEGINNING]) -> [u8; 6] {
+    *beginning[6..].first_chunk().expect("it holds it")
+}
+
+/// The VLAN of the tag of a frame of `length` bytes, if it has one.
+#[inline]
+pub(crate) fn tag(beginning: &[u8; BEGINNING], length: u32) -> Option<u16> {
+    let tagged = length as usize >= ETHERNET + TAG && beginning[12..14] == TAG_TYPE;
+    tagged.then(|| u16::from_be_bytes([beginning[14], beginning[15]]) & 0xfff)
 }
 
 /// True if a frame of `length` bytes, or a segment of it, is longer than `mtu` allows;

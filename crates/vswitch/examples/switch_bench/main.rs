@@ -6,6 +6,7 @@
 //!
 //! A ROW is a word of the rows' names, `idle`, `fairness` or `bridge`: only those are run.
 
+mod drive;
 mod fairness;
 mod idle;
 mod kernel;
@@ -52,6 +53,8 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1).peekable();
     let result = if args.peek().is_some_and(|word| word == "serve") {
         serve(args.skip(1))
+    } else if args.peek().is_some_and(|word| word == "drive") {
+        drive::drive(args.skip(1))
     } else {
         wanted(args).and_then(|wanted| run(&wanted))
     };

@@ -52,7 +52,7 @@ fn plan(flows: Vec<TrafficFlow>, bytes: usize) -> TrafficPlan {
 
 /// All rows.
 pub(crate) fn all() -> Vec<Row> {
-    let split = FrontendOptions { ring_size: RING, ..FrontendOptions::default() };
+    let split = FrontendOptions { ring_size: RING, buffer: 1536, ..FrontendOptions::default() };
     let packed = FrontendOptions { features: split.features | features::RING_PACKED, ..split };
     let one = || vec![TrafficFlow { from: 0, to: 1 }];
     let two = || TrafficPlan::ring(2);

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
 
 use super::FrontendOptions;
-use crate::memory::{Area, GuestBuffer, GuestMemory};
+use crate::memory::{Area, Entries, GuestBuffer, GuestMemory};
 use crate::message::features;
 use crate::ring::{DESCRIPTOR, flags};
 
@@ -59,6 +59,11 @@ pub struct DriverRing {
     descriptors: Area,
     driver: Area,
     device: Area,
+    /// What lies in the three.
+    table: Entries<DESCRIPTOR>,
+    heads: Entries<2>,
+    used: Entries<8>,
+    buffers: Area,
     kick: OwnedFd,
     call: OwnedFd,
     /// Of a split ring to receive with: slots whose descriptors are written.
@@ -93,6 +98,10 @@ impl DriverRing {
         };
         let packed = agreed & features::RING_PACKED != 0;
         let slots = if shape == DescriptorLayout::Two { size / 2 } else { size };
+        let bytes = u64::from(size) * u64::from(options.buffer);
+        let buffers_area = Area::new(memory, begin + buffers, bytes, 64);
+        let (descriptors, driver, device) =
+            (area(0, driver), area(driver, device - driver), area(device, buffers - device));
         let mut ring = Self {
             size,
             mask: usize::from(size).wrapping_sub(1),
@@ -102,9 +111,13 @@ impl DriverRing {
             buffer: options.buffer,
             begin,
             memory: memory.clone(),
-            descriptors: area(0, driver),
-            driver: area(driver, device - driver),
-            device: area(device, buffers - device),
+            table: Entries::descriptors(descriptors.clone(), size.into()),
+            heads: Entries::heads(driver.clone(), 4, size.into()),
+            used: Entries::used(device.clone(), 4, size.into()),
+            buffers: buffers_area.expect("laid out by ourselves"),
+            descriptors,
+            driver,
+            device,
             kick,
             call,
             described: vec![false; usize::from(size)],
@@ -172,9 +185,8 @@ impl DriverRing {
 
     /// Of a packed ring: whether the device has given back what stands at a place.
     fn is_used(&self, at: u16, wrap: bool) -> bool {
-        let word = self.descriptors.load_u64(usize::from(at) * DESCRIPTOR + 8, Ordering::Acquire);
-        let turn = (word >> 48) as u16 & (flags::AVAIL | flags::USED);
-        turn == if wrap { flags::AVAIL | flags::USED } else { 0 }
+        let word = self.table.second_word(at.into(), Ordering::Acquire);
+        is_turn(word, wrap)
     }
 
     /// Of a packed ring: the place behind what stands at a place.
@@ -200,11 +212,9 @@ impl DriverRing {
     #[must_use]
     pub fn next_slot(&self) -> u16 {
         if self.packed {
-            let at = self.next_used as usize * DESCRIPTOR + 8;
-            (self.descriptors.load_u64(at, Ordering::Relaxed) >> 32) as u16
+            (self.table.second_word(self.next_used as usize, Ordering::Relaxed) >> 32) as u16
         } else {
-            let entry = 4 + (self.next_used as usize & self.mask) * 2;
-            self.driver.load_u16(entry, Ordering::Relaxed)
+            self.heads.load(self.next_used as usize & self.mask)
         }
     }
 
@@ -227,16 +237,15 @@ impl DriverRing {
     #[inline]
     #[must_use]
     pub fn buffer_address(&self, slot: u16) -> u64 {
-        let (_, _, buffers) = offsets(self.size);
-        self.begin + buffers + u64::from(slot) * u64::from(self.buffer)
+        self.buffers.guest_address() + u64::from(slot) * u64::from(self.buffer)
     }
 
     /// A slot's buffer.
     #[inline]
     #[must_use]
     pub fn buffer(&self, slot: u16) -> GuestBuffer<'_> {
-        let address = self.buffer_address(slot);
-        self.memory.at(address, self.buffer as usize).expect("laid out by ourselves")
+        let length = self.buffer as usize;
+        self.buffers.buffer(usize::from(slot) * length, length)
     }
 
     /// Makes a slot available: to be filled, or `bytes` of it (with header) to be read.
@@ -256,31 +265,38 @@ impl DriverRing {
                 self.put(slot, &[(address, HEADER), rest], 0);
             }
             DescriptorLayout::Indirect => {
-                let (_, _, buffers) = offsets(self.size);
-                let tables = buffers - (u64::from(self.size) * TABLE).next_multiple_of(4096);
-                let table = self.begin + tables + u64::from(slot) * TABLE;
-                let rest = (address + u64::from(HEADER), bytes - HEADER);
-                let entries = [(address, HEADER), rest];
-                let mut written = [0; TABLE as usize];
-                for (index, (address, length)) in entries.into_iter().enumerate() {
-                    let at = index * DESCRIPTOR;
-                    let more = if index == 0 && !self.packed { flags::NEXT } else { 0 };
-                    written[at..at + 8].copy_from_slice(&address.to_le_bytes());
-                    written[at + 8..at + 12].copy_from_slice(&length.to_le_bytes());
-                    if !self.packed {
-                        written[at + 12..at + 14].copy_from_slice(&more.to_le_bytes());
-                        written[at + 14..at + 16].copy_from_slice(&1_u16.to_le_bytes());
-                    }
-                }
-                let place = self.memory.at(table, TABLE as usize).expect("laid out by ourselves");
-                place.write(&written);
+                let table = self.write_table(slot, bytes);
                 self.put(slot, &[(table, TABLE as u32)], flags::INDIRECT);
             }
         }
     }
 
+    /// Writes a slot's table of two descriptors. Returns its guest address.
+    fn write_table(&self, slot: u16, bytes: u32) -> u64 {
+        let address = self.buffer_address(slot);
+        let (_, _, buffers) = offsets(self.size);
+        let tables = buffers - (u64::from(self.size) * TABLE).next_multiple_of(4096);
+        let table = self.begin + tables + u64::from(slot) * TABLE;
+        let rest = (address + u64::from(HEADER), bytes - HEADER);
+        let entries = [(address, HEADER), rest];
+        let mut written = [0; TABLE as usize];
+        for (index, (address, length)) in entries.into_iter().enumerate() {
+            let at = index * DESCRIPTOR;
+            let more = if index == 0 && !self.packed { flags::NEXT } else { 0 };
+            written[at..at + 8].copy_from_slice(&address.to_le_bytes());
+            written[at + 8..at + 12].copy_from_slice(&length.to_le_bytes());
+            if !self.packed {
+                written[at + 12..at + 14].copy_from_slice(&more.to_le_bytes());
+                written[at + 14..at + 16].copy_from_slice(&1_u16.to_le_bytes());
+            }
+        }
+        let place = self.memory.at(table, TABLE as usize).expect("laid out by ourselves");
+        place.write(&written);
+        table
+    }
+
     /// Makes descriptors available as one chain, whatever they say.
-    #[inline]
+    #[inline(always)]
     pub fn put(&mut self, slot: u16, descriptors: &[(u64, u32)], kind: u16) {
         if self.packed {
             self.put_packed(slot, descriptors, kind);
@@ -298,21 +314,19 @@ impl DriverRing {
     /// Split: writes a descriptor.
     #[inline]
     pub fn write_descriptor(&self, index: u16, address: u64, length: u32, flags: u16, next: u16) {
-        let offset = usize::from(index) * DESCRIPTOR;
         let second = u64::from(length) | u64::from(flags) << 32 | u64::from(next) << 48;
-        self.descriptors.store_u64(offset, address, Ordering::Relaxed);
-        self.descriptors.store_u64(offset + 8, second, Ordering::Relaxed);
+        self.table.store_first(index.into(), address);
+        self.table.store_second(index.into(), second, Ordering::Relaxed);
     }
 
     /// Split: puts a head into the available ring, unseen until [`publish`](Self::publish).
     #[inline]
     pub fn offer(&mut self, head: u16) {
-        let entry = 4 + (self.next as usize & self.mask) * 2;
-        self.driver.store_u16(entry, head, Ordering::Relaxed);
+        self.heads.store(self.next as usize & self.mask, head);
         self.next = self.next.wrapping_add(1);
     }
 
-    #[inline]
+    #[inline(always)]
     fn put_packed(&mut self, slot: u16, descriptors: &[(u64, u32)], kind: u16) {
         let mut first = None;
         for (number, &(address, length)) in descriptors.iter().enumerate() {
@@ -320,21 +334,21 @@ impl DriverRing {
             let turn = if self.wrap { flags::AVAIL } else { flags::USED };
             let flags = kind | turn | if last { 0 } else { flags::NEXT };
             let second = u64::from(length) | u64::from(slot) << 32 | u64::from(flags) << 48;
-            let offset = self.next as usize * DESCRIPTOR;
-            self.descriptors.store_u64(offset, address, Ordering::Relaxed);
+            let index = self.next as usize;
+            self.table.store_first(index, address);
             // The first one's flags make all of it available.
             if number == 0 && !last {
-                first = Some((offset + 8, second));
+                first = Some((index, second));
             } else {
-                self.descriptors.store_u64(offset + 8, second, Ordering::Release);
+                self.table.store_second(index, second, Ordering::Release);
             }
             self.next += 1;
             if self.next == u32::from(self.size) {
                 (self.next, self.wrap) = (0, !self.wrap);
             }
         }
-        if let Some((offset, second)) = first {
-            self.descriptors.store_u64(offset, second, Ordering::Release);
+        if let Some((index, second)) = first {
+            self.table.store_second(index, second, Ordering::Release);
         }
     }
 
@@ -369,37 +383,55 @@ impl DriverRing {
 
     /// The next slot that the device is done with, and the bytes that it wrote. The
     /// slot is free afterwards.
-    #[inline]
     pub fn take_used(&mut self) -> Option<(u16, u32)> {
-        let (slot, bytes) = if self.packed { self.used_packed() } else { self.used_split() }?;
+        let mut taken = None;
+        self.take_all_used(1, |slot, bytes| taken = Some((slot, bytes)));
+        let (slot, _) = taken?;
         self.free.push(slot);
-        Some((slot, bytes))
+        taken
     }
 
+    /// Frees the slots that the device is done with.
     #[inline]
-    fn used_split(&mut self) -> Option<(u16, u32)> {
-        if self.device.load_u16(2, Ordering::Acquire) == self.next_used as u16 {
-            return None;
-        }
-        let entry = 4 + (self.next_used as usize & self.mask) * 8;
-        let id = self.device.load_u16(entry, Ordering::Relaxed);
-        let low = self.device.load_u16(entry + 4, Ordering::Relaxed);
-        let high = self.device.load_u16(entry + 6, Ordering::Relaxed);
-        self.next_used = self.next_used.wrapping_add(1);
-        let slot = if self.shape == DescriptorLayout::Two { id / 2 } else { id };
-        Some((slot, u32::from(low) | u32::from(high) << 16))
+    pub fn reclaim(&mut self) {
+        let mut free = std::mem::take(&mut self.free);
+        self.take_all_used(self.size, |slot, _| free.push(slot));
+        self.free = free;
     }
 
-    #[inline]
-    fn used_packed(&mut self) -> Option<(u16, u32)> {
-        let at = self.next_used as u16;
-        if !self.is_used(at, self.used_wrap) {
-            return None;
+    /// Hands the next slots that the device is done with to `take`, `most` at most, each
+    /// with the bytes that were written to it. They belong to the caller from then on:
+    /// free they are not.
+    #[inline(always)]
+    pub(super) fn take_all_used(&mut self, most: u16, mut take: impl FnMut(u16, u32)) {
+        if self.packed {
+            for _ in 0..most {
+                let at = self.next_used as u16;
+                let word = self.table.second_word(at.into(), Ordering::Acquire);
+                if !is_turn(word, self.used_wrap) {
+                    return;
+                }
+                let (next, wrap) = self.behind(at, self.used_wrap);
+                (self.next_used, self.used_wrap) = (u32::from(next), wrap);
+                take((word >> 32) as u16, word as u32);
+            }
+            return;
         }
-        let offset = usize::from(at) * DESCRIPTOR + 8;
-        let word = self.descriptors.load_u64(offset, Ordering::Relaxed);
-        let (next, wrap) = self.behind(at, self.used_wrap);
-        (self.next_used, self.used_wrap) = (u32::from(next), wrap);
-        Some(((word >> 32) as u16, word as u32))
+        let ready = self.device.load_u16(2, Ordering::Acquire).wrapping_sub(self.next_used as u16);
+        let first = self.next_used;
+        let halved = self.shape == DescriptorLayout::Two;
+        for number in 0..ready.min(most) {
+            let place = first.wrapping_add(number.into()) as usize & self.mask;
+            let [id, bytes] = self.used.load(place);
+            take((id >> u32::from(halved)) as u16, bytes);
+        }
+        self.next_used = first.wrapping_add(ready.min(most).into());
     }
+}
+
+/// Of a packed ring: whether a descriptor's second word says that it is used in a round.
+#[inline]
+fn is_turn(word: u64, wrap: bool) -> bool {
+    let turn = (word >> 48) as u16 & (flags::AVAIL | flags::USED);
+    turn == if wrap { flags::AVAIL | flags::USED } else { 0 }
 }

@@ -436,7 +436,7 @@ impl Traffic {
     #[inline]
     fn reclaim(&mut self, port: usize) {
         for pair in self.ports[port].pairs() {
-            while pair.transmit.take_used().is_some() {}
+            pair.transmit.reclaim();
         }
     }
 
@@ -457,7 +457,7 @@ impl Traffic {
             let ring = &mut pairs[number % queues].transmit;
             // What the device is done with is looked at when there is need of it.
             if ring.free() < BURST {
-                while ring.take_used().is_some() {}
+                ring.reclaim();
             }
             let room = self.plan.window - (progress.sent - progress.done).min(self.plan.window);
             let mut count = (room as usize).min(ring.free()).min(BURST);
@@ -499,11 +499,15 @@ impl Traffic {
         let merges = self.ports[port].agreed() & crate::message::features::MRG_RXBUF != 0;
         for pair in 0..self.ports[port].pairs().len() {
             let ring = &mut self.ports[port].pairs()[pair].receive;
-            let mut used: SmallVec<[(u16, u32); TAKEN]> = SmallVec::new();
-            while used.len() < TAKEN {
-                let Some((slot, bytes)) = ring.take_used() else { break };
+            let mut used = [(0, 0); TAKEN];
+            let mut count = 0;
+            ring.take_all_used(TAKEN as u16, |slot, bytes| {
+                used[count] = (slot, bytes);
+                count += 1;
+            });
+            let used = &used[..count];
+            for &(slot, _) in used {
                 ring.buffer(slot).bytes().prefetch(2);
-                used.push((slot, bytes));
             }
             if used.is_empty() {
                 continue;
@@ -520,9 +524,12 @@ impl Traffic {
                 scratch: &mut self.scratch,
                 clock: self.clock.as_mut(),
             };
-            let mut next = used.into_iter();
+            let mut next = used.iter().copied();
             while let Some(first) = next.next() {
                 sink.take(ring, first, merges, &mut next, heard);
+            }
+            for &(slot, _) in used {
+                ring.post(slot, 0);
             }
             while let Some(slot) = ring.take_free() {
                 ring.post(slot, 0);

@@ -25,7 +25,7 @@ mod region;
 mod span;
 pub(crate) mod tun;
 
-pub use area::{Area, AreaError};
+pub use area::{Area, AreaError, Entries};
 pub use caller::AioContext;
 pub use fault::{install as survive_shrunk_files, losses};
 pub use region::{GuestMemory, MapError, Region, RegionAddresses};

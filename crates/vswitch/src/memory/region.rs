@@ -217,7 +217,23 @@ impl Drop for Region {
 #[derive(Debug, Clone, Default)]
 pub struct GuestMemory {
     regions: Vec<Arc<Region>>,
+    /// Of the same order, side by side: each descriptor asks for one.
+    windows: Vec<RegionWindow>,
 }
+
+/// Where a region is seen, here and in the guest.
+#[derive(Debug, Clone, Copy)]
+struct RegionWindow {
+    guest_address: u64,
+    size: u64,
+    first: *mut u8,
+}
+
+// SAFETY: the pointer goes to the mapping of a `Region`, which is Send and Sync, and is
+// only used beside it.
+unsafe impl Send for RegionWindow {}
+// SAFETY: as above.
+unsafe impl Sync for RegionWindow {}
 
 impl GuestMemory {
     /// The table without a region.
@@ -251,6 +267,7 @@ impl GuestMemory {
             .regions
             .partition_point(|known| known.placement().guest_address < new.guest_address);
         self.regions.insert(after, Arc::new(region));
+        self.open_windows();
         Ok(())
     }
 
@@ -263,17 +280,35 @@ impl GuestMemory {
                 || known.user_address != placement.user_address
                 || known.size != placement.size
         });
+        self.open_windows();
         self.regions.len() < before
+    }
+
+    fn open_windows(&mut self) {
+        let window = |region: &Arc<Region>| RegionWindow {
+            guest_address: region.placement.guest_address,
+            size: region.placement.size,
+            first: region.first,
+        };
+        self.windows = self.regions.iter().map(window).collect();
     }
 
     /// `length` bytes at a guest physical address, if one region holds them all.
     #[inline]
     #[must_use]
     pub fn at(&self, guest_address: u64, length: usize) -> Option<GuestBuffer<'_>> {
-        self.regions.iter().find_map(|region| {
-            let offset = guest_address.checked_sub(region.placement.guest_address)?;
-            region.at(offset, length)
-        })
+        for window in &self.windows {
+            let offset = guest_address.wrapping_sub(window.guest_address);
+            if offset <= window.size && length as u64 <= window.size - offset {
+                // SAFETY: `offset + length <= size`, and `size` bytes from `first` are mapped
+                // until the region is dropped. `regions` holds each region that has a window,
+                // and can't let go of it while the result's lifetime borrows `self`.
+                return Some(unsafe {
+                    GuestBuffer::new(window.first.add(offset as usize), length)
+                });
+            }
+        }
+        None
     }
 
     /// The guest physical address of a buffer that came from here.

@@ -4,7 +4,7 @@
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 /// Bytes to read: of a guest, or our own.
 #[derive(Debug, Clone, Copy)]
@@ -17,7 +17,7 @@ pub struct ByteRange<'m> {
 /// Bytes of a guest to read and write.
 #[derive(Debug, Clone, Copy)]
 pub struct GuestBuffer<'m> {
-    start: *mut u8,
+    start: NonNull<u8>,
     length: usize,
     memory: PhantomData<&'m ()>,
 }
@@ -166,12 +166,12 @@ impl<'m> ByteRange<'m> {
         // SAFETY: `length` bytes are mapped at both. The ranges may only overlap if both
         // are of one guest's mapping; `copy` is used then.
         unsafe {
-            if length < 16 || overlap(self.start, target.start, length) {
-                ptr::copy(self.start, target.start, length);
+            if length < 16 || overlap(self.start, target.start(), length) {
+                ptr::copy(self.start, target.start(), length);
             } else if length <= 256 {
-                copy_short(self.start, target.start, length);
+                copy_short(self.start, target.start(), length);
             } else {
-                ptr::copy_nonoverlapping(self.start, target.start, length);
+                ptr::copy_nonoverlapping(self.start, target.start(), length);
             }
         }
         length
@@ -191,16 +191,19 @@ impl<'m> GuestBuffer<'m> {
     /// A range of guest memory.
     ///
     /// # Safety
-    /// `length` bytes from `start` stay mapped, readable and writable, for `'m`.
+    /// `length` bytes from `start`, which is not null, stay mapped, readable and writable,
+    /// for `'m`.
     #[inline]
     pub(super) unsafe fn new(start: *mut u8, length: usize) -> Self {
+        // SAFETY: as the caller says.
+        let start = unsafe { NonNull::new_unchecked(start) };
         Self { start, length, memory: PhantomData }
     }
 
     /// The pointer, for the module's other files.
     #[inline]
     pub(super) fn start(self) -> *mut u8 {
-        self.start
+        self.start.as_ptr()
     }
 
     /// Bytes.
@@ -221,7 +224,7 @@ impl<'m> GuestBuffer<'m> {
     #[inline]
     #[must_use]
     pub fn bytes(self) -> ByteRange<'m> {
-        ByteRange { start: self.start, length: self.length, memory: PhantomData }
+        ByteRange { start: self.start.as_ptr(), length: self.length, memory: PhantomData }
     }
 
     /// What follows the first `offset` bytes; nothing if there are not as many.
@@ -248,9 +251,9 @@ impl<'m> GuestBuffer<'m> {
         // memory of our own, so no part of a mapping.
         unsafe {
             if (16..=256).contains(&length) {
-                copy_short(own.as_ptr(), self.start, length);
+                copy_short(own.as_ptr(), self.start(), length);
             } else {
-                ptr::copy_nonoverlapping(own.as_ptr(), self.start, length);
+                ptr::copy_nonoverlapping(own.as_ptr(), self.start(), length);
             }
         }
         length
@@ -264,7 +267,7 @@ impl<'m> GuestBuffer<'m> {
             return false;
         }
         // SAFETY: `bytes`, at least 16, are mapped at `start` and are ours at `own`.
-        unsafe { copy_short(own.as_ptr(), self.start, bytes) };
+        unsafe { copy_short(own.as_ptr(), self.start(), bytes) };
         true
     }
 
@@ -275,7 +278,7 @@ impl<'m> GuestBuffer<'m> {
     pub fn read_from(self, file: BorrowedFd<'_>) -> io::Result<usize> {
         // SAFETY: `length` bytes from `start` are mapped and may be written (see `new`); the
         // kernel writes no more than that.
-        let read = unsafe { libc::read(file.as_raw_fd(), self.start.cast(), self.length) };
+        let read = unsafe { libc::read(file.as_raw_fd(), self.start().cast(), self.length) };
         usize::try_from(read).map_err(|_| io::Error::last_os_error())
     }
 
@@ -286,16 +289,16 @@ impl<'m> GuestBuffer<'m> {
             return false;
         }
         // SAFETY: 32 bytes are mapped at `start` (checked above), `head` is our own.
-        unsafe { ptr::copy_nonoverlapping(head.as_ptr(), self.start, 32) };
+        unsafe { ptr::copy_nonoverlapping(head.as_ptr(), self.start(), 32) };
         true
     }
 
     /// Begins to fetch the first cache lines, for writing.
     #[inline]
     pub fn prefetch(self, lines: usize) {
-        prefetch_write(self.start);
+        prefetch_write(self.start());
         if lines > 1 && self.length > 64 {
-            prefetch_write(self.start.wrapping_add(64));
+            prefetch_write(self.start().wrapping_add(64));
         }
     }
 }
@@ -305,26 +308,46 @@ fn overlap(a: *const u8, b: *const u8, length: usize) -> bool {
     (a as usize).abs_diff(b as usize) < length
 }
 
-/// Copies 16 to a few hundred bytes without a call.
+/// Copies 16 to a few hundred bytes without a call. Blocks from the end may repeat bytes
+/// of those from the beginning: what a length of a range takes is always the same, without
+/// a loop.
 ///
 /// # Safety
 /// `length >= 16` bytes are readable at `from` and writable at `to`, apart.
 #[inline]
 unsafe fn copy_short(from: *const u8, to: *mut u8, length: usize) {
-    type Block = [u8; 16];
-    let mut done = 0;
-    // SAFETY: each block lies within `length` bytes: `done + 16 <= length` in the loop,
-    // and the last one begins at `length - 16`. It may repeat bytes of the one before,
-    // which is no harm. `read_unaligned` and `write_unaligned` need no alignment.
-    unsafe {
-        while done + 16 <= length {
-            let block = ptr::read_unaligned(from.add(done).cast::<Block>());
-            ptr::write_unaligned(to.add(done).cast::<Block>(), block);
-            done += 16;
+    type Block<const SIZE: usize> = [u8; SIZE];
+    /// # Safety
+    /// `SIZE` bytes are readable at `from + at` and writable at `to + at`, apart.
+    #[inline]
+    unsafe fn copy<const SIZE: usize>(from: *const u8, to: *mut u8, at: usize) {
+        // SAFETY: as the caller says; unaligned accesses need no alignment.
+        unsafe {
+            let block = ptr::read_unaligned(from.add(at).cast::<Block<SIZE>>());
+            ptr::write_unaligned(to.add(at).cast::<Block<SIZE>>(), block);
         }
-        if done < length {
-            let block = ptr::read_unaligned(from.add(length - 16).cast::<Block>());
-            ptr::write_unaligned(to.add(length - 16).cast::<Block>(), block);
+    }
+    let mut done = 0;
+    // SAFETY: each block ends at `length` at the latest: those of a size come where `length`
+    // is not less than it, the last ones begin at `length` less their size.
+    unsafe {
+        while length - done > 128 {
+            copy::<64>(from, to, done);
+            done += 64;
+        }
+        match length - done {
+            65.. => {
+                copy::<64>(from, to, done);
+                copy::<64>(from, to, length - 64);
+            }
+            33.. => {
+                copy::<32>(from, to, done);
+                copy::<32>(from, to, length - 32);
+            }
+            _ => {
+                copy::<16>(from, to, done);
+                copy::<16>(from, to, length - 16);
+            }
         }
     }
 }

@@ -159,6 +159,40 @@ fn heads_are_whole_or_none() {
 }
 
 #[test]
+fn entries_lie_in_their_area() {
+    let mut memory = GuestMemory::new();
+    memory.add(region(4096)).unwrap();
+    let area = Area::new(&memory, BASE + 64, 64, 16).unwrap();
+    let used = Entries::used(area.clone(), 4, 7);
+    assert_eq!(used.guest_address(), BASE + 68);
+    used.store(6, [1, 2]);
+    assert_eq!((used.load(6), area.load_u16(52, Ordering::Relaxed)), ([1, 2], 1));
+    let heads = Entries::heads(area.clone(), 4, 30);
+    heads.store(29, 0x1234);
+    assert_eq!((heads.load(29), area.load_u16(62, Ordering::Relaxed)), (0x1234, 0x1234));
+    let descriptors = Entries::descriptors(area.clone(), 4);
+    descriptors.store_first(1, 5);
+    descriptors.store_second(1, 6, Ordering::Release);
+    assert_eq!(descriptors.load(1), [5, 6]);
+    assert_eq!((area.load_u64(16, Ordering::Relaxed), descriptors.first_word(1)), (5, 5));
+    assert_eq!(descriptors.second_word(1, Ordering::Acquire), 6);
+    // Hints may point anywhere.
+    descriptors.prefetch(usize::MAX);
+    used.prefetch_write(1000);
+    let outside: [&dyn Fn(); 5] = [
+        &|| drop(descriptors.load(4)),
+        &|| drop(heads.load(30)),
+        &|| used.store(7, [0, 0]),
+        &|| drop(Entries::descriptors(area.clone(), 5)),
+        &|| drop(Entries::used(area.clone(), 2, 1)),
+    ];
+    for access in outside {
+        let access = std::panic::AssertUnwindSafe(access);
+        assert!(std::panic::catch_unwind(access).is_err(), "a mistake of ours is told");
+    }
+}
+
+#[test]
 fn areas_are_aligned_and_mapped() {
     let mut memory = GuestMemory::new();
     memory.add(region(4096)).unwrap();
@@ -166,8 +200,6 @@ fn areas_are_aligned_and_mapped() {
     assert_eq!(area.guest_address(), BASE + 64);
     area.store_u16(2, 0x1234, Ordering::Release);
     assert_eq!(area.load_u16(2, Ordering::Acquire), 0x1234);
-    area.store_u32_pair(16, [1, 2]);
-    assert_eq!(area.load_u64(16, Ordering::Relaxed), 1 | 2 << 32);
     area.store_u64(24, 3, Ordering::Release);
     area.set_bits(24, 8);
     assert_eq!(area.load_u64(24, Ordering::Acquire), 11);

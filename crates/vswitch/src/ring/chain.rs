@@ -1,7 +1,5 @@
 //! Chains of descriptors, checked and translated.
 
-use std::sync::atomic::Ordering;
-
 use smallvec::SmallVec;
 
 use super::{DESCRIPTOR, RingFault, flags};
@@ -19,22 +17,52 @@ pub enum Direction {
     Receive,
 }
 
-/// One chain: a range of the segments beside it.
+/// One chain. Its only segment, or a range of the segments beside it.
 #[derive(Debug, Clone, Copy)]
-pub struct Chain {
+pub struct Chain<'m> {
+    /// The segment, if there is one.
+    only: Option<GuestBuffer<'m>>,
+    /// The first of several.
+    first: u32,
+    /// How many segments; 0 if it makes no sense, and is to be given back unused.
+    segments: u16,
     /// What the driver knows it by: the head's index, or the buffer id.
     pub id: u16,
     /// Descriptors of the ring that it takes.
     pub slots: u16,
-    /// Its first segment.
-    pub first: u32,
-    /// How many segments; 0 if it makes no sense, and is to be given back unused.
-    pub segments: u16,
-    /// Bytes of all of them.
+    /// Bytes of all segments.
     pub bytes: u32,
 }
 
-impl Chain {
+impl<'m> Chain<'m> {
+    /// Of one descriptor, which is no table, judged as [`ChainBuilder::take`] does.
+    #[inline(always)]
+    pub(super) fn of_one(
+        memory: &'m GuestMemory,
+        direction: Direction,
+        descriptor: RingDescriptor,
+        id: u16,
+    ) -> Self {
+        let bytes = descriptor.length;
+        let fits = direction == Direction::Receive || u64::from(bytes) <= MAX_CHAIN_BYTES;
+        let segment = if fits { descriptor.segment(memory, direction) } else { None };
+        Self::single(segment, bytes, id)
+    }
+
+    /// Of one segment, if there is one.
+    #[inline(always)]
+    fn single(only: Option<GuestBuffer<'m>>, bytes: u32, id: u16) -> Self {
+        let (segments, bytes) = if only.is_some() { (1, bytes) } else { (0, 0) };
+        Self { only, first: 0, segments, id, slots: 1, bytes }
+    }
+
+    /// Its segment, if it has one alone.
+    #[inline]
+    #[must_use]
+    pub fn only(&self) -> Option<GuestBuffer<'m>> {
+        self.only
+    }
+
     /// True if the driver made a mistake: there is nothing to read or write.
     #[must_use]
     pub fn is_malformed(self) -> bool {
@@ -42,12 +70,15 @@ impl Chain {
     }
 }
 
+/// Segments of chains that have several.
+pub(super) type Segments<'m> = SmallVec<[GuestBuffer<'m>; 64]>;
+
 /// A burst of chains.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Chains<'m> {
     /// In the order in which the driver made them available.
-    pub chains: SmallVec<[Chain; 64]>,
-    segments: SmallVec<[GuestBuffer<'m>; 64]>,
+    pub chains: SmallVec<[Chain<'m>; 64]>,
+    pub(super) segments: Segments<'m>,
     /// Where the next one is.
     pub(super) position: u32,
     /// What is wrong with the ring after them.
@@ -56,9 +87,11 @@ pub struct Chains<'m> {
 
 impl<'m> Chains<'m> {
     /// None yet.
+    #[inline(always)]
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        // Not the default one: that is made elsewhere and copied, with all room for chains.
+        Self { chains: SmallVec::new(), segments: SmallVec::new(), position: 0, fault: None }
     }
 
     /// How many.
@@ -77,37 +110,38 @@ impl<'m> Chains<'m> {
     #[inline]
     #[must_use]
     pub fn segments(&self, number: usize) -> &[GuestBuffer<'m>] {
-        self.segments_of(self.chains[number])
+        self.segments_of(&self.chains[number])
     }
 
     /// The segments of `chain`, which is one of these.
     #[inline]
     #[must_use]
-    pub fn segments_of(&self, chain: Chain) -> &[GuestBuffer<'m>] {
-        let first = chain.first as usize;
-        &self.segments[first..first + usize::from(chain.segments)]
+    pub fn segments_of<'c>(&'c self, chain: &'c Chain<'m>) -> &'c [GuestBuffer<'m>] {
+        match &chain.only {
+            Some(only) => std::slice::from_ref(only),
+            None => &self.segments[chain.first as usize..][..usize::from(chain.segments)],
+        }
+    }
+
+    /// Places for `count` more chains, to be written in order, and the segments of those
+    /// that have several. What is not written is to be taken away by
+    /// [`drop_last`](Self::drop_last).
+    #[inline(always)]
+    pub(super) fn make_room(&mut self, count: usize) -> (&mut [Chain<'m>], &mut Segments<'m>) {
+        let before = self.chains.len();
+        self.chains.resize(before + count, Chain::single(None, 0, 0));
+        (&mut self.chains[before..], &mut self.segments)
+    }
+
+    /// Takes the last `count` chains away.
+    #[inline]
+    pub(super) fn drop_last(&mut self, count: usize) {
+        self.chains.truncate(self.chains.len() - count);
     }
 
     /// Adds a chain of one segment that is in no ring.
     pub(crate) fn push_own(&mut self, segment: GuestBuffer<'m>) {
-        let first = self.segments.len();
-        self.segments.push(segment);
-        self.push_chain(0, 1, first, segment.len() as u64, true);
-    }
-
-    #[inline]
-    fn push_chain(&mut self, id: u16, slots: u16, first: usize, bytes: u64, sound: bool) {
-        if !sound {
-            self.segments.truncate(first);
-        }
-        let segments = self.segments.len() - first;
-        self.chains.push(Chain {
-            id,
-            slots,
-            first: first as u32,
-            segments: segments as u16,
-            bytes: if sound { bytes as u32 } else { 0 },
-        });
+        self.chains.push(Chain::single(Some(segment), segment.len() as u32, 0));
     }
 }
 
@@ -144,16 +178,34 @@ impl RingDescriptor {
         }
     }
 
+    /// True if it has any of these flags.
     #[inline]
-    pub(super) fn has(self, flag: u16) -> bool {
-        self.flags & flag != 0
+    pub(super) fn has(self, flags: u16) -> bool {
+        self.flags & flags != 0
+    }
+
+    /// What it points to, if that is in memory, not empty, and for the device to use as
+    /// `direction` says. It begins to come nearer.
+    #[inline]
+    fn segment<'m>(self, memory: &'m GuestMemory, direction: Direction) -> Option<GuestBuffer<'m>> {
+        let writes = direction == Direction::Receive;
+        if self.length == 0 || self.has(flags::WRITE) != writes {
+            return None;
+        }
+        let segment = memory.at(self.address, self.length as usize)?;
+        if writes {
+            segment.prefetch(2);
+        } else {
+            segment.bytes().prefetch(2);
+        }
+        Some(segment)
     }
 }
 
 /// A chain that is being put together.
 pub(super) struct ChainBuilder<'m, 'c> {
     memory: &'m GuestMemory,
-    chains: &'c mut Chains<'m>,
+    segments: &'c mut Segments<'m>,
     direction: Direction,
     first: usize,
     bytes: u64,
@@ -165,31 +217,21 @@ impl<'m, 'c> ChainBuilder<'m, 'c> {
     pub(super) fn new(
         memory: &'m GuestMemory,
         direction: Direction,
-        chains: &'c mut Chains<'m>,
+        segments: &'c mut Segments<'m>,
     ) -> Self {
-        let first = chains.segments.len();
-        Self { memory, chains, direction, first, bytes: 0, sound: true }
+        let first = segments.len();
+        Self { memory, segments, direction, first, bytes: 0, sound: true }
     }
 
     /// Takes in a descriptor that is not a table.
     #[inline]
     pub(super) fn take(&mut self, descriptor: RingDescriptor) {
-        let writes = self.direction == Direction::Receive;
-        let length = descriptor.length as usize;
         self.bytes += u64::from(descriptor.length);
-        let segment = self.memory.at(descriptor.address, length);
         // Receivers may give buffers as large as they like; only senders make frames.
-        let too_long = !writes && self.bytes > MAX_CHAIN_BYTES;
-        match segment {
-            Some(segment) if descriptor.has(flags::WRITE) == writes && length > 0 && !too_long => {
-                if writes {
-                    segment.prefetch(2);
-                } else {
-                    segment.bytes().prefetch(2);
-                }
-                self.chains.segments.push(segment);
-            }
-            _ => self.sound = false,
+        let fits = self.direction == Direction::Receive || self.bytes <= MAX_CHAIN_BYTES;
+        match descriptor.segment(self.memory, self.direction).filter(|_| fits) {
+            Some(segment) => self.segments.push(segment),
+            None => self.sound = false,
         }
     }
 
@@ -244,13 +286,15 @@ impl<'m, 'c> ChainBuilder<'m, 'c> {
 
     /// Ends it.
     #[inline]
-    pub(super) fn finish(self, id: u16, slots: u16) {
-        self.chains.push_chain(id, slots, self.first, self.bytes, self.sound);
+    pub(super) fn finish(self, id: u16, slots: u16) -> Chain<'m> {
+        if !self.sound {
+            self.segments.truncate(self.first);
+        }
+        let (only, segments) = match &self.segments[self.first..] {
+            &[only] => (Some(only), 1),
+            several => (None, several.len() as u16),
+        };
+        let bytes = if self.sound { self.bytes as u32 } else { 0 };
+        Chain { only, first: self.first as u32, segments, id, slots, bytes }
     }
-}
-
-/// The two words of the descriptor at `offset`, each read once.
-#[inline]
-pub(super) fn words(area: &crate::memory::Area, offset: usize) -> [u64; 2] {
-    [area.load_u64(offset, Ordering::Relaxed), area.load_u64(offset + 8, Ordering::Relaxed)]
 }

@@ -233,20 +233,10 @@ impl Ring {
         chains.fault = fetched.err();
     }
 
-    /// Has the next `count` buffers to receive in come nearer. A hint: nothing is judged.
-    #[inline]
-    pub fn prefetch(&self, memory: &GuestMemory, count: usize) {
-        let position = self.position.load(Ordering::Relaxed);
-        match &self.layout {
-            RingLayout::Split(ring) => ring.prefetch(memory, position, count),
-            RingLayout::Packed(ring) => ring.prefetch(memory, position, count),
-        }
-    }
-
     /// Gives the first of the fetched chains back, as many as there are lengths
     /// (bytes written to each). True if the driver wants to be told.
     #[inline]
-    pub fn complete(&self, chains: &[Chain], written: &[u32]) -> bool {
+    pub fn complete(&self, chains: &[Chain<'_>], written: &[u32]) -> bool {
         if written.is_empty() {
             return false;
         }

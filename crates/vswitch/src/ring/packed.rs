@@ -3,9 +3,9 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::chain::{Chain, ChainBuilder, Chains, Direction, RingDescriptor};
+use super::chain::{Chain, ChainBuilder, Chains, Direction, RingDescriptor, Segments};
 use super::{DESCRIPTOR, MAX_SIZE, RingFault, Setup, SetupError, flags, passes};
-use crate::memory::{Area, GuestMemory};
+use crate::memory::{Area, Entries, GuestMemory};
 
 /// The wrap counter in a position, and in `GET_VRING_BASE`'s halves.
 const WRAP: u32 = 1 << 15;
@@ -19,7 +19,7 @@ const EVENTS_AT: u16 = 2;
 pub(super) struct PackedRing {
     size: u16,
     indirect: bool,
-    descriptors: Area,
+    descriptors: Entries<DESCRIPTOR>,
     driver: Area,
     device: Area,
 }
@@ -37,7 +37,10 @@ impl PackedRing {
         Ok(Self {
             size,
             indirect: setup.indirect,
-            descriptors: area("descriptors", setup.descriptors, u64::from(size) * 16, 16)?,
+            descriptors: Entries::descriptors(
+                area("descriptors", setup.descriptors, u64::from(size) * 16, 16)?,
+                size.into(),
+            ),
             driver: area("driver's event area", setup.driver, 4, 4)?,
             device: area("device's event area", setup.device, 4, 4)?,
         })
@@ -83,8 +86,7 @@ impl PackedRing {
     /// The second word of the entry at `position`, if it is available.
     #[inline]
     fn available(&self, position: u32) -> Option<u64> {
-        let offset = usize::from(Self::index(position)) * DESCRIPTOR + 8;
-        let word = self.descriptors.load_u64(offset, Ordering::Acquire);
+        let word = self.descriptors.second_word(Self::index(position).into(), Ordering::Acquire);
         let flags = (word >> 48) as u16;
         let wrap = position & WRAP != 0;
         let available = flags & flags::AVAIL != 0;
@@ -100,66 +102,81 @@ impl PackedRing {
         count: usize,
         chains: &mut Chains<'m>,
     ) -> Result<(), RingFault> {
-        for _ in 0..count {
-            let position = chains.position;
+        let mut position = chains.position;
+        if count == 0 || self.available(position).is_none() {
+            return Ok(());
+        }
+        let (places, segments) = chains.make_room(count);
+        let (mut done, mut fault) = (0, Ok(()));
+        for place in places {
             let Some(word) = self.available(position) else { break };
-            let mut offset = usize::from(Self::index(position)) * DESCRIPTOR;
-            let first = self.descriptors.load_u64(offset, Ordering::Relaxed);
-            let mut descriptor = RingDescriptor::packed([first, word]);
-            let mut slots = 1;
-            let mut builder = ChainBuilder::new(memory, direction, chains);
-            loop {
-                if descriptor.has(flags::INDIRECT) {
-                    if self.indirect && !descriptor.has(flags::NEXT) && slots == 1 {
-                        builder.take_table(descriptor, false, self.size);
-                    } else {
-                        builder.spoil();
+            let first = self.descriptors.first_word(Self::index(position).into());
+            let descriptor = RingDescriptor::packed([first, word]);
+            if descriptor.has(flags::NEXT | flags::INDIRECT) {
+                match self.walk(memory, direction, position, descriptor, segments) {
+                    Ok(chain) => *place = chain,
+                    Err(error) => {
+                        fault = Err(error);
+                        break;
                     }
-                } else if builder.is_sound() {
-                    builder.take(descriptor);
                 }
-                if !descriptor.has(flags::NEXT) {
-                    break;
-                }
-                if slots == self.size {
-                    // Where the next one begins, nobody knows.
+            } else {
+                *place = Chain::of_one(memory, direction, descriptor, descriptor.link);
+            }
+            position = self.step(position, place.slots);
+            done += 1;
+        }
+        chains.drop_last(count - done);
+        chains.position = position;
+        fault
+    }
+
+    /// Puts a chain together whose `first` descriptor, at `position`, is not all of it.
+    fn walk<'m>(
+        &self,
+        memory: &'m GuestMemory,
+        direction: Direction,
+        position: u32,
+        first: RingDescriptor,
+        segments: &mut Segments<'m>,
+    ) -> Result<Chain<'m>, RingFault> {
+        let mut descriptor = first;
+        let mut slots = 1;
+        let mut builder = ChainBuilder::new(memory, direction, segments);
+        loop {
+            if descriptor.has(flags::INDIRECT) {
+                if self.indirect && !descriptor.has(flags::NEXT) && slots == 1 {
+                    builder.take_table(descriptor, false, self.size);
+                } else {
                     builder.spoil();
-                    return Err(RingFault::EndlessChain);
                 }
-                offset = usize::from(Self::index(self.step(position, slots))) * DESCRIPTOR;
-                descriptor = RingDescriptor::packed(super::chain::words(&self.descriptors, offset));
-                slots += 1;
+            } else if builder.is_sound() {
+                builder.take(descriptor);
             }
-            builder.finish(descriptor.link, slots);
-            chains.position = self.step(position, slots);
-        }
-        Ok(())
-    }
-
-    /// See [`Ring::prefetch`](super::Ring::prefetch).
-    #[inline]
-    pub(super) fn prefetch(&self, memory: &GuestMemory, position: u32, count: usize) {
-        let mut position = position;
-        for _ in 0..count {
-            let Some(word) = self.available(position) else { break };
-            let offset = usize::from(Self::index(position)) * DESCRIPTOR;
-            let address = self.descriptors.load_u64(offset, Ordering::Relaxed);
-            if let Some(buffer) = memory.at(address, word as u32 as usize) {
-                buffer.prefetch(2);
+            if !descriptor.has(flags::NEXT) {
+                return Ok(builder.finish(descriptor.link, slots));
             }
-            position = self.step(position, 1);
+            if slots == self.size {
+                // Where the next one begins, nobody knows.
+                builder.spoil();
+                builder.finish(descriptor.link, slots);
+                return Err(RingFault::EndlessChain);
+            }
+            let index = Self::index(self.step(position, slots));
+            descriptor = RingDescriptor::packed(self.descriptors.load(index.into()));
+            slots += 1;
         }
     }
 
     #[inline]
-    pub(super) fn complete(&self, position: u32, chains: &[Chain], written: &[u32]) -> u32 {
+    pub(super) fn complete(&self, position: u32, chains: &[Chain<'_>], written: &[u32]) -> u32 {
         let mut position = position;
         for (chain, &bytes) in chains.iter().zip(written) {
-            let offset = usize::from(Self::index(position)) * DESCRIPTOR + 8;
             let turn = if position & WRAP != 0 { flags::AVAIL | flags::USED } else { 0 };
             let write = if bytes > 0 { flags::WRITE } else { 0 };
             let word = u64::from(bytes) | u64::from(chain.id) << 32 | u64::from(turn | write) << 48;
-            self.descriptors.store_u64(offset, word, Ordering::Release);
+            let index = Self::index(position).into();
+            self.descriptors.store_second(index, word, Ordering::Release);
             position = self.step(position, chain.slots);
         }
         position

@@ -3,9 +3,9 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::chain::{Chain, ChainBuilder, Chains, Direction, RingDescriptor, words};
+use super::chain::{Chain, ChainBuilder, Chains, Direction, RingDescriptor, Segments};
 use super::{DESCRIPTOR, MAX_SIZE, RingFault, Setup, SetupError, flags, passes};
-use crate::memory::{Area, GuestMemory};
+use crate::memory::{Area, Entries, GuestMemory};
 
 /// In the available ring: the driver wants no events.
 const NO_INTERRUPT: u16 = 1;
@@ -24,9 +24,11 @@ pub(super) struct SplitRing {
     size: u16,
     event_index: bool,
     indirect: bool,
-    descriptors: Area,
+    descriptors: Entries<DESCRIPTOR>,
     available: Area,
+    heads: Entries<AVAILABLE>,
     used: Area,
+    used_entries: Entries<USED>,
 }
 
 impl SplitRing {
@@ -43,13 +45,18 @@ impl SplitRing {
         // The last two bytes of each are the event index; drivers leave room for
         // them whether it is used or not.
         let event = 2;
+        let descriptors = area("descriptors", setup.descriptors, entries * 16, 16)?;
+        let available = area("available ring", setup.driver, 4 + entries * 2 + event, 2)?;
+        let used = area("used ring", setup.device, 4 + entries * 8 + event, 4)?;
         Ok(Self {
             size,
             event_index: setup.event_index,
             indirect: setup.indirect,
-            descriptors: area("descriptors", setup.descriptors, entries * 16, 16)?,
-            available: area("available ring", setup.driver, 4 + entries * 2 + event, 2)?,
-            used: area("used ring", setup.device, 4 + entries * 8 + event, 4)?,
+            descriptors: Entries::descriptors(descriptors, size.into()),
+            heads: Entries::heads(available.clone(), ENTRIES, size.into()),
+            available,
+            used_entries: Entries::used(used.clone(), ENTRIES, size.into()),
+            used,
         })
     }
 
@@ -85,28 +92,43 @@ impl SplitRing {
         }
         let count = count.min(usize::from(ready)) as u16;
         for i in 0..count {
-            let slot = self.slot(position.wrapping_add(i));
-            let head = self.available.load_u16(ENTRIES + slot * AVAILABLE, Ordering::Relaxed);
             // Looked at again below: a hint may be wrong.
-            self.descriptors.prefetch(self.slot(head) * DESCRIPTOR);
+            self.descriptors.prefetch(self.slot(self.head(position.wrapping_add(i))));
         }
         if self.indirect {
             self.prefetch_tables(memory, position, count);
         }
         for i in (0..count).step_by(LINE / USED) {
-            let slot = self.slot(position.wrapping_add(i));
-            self.used.prefetch_write(ENTRIES + slot * USED);
+            self.used_entries.prefetch_write(self.slot(position.wrapping_add(i)));
         }
-        for i in 0..count {
-            let slot = self.slot(position.wrapping_add(i));
-            let head = self.available.load_u16(ENTRIES + slot * AVAILABLE, Ordering::Relaxed);
+        let (places, segments) = chains.make_room(count.into());
+        let mut done = 0;
+        for place in places {
+            let head = self.head(position.wrapping_add(done));
             if head >= self.size {
-                return Err(RingFault::BadHead);
+                break;
             }
-            self.walk(memory, direction, head, chains);
-            chains.position = u32::from(position.wrapping_add(i + 1));
+            let descriptor = RingDescriptor::split(self.descriptors.load(head.into()));
+            // Each by itself: what is put together elsewhere and copied here waits for itself.
+            if descriptor.has(flags::NEXT | flags::INDIRECT) {
+                *place = self.walk(memory, direction, head, descriptor, segments);
+            } else {
+                *place = Chain::of_one(memory, direction, descriptor, head);
+            }
+            done += 1;
+        }
+        chains.position = u32::from(position.wrapping_add(done));
+        if done < count {
+            chains.drop_last((count - done).into());
+            return Err(RingFault::BadHead);
         }
         Ok(())
+    }
+
+    /// The head at a position.
+    #[inline]
+    fn head(&self, position: u16) -> u16 {
+        self.heads.load(self.slot(position))
     }
 
     /// Has the tables of chains come nearer, as far as they have some: a driver that uses
@@ -114,10 +136,8 @@ impl SplitRing {
     #[inline]
     fn prefetch_tables(&self, memory: &GuestMemory, position: u16, count: u16) {
         for i in 0..count {
-            let slot = self.slot(position.wrapping_add(i));
-            let head = self.available.load_u16(ENTRIES + slot * AVAILABLE, Ordering::Relaxed);
-            let offset = self.slot(head) * DESCRIPTOR;
-            let table = RingDescriptor::split(words(&self.descriptors, offset));
+            let head = self.head(position.wrapping_add(i));
+            let table = RingDescriptor::split(self.descriptors.load(self.slot(head)));
             if !table.has(flags::INDIRECT) {
                 return;
             }
@@ -127,42 +147,19 @@ impl SplitRing {
         }
     }
 
-    /// See [`Ring::prefetch`](super::Ring::prefetch).
-    #[inline]
-    pub(super) fn prefetch(&self, memory: &GuestMemory, position: u32, count: usize) {
-        let position = position as u16;
-        let ready = self.available.load_u16(INDEX, Ordering::Acquire).wrapping_sub(position);
-        let count = count.min(usize::from(ready.min(self.size))) as u16;
-        let descriptor = |i: u16| {
-            let slot = self.slot(position.wrapping_add(i));
-            let head = self.available.load_u16(ENTRIES + slot * AVAILABLE, Ordering::Relaxed);
-            self.slot(head) * DESCRIPTOR
-        };
-        for i in 0..count {
-            self.descriptors.prefetch(descriptor(i));
-        }
-        for i in 0..count {
-            let [address, second] = words(&self.descriptors, descriptor(i));
-            if let Some(buffer) = memory.at(address, second as u32 as usize) {
-                buffer.prefetch(2);
-            }
-        }
-    }
-
-    #[inline]
+    /// Puts a chain together whose `first` descriptor, at `head`, is not all of it.
     fn walk<'m>(
         &self,
         memory: &'m GuestMemory,
         direction: Direction,
         head: u16,
-        chains: &mut Chains<'m>,
-    ) {
-        let mut builder = ChainBuilder::new(memory, direction, chains);
-        let mut index = head;
+        first: RingDescriptor,
+        segments: &mut Segments<'m>,
+    ) -> Chain<'m> {
+        let mut builder = ChainBuilder::new(memory, direction, segments);
+        let mut descriptor = first;
         let mut left = self.size;
         loop {
-            let offset = usize::from(index) * DESCRIPTOR;
-            let descriptor = RingDescriptor::split(words(&self.descriptors, offset));
             if descriptor.has(flags::INDIRECT) {
                 // A table ends the chain.
                 if self.indirect && !descriptor.has(flags::NEXT) {
@@ -182,17 +179,16 @@ impl SplitRing {
                 builder.spoil();
                 break;
             }
-            index = descriptor.link;
+            descriptor = RingDescriptor::split(self.descriptors.load(descriptor.link.into()));
         }
-        builder.finish(head, 1);
+        builder.finish(head, 1)
     }
 
     #[inline]
-    pub(super) fn complete(&self, position: u32, chains: &[Chain], written: &[u32]) -> u32 {
+    pub(super) fn complete(&self, position: u32, chains: &[Chain<'_>], written: &[u32]) -> u32 {
         let mut position = position as u16;
         for (chain, &bytes) in chains.iter().zip(written) {
-            let offset = ENTRIES + self.slot(position) * USED;
-            self.used.store_u32_pair(offset, [u32::from(chain.id), bytes]);
+            self.used_entries.store(self.slot(position), [u32::from(chain.id), bytes]);
             position = position.wrapping_add(1);
         }
         self.used.store_u16(INDEX, position, Ordering::Release);

@@ -103,7 +103,6 @@ fn what_is_fetched_from_any_ring_lies_in_its_memory() {
             ring.complete(&chains.chains, &written);
             ring.ask_for_kicks(round & 16 != 0);
             let _ = ring.has_work();
-            ring.prefetch(&memory, 32);
             if let Some(fault) = chains.fault {
                 ring.stop(fault);
             }
