@@ -249,7 +249,7 @@ impl DriverRing {
     }
 
     /// Makes a slot available: to be filled, or `bytes` of it (with header) to be read.
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, slot: u16, bytes: u32) {
         let address = self.buffer_address(slot);
         match self.shape {

@@ -7,10 +7,9 @@
 
 use std::time::{Duration, Instant};
 
-use smallvec::SmallVec;
-
 use super::payload::Payload;
 use super::{DriverRing, Frontend};
+use crate::memory::ByteRange;
 
 /// Bytes of the Virtio header.
 const HEADER: usize = 12;
@@ -216,8 +215,9 @@ pub(super) fn station(port: usize) -> [u8; 6] {
 /// The bytes that every frame of a flow begins with.
 #[derive(Debug)]
 struct FlowHeader {
-    /// Header, addresses, type, flow; the number is still to be written.
-    head: [u8; HEADER + OWN],
+    /// Header, addresses, type, flow, as words; the number goes into the last one's upper
+    /// half.
+    head: [u64; (HEADER + OWN) / 8],
     /// Addresses, type, flow.
     same: u128,
 }
@@ -231,7 +231,16 @@ impl FlowHeader {
         same[14..].copy_from_slice(&(number as u16).to_be_bytes());
         let mut head = [0; HEADER + OWN];
         head[HEADER..HEADER + SAME].copy_from_slice(&same);
-        Self { head, same: u128::from_le_bytes(same) }
+        let (words, _) = head.as_chunks();
+        let word = |number: usize| u64::from_le_bytes(words[number]);
+        Self { head: std::array::from_fn(word), same: u128::from_le_bytes(same) }
+    }
+
+    /// The beginning of the frame of this number.
+    #[inline]
+    fn numbered(&self, number: u32) -> [u64; (HEADER + OWN) / 8] {
+        let [first, second, third, last] = self.head;
+        [first, second, third, last | u64::from(number.swap_bytes()) << 32]
     }
 }
 
@@ -473,11 +482,11 @@ impl Traffic {
             for _ in 0..count {
                 let Some(slot) = ring.take_free() else { break };
                 let bytes = length(self.plan.bytes, progress.next);
-                let (place, head) = (ring.buffer(slot), &self.beginnings[number].head);
-                place.write_head(head);
-                place.after(HEADER + SAME).write(&progress.next.to_be_bytes());
+                let place = ring.buffer(slot);
+                place.write_words(self.beginnings[number].numbered(progress.next));
                 if self.plan.touch == Touch::All {
-                    place.after(head.len()).write(self.payload.of(progress.next, bytes - OWN));
+                    let payload = self.payload.of(progress.next, bytes - OWN);
+                    place.after(HEADER + OWN).write(payload);
                 }
                 ring.post(slot, (HEADER + bytes) as u32);
                 progress.next = progress.next.wrapping_add(1);
@@ -561,6 +570,31 @@ struct Sink<'t> {
 }
 
 impl Sink<'_> {
+    /// Puts a frame of several buffers together, what is behind its own beginning: the rest
+    /// of the first, and those that follow. Returns how many bytes these are.
+    #[cold]
+    fn gather(
+        &mut self,
+        ring: &mut DriverRing,
+        (slot, bytes): (u16, u32),
+        buffers: u16,
+        more: &mut impl Iterator<Item = (u16, u32)>,
+    ) -> usize {
+        self.scratch.clear();
+        let mut add = |part: ByteRange<'_>| {
+            let before = self.scratch.len();
+            self.scratch.resize(before + part.len(), 0);
+            part.copy_out(&mut self.scratch[before..]);
+        };
+        add(ring.buffer(slot).bytes().first(bytes as usize).after(HEADER + OWN));
+        for _ in 1..buffers {
+            // All buffers of a frame become used at once.
+            let Some((slot, bytes)) = more.next().or_else(|| ring.take_used()) else { break };
+            add(ring.buffer(slot).bytes().first(bytes as usize));
+        }
+        self.scratch.len()
+    }
+
     /// Checks a frame, which begins in buffer `slot`.
     #[inline]
     fn take(
@@ -581,23 +615,10 @@ impl Sink<'_> {
         let all = self.plan.touch == Touch::All;
         let mut whole = bytes as usize;
         let buffers = if merges { (head[1] >> 16) as u16 } else { 1 };
-        let mut parts: SmallVec<[(u16, u32); 8]> = SmallVec::new();
-        for _ in 1..buffers {
-            // All buffers of a frame become used at once.
-            parts.extend(more.next().or_else(|| ring.take_used()));
+        if buffers > 1 {
+            whole = HEADER + OWN + self.gather(ring, (slot, bytes), buffers, more);
         }
         let rest = ring.buffer(slot).bytes().first(bytes as usize).after(HEADER + OWN);
-        if buffers > 1 {
-            self.scratch.clear();
-            let parts = parts.iter();
-            let parts = parts.map(|&(slot, bytes)| ring.buffer(slot).bytes().first(bytes as usize));
-            for part in std::iter::once(rest).chain(parts) {
-                let before = self.scratch.len();
-                self.scratch.resize(before + part.len(), 0);
-                part.copy_out(&mut self.scratch[before..]);
-            }
-            whole = HEADER + OWN + self.scratch.len();
-        }
         let word = |number: usize| u128::from(head[number]);
         let same = word(1) >> 32 | word(2) << 32 | word(3) << 96;
         let number = ((same >> 112) as u16).swap_bytes();

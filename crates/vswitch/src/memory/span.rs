@@ -188,6 +188,10 @@ impl<'m> ByteRange<'m> {
 }
 
 impl<'m> GuestBuffer<'m> {
+    /// No bytes, of nobody.
+    pub(crate) const EMPTY: Self =
+        Self { start: NonNull::dangling(), length: 0, memory: PhantomData };
+
     /// A range of guest memory.
     ///
     /// # Safety
@@ -290,6 +294,21 @@ impl<'m> GuestBuffer<'m> {
         }
         // SAFETY: 32 bytes are mapped at `start` (checked above), `head` is our own.
         unsafe { ptr::copy_nonoverlapping(head.as_ptr(), self.start(), 32) };
+        true
+    }
+
+    /// Writes words from registers, if there is room.
+    #[inline]
+    pub fn write_words<const COUNT: usize>(self, words: [u64; COUNT]) -> bool {
+        if self.length < 8 * COUNT {
+            return false;
+        }
+        let places = self.start().cast::<UnalignedWord>();
+        for (i, word) in words.into_iter().enumerate() {
+            // SAFETY: `i < COUNT`: eight bytes are mapped there (checked above), at any
+            // alignment. Volatile as in `ByteRange::head`.
+            unsafe { ptr::write_volatile(places.add(i), UnalignedWord(word.to_le())) };
+        }
         true
     }
 

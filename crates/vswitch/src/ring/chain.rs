@@ -17,12 +17,16 @@ pub enum Direction {
     Receive,
 }
 
-/// One chain. Its only segment, or a range of the segments beside it.
+/// Segments that a chain holds itself: drivers that send give the header one and the frame
+/// another, or both the same.
+const OWN: usize = 2;
+
+/// One chain: a few segments, or a range of those beside it.
 #[derive(Debug, Clone, Copy)]
 pub struct Chain<'m> {
-    /// The segment, if there is one.
-    only: Option<GuestBuffer<'m>>,
-    /// The first of several.
+    /// If there are no more.
+    own: [GuestBuffer<'m>; OWN],
+    /// The first of more.
     first: u32,
     /// How many segments; 0 if it makes no sense, and is to be given back unused.
     segments: u16,
@@ -30,11 +34,23 @@ pub struct Chain<'m> {
     pub id: u16,
     /// Descriptors of the ring that it takes.
     pub slots: u16,
-    /// Bytes of all segments.
+    /// Bytes of all segments; [`u32::MAX`] if they are more.
     pub bytes: u32,
 }
 
 impl<'m> Chain<'m> {
+    /// Of these segments, one or two.
+    #[inline(always)]
+    fn of(own: [GuestBuffer<'m>; OWN], segments: u16, bytes: u32, (id, slots): (u16, u16)) -> Self {
+        Self { own, first: 0, segments, id, slots, bytes }
+    }
+
+    /// One that makes no sense.
+    #[inline(always)]
+    fn malformed((id, slots): (u16, u16)) -> Self {
+        Self::of([GuestBuffer::EMPTY; OWN], 0, 0, (id, slots))
+    }
+
     /// Of one descriptor, which is no table, judged as [`ChainBuilder::take`] does.
     #[inline(always)]
     pub(super) fn of_one(
@@ -44,23 +60,61 @@ impl<'m> Chain<'m> {
         id: u16,
     ) -> Self {
         let bytes = descriptor.length;
-        let fits = direction == Direction::Receive || u64::from(bytes) <= MAX_CHAIN_BYTES;
-        let segment = if fits { descriptor.segment(memory, direction) } else { None };
-        Self::single(segment, bytes, id)
+        match descriptor.segment(memory, direction) {
+            Some(segment) if direction.allows(bytes.into()) => {
+                Self::of([segment, GuestBuffer::EMPTY], 1, bytes, (id, 1))
+            }
+            _ => Self::malformed((id, 1)),
+        }
     }
 
-    /// Of one segment, if there is one.
+    /// The same of two.
     #[inline(always)]
-    fn single(only: Option<GuestBuffer<'m>>, bytes: u32, id: u16) -> Self {
-        let (segments, bytes) = if only.is_some() { (1, bytes) } else { (0, 0) };
-        Self { only, first: 0, segments, id, slots: 1, bytes }
+    pub(super) fn of_two(
+        memory: &'m GuestMemory,
+        direction: Direction,
+        descriptors: [RingDescriptor; 2],
+        id_and_slots: (u16, u16),
+    ) -> Self {
+        let [first, second] = descriptors;
+        let bytes = u64::from(first.length) + u64::from(second.length);
+        match (first.segment(memory, direction), second.segment(memory, direction)) {
+            (Some(first), Some(second)) if direction.allows(bytes) => {
+                let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+                Self::of([first, second], 2, bytes, id_and_slots)
+            }
+            _ => Self::malformed(id_and_slots),
+        }
+    }
+
+    /// Of a table of two descriptors, which are `linked` as in a split ring or follow each
+    /// other. None if the table is another one: what was read of it is forgotten then.
+    #[inline(always)]
+    pub(super) fn of_table_of_two(
+        memory: &'m GuestMemory,
+        direction: Direction,
+        table: RingDescriptor,
+        linked: bool,
+        id: u16,
+    ) -> Option<Self> {
+        if table.length as usize != 2 * DESCRIPTOR {
+            return None;
+        }
+        let words: [u64; 4] = memory.at(table.address, 2 * DESCRIPTOR)?.bytes().words()?;
+        let read = if linked { RingDescriptor::split } else { RingDescriptor::packed };
+        let [first, second] = [read([words[0], words[1]]), read([words[2], words[3]])];
+        let follows = first.has(flags::NEXT) && first.link == 1 && !second.has(flags::NEXT);
+        if linked && !follows || first.has(flags::INDIRECT) || second.has(flags::INDIRECT) {
+            return None;
+        }
+        Some(Self::of_two(memory, direction, [first, second], (id, 1)))
     }
 
     /// Its segment, if it has one alone.
     #[inline]
     #[must_use]
     pub fn only(&self) -> Option<GuestBuffer<'m>> {
-        self.only
+        (self.segments == 1).then_some(self.own[0])
     }
 
     /// True if the driver made a mistake: there is nothing to read or write.
@@ -70,7 +124,16 @@ impl<'m> Chain<'m> {
     }
 }
 
-/// Segments of chains that have several.
+impl Direction {
+    /// True if a chain may have as many bytes. Receivers may give buffers as large as they
+    /// like; only senders make frames.
+    #[inline]
+    fn allows(self, bytes: u64) -> bool {
+        self == Self::Receive || bytes <= MAX_CHAIN_BYTES
+    }
+}
+
+/// Segments of chains that have more than they hold themselves.
 pub(super) type Segments<'m> = SmallVec<[GuestBuffer<'m>; 64]>;
 
 /// A burst of chains.
@@ -117,9 +180,10 @@ impl<'m> Chains<'m> {
     #[inline]
     #[must_use]
     pub fn segments_of<'c>(&'c self, chain: &'c Chain<'m>) -> &'c [GuestBuffer<'m>] {
-        match &chain.only {
-            Some(only) => std::slice::from_ref(only),
-            None => &self.segments[chain.first as usize..][..usize::from(chain.segments)],
+        let count = usize::from(chain.segments);
+        match chain.own.get(..count) {
+            Some(own) => own,
+            None => &self.segments[chain.first as usize..][..count],
         }
     }
 
@@ -129,7 +193,7 @@ impl<'m> Chains<'m> {
     #[inline(always)]
     pub(super) fn make_room(&mut self, count: usize) -> (&mut [Chain<'m>], &mut Segments<'m>) {
         let before = self.chains.len();
-        self.chains.resize(before + count, Chain::single(None, 0, 0));
+        self.chains.resize(before + count, Chain::malformed((0, 0)));
         (&mut self.chains[before..], &mut self.segments)
     }
 
@@ -141,7 +205,8 @@ impl<'m> Chains<'m> {
 
     /// Adds a chain of one segment that is in no ring.
     pub(crate) fn push_own(&mut self, segment: GuestBuffer<'m>) {
-        self.chains.push(Chain::single(Some(segment), segment.len() as u32, 0));
+        let own = [segment, GuestBuffer::EMPTY];
+        self.chains.push(Chain::of(own, 1, segment.len() as u32, (0, 0)));
     }
 }
 
@@ -227,15 +292,15 @@ impl<'m, 'c> ChainBuilder<'m, 'c> {
     #[inline]
     pub(super) fn take(&mut self, descriptor: RingDescriptor) {
         self.bytes += u64::from(descriptor.length);
-        // Receivers may give buffers as large as they like; only senders make frames.
-        let fits = self.direction == Direction::Receive || self.bytes <= MAX_CHAIN_BYTES;
+        let fits = self.direction.allows(self.bytes);
         match descriptor.segment(self.memory, self.direction).filter(|_| fits) {
             Some(segment) => self.segments.push(segment),
             None => self.sound = false,
         }
     }
 
-    /// Takes in a table of descriptors; `next` says how they follow each other.
+    /// Takes in a table of descriptors, which are `linked` as in a split ring or follow each
+    /// other.
     pub(super) fn take_table(&mut self, table: RingDescriptor, linked: bool, limit: u16) {
         let bytes = table.length as usize;
         let count = bytes / DESCRIPTOR;
@@ -287,14 +352,19 @@ impl<'m, 'c> ChainBuilder<'m, 'c> {
     /// Ends it.
     #[inline]
     pub(super) fn finish(self, id: u16, slots: u16) -> Chain<'m> {
-        if !self.sound {
-            self.segments.truncate(self.first);
-        }
-        let (only, segments) = match &self.segments[self.first..] {
-            &[only] => (Some(only), 1),
-            several => (None, several.len() as u16),
+        let id_and_slots = (id, slots);
+        let bytes = u32::try_from(self.bytes).unwrap_or(u32::MAX);
+        let chain = match &self.segments[self.first..] {
+            _ if !self.sound => Chain::malformed(id_and_slots),
+            &[only] => Chain::of([only, GuestBuffer::EMPTY], 1, bytes, id_and_slots),
+            &[first, second] => Chain::of([first, second], 2, bytes, id_and_slots),
+            more => {
+                let (first, segments) = (self.first as u32, more.len() as u16);
+                let own = [GuestBuffer::EMPTY; OWN];
+                return Chain { own, first, segments, id, slots, bytes };
+            }
         };
-        let bytes = if self.sound { self.bytes as u32 } else { 0 };
-        Chain { only, first: self.first as u32, segments, id, slots, bytes }
+        self.segments.truncate(self.first);
+        chain
     }
 }

@@ -140,6 +140,12 @@ impl PackedRing {
         first: RingDescriptor,
         segments: &mut Segments<'m>,
     ) -> Result<Chain<'m>, RingFault> {
+        if first.has(flags::INDIRECT) && !first.has(flags::NEXT) && self.indirect && self.size > 1 {
+            let two = Chain::of_table_of_two(memory, direction, first, false, first.link);
+            if let Some(chain) = two {
+                return Ok(chain);
+            }
+        }
         let mut descriptor = first;
         let mut slots = 1;
         let mut builder = ChainBuilder::new(memory, direction, segments);

@@ -156,6 +156,24 @@ impl SplitRing {
         first: RingDescriptor,
         segments: &mut Segments<'m>,
     ) -> Chain<'m> {
+        if first.has(flags::INDIRECT) && !first.has(flags::NEXT) && self.indirect {
+            let two = Chain::of_table_of_two(memory, direction, first, true, head);
+            if let Some(chain) = two.filter(|_| self.size > 1) {
+                return chain;
+            }
+        }
+        let linked = |descriptor: RingDescriptor| {
+            let is_there = descriptor.has(flags::NEXT) && descriptor.link < self.size;
+            is_there.then(|| RingDescriptor::split(self.descriptors.load(descriptor.link.into())))
+        };
+        let mut second = linked(first);
+        if let Some(second) = second
+            && !first.has(flags::INDIRECT)
+            && !second.has(flags::NEXT | flags::INDIRECT)
+            && self.size > 1
+        {
+            return Chain::of_two(memory, direction, [first, second], (head, 1));
+        }
         let mut builder = ChainBuilder::new(memory, direction, segments);
         let mut descriptor = first;
         let mut left = self.size;
@@ -175,11 +193,13 @@ impl SplitRing {
                 break;
             }
             // A chain that is longer than the ring goes round in it.
-            if left == 0 || descriptor.link >= self.size {
-                builder.spoil();
-                break;
+            match second.take().or_else(|| linked(descriptor)).filter(|_| left > 0) {
+                Some(next) => descriptor = next,
+                None => {
+                    builder.spoil();
+                    break;
+                }
             }
-            descriptor = RingDescriptor::split(self.descriptors.load(descriptor.link.into()));
         }
         builder.finish(head, 1)
     }
