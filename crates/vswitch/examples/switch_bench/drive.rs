@@ -1,9 +1,10 @@
-//! Traffic of one row through a switch in this process, for profilers that count
-//! instructions: a number of frames, not a time.
+//! Traffic of one row through a switch in this process, for profilers (see
+//! `bench/switch_stages`): a number of frames, not a time.
 
 use vswitch::frontend::Traffic;
 use vswitch::{PortConfig, Switch, SwitchConfig};
 
+use crate::machine::{self, Pcpus};
 use crate::rows;
 use crate::trial::{GREETING, connect};
 
@@ -22,7 +23,10 @@ pub(crate) fn drive(mut args: impl Iterator<Item = String>) -> Result<bool, Stri
     let mut config = SwitchConfig::new(ports.collect::<Result<_, _>>()?);
     // Profilers make calls that a switch does not.
     config.sandbox = false;
+    let pcpus = Pcpus::find()?;
+    config.pcpus = vec![u32::try_from(pcpus.switch).map_err(|error| error.to_string())?];
     let switch = Switch::start(&config).map_err(|error| error.to_string())?;
+    machine::pin(pcpus.generator).map_err(|error| error.to_string())?;
     let ends = (0..row.ports).map(|port| connect(&path(port), row.options));
     let mut traffic = Traffic::new(ends.collect::<Result<_, _>>()?, row.plan.clone());
     traffic.greet(GREETING)?;
