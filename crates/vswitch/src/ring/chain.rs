@@ -148,12 +148,18 @@ pub struct Chains<'m> {
     pub fault: Option<RingFault>,
 }
 
+impl Default for Chains<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<'m> Chains<'m> {
     /// None yet.
     #[inline(always)]
     #[must_use]
     pub fn new() -> Self {
-        // Not the default one: that is made elsewhere and copied, with all room for chains.
+        // In place: one that is made elsewhere is copied with all its room for chains.
         Self { chains: SmallVec::new(), segments: SmallVec::new(), position: 0, fault: None }
     }
 

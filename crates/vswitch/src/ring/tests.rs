@@ -91,7 +91,7 @@ impl Reference {
     }
 
     fn is_inside(address: u64, length: u64) -> bool {
-        address >= BASE && address <= BASE + BYTES && length <= BASE + BYTES - address
+        (BASE..=BASE + BYTES).contains(&address) && length <= BASE + BYTES - address
     }
 
     /// Takes a descriptor in that is no table; false if it makes no sense.
