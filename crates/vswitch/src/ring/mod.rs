@@ -29,6 +29,9 @@ use split::SplitRing;
 /// Entries that a ring may have.
 pub const MAX_SIZE: u16 = 32768;
 
+/// Bytes of a line of the cache.
+const LINE: usize = 64;
+
 /// A descriptor's bytes.
 pub(crate) const DESCRIPTOR: usize = 16;
 

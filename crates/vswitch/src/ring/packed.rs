@@ -4,7 +4,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::chain::{Chain, ChainBuilder, Chains, Direction, RingDescriptor, Segments};
-use super::{DESCRIPTOR, MAX_SIZE, RingFault, Setup, SetupError, flags, passes};
+use super::{DESCRIPTOR, LINE, MAX_SIZE, RingFault, Setup, SetupError, flags, passes};
 use crate::memory::{Area, Entries, GuestMemory};
 
 /// The wrap counter in a position, and in `GET_VRING_BASE`'s halves.
@@ -110,6 +110,10 @@ impl PackedRing {
         let (mut done, mut fault) = (0, Ok(()));
         for place in places {
             let Some(word) = self.available(position) else { break };
+            if done == 0 || usize::from(Self::index(position)).is_multiple_of(LINE / DESCRIPTOR) {
+                // What is available is written when it is given back.
+                self.descriptors.prefetch_write(Self::index(position).into());
+            }
             let first = self.descriptors.first_word(Self::index(position).into());
             let descriptor = RingDescriptor::packed([first, word]);
             if descriptor.has(flags::NEXT | flags::INDIRECT) {
@@ -174,18 +178,27 @@ impl PackedRing {
         }
     }
 
+    /// The first one is given back last: a driver that waits for it sees all of them at
+    /// once, and takes no line away that is still written to.
     #[inline]
     pub(super) fn complete(&self, position: u32, chains: &[Chain<'_>], written: &[u32]) -> u32 {
-        let mut position = position;
-        for (chain, &bytes) in chains.iter().zip(written) {
+        let used = |position: u32, chain: &Chain<'_>, bytes: u32| {
             let turn = if position & WRAP != 0 { flags::AVAIL | flags::USED } else { 0 };
             let write = if bytes > 0 { flags::WRITE } else { 0 };
-            let word = u64::from(bytes) | u64::from(chain.id) << 32 | u64::from(turn | write) << 48;
-            let index = Self::index(position).into();
-            self.descriptors.store_second(index, word, Ordering::Release);
-            position = self.step(position, chain.slots);
+            u64::from(bytes) | u64::from(chain.id) << 32 | u64::from(turn | write) << 48
+        };
+        let mut all = chains.iter().zip(written);
+        let Some((first, &bytes)) = all.next() else { return position };
+        let first_word = used(position, first, bytes);
+        let mut next = self.step(position, first.slots);
+        for (chain, &bytes) in all {
+            let word = used(next, chain, bytes);
+            self.descriptors.store_second(Self::index(next).into(), word, Ordering::Relaxed);
+            next = self.step(next, chain.slots);
         }
-        position
+        let index = Self::index(position).into();
+        self.descriptors.store_second(index, first_word, Ordering::Release);
+        next
     }
 
     #[inline]

@@ -4,7 +4,7 @@
 use std::sync::atomic::{Ordering, fence};
 
 use super::chain::{Chain, ChainBuilder, Chains, Direction, RingDescriptor, Segments};
-use super::{DESCRIPTOR, MAX_SIZE, RingFault, Setup, SetupError, flags, passes};
+use super::{DESCRIPTOR, LINE, MAX_SIZE, RingFault, Setup, SetupError, flags, passes};
 use crate::memory::{Area, Entries, GuestMemory};
 
 /// In the available ring: the driver wants no events.
@@ -16,8 +16,6 @@ const INDEX: usize = 2;
 const ENTRIES: usize = 4;
 const AVAILABLE: usize = 2;
 const USED: usize = 8;
-/// Of the cache.
-const LINE: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct SplitRing {
