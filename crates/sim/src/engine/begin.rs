@@ -56,6 +56,15 @@ impl EngineState<'_> {
             }
             let pcpu = self.any_pcpu(thread);
             self.threads[thread as usize].pcpu = pcpu;
+            if let ThreadKind::Vcpu(vcpu) = self.threads[thread as usize].kind
+                && self.vcpus[vcpu as usize].queue.is_empty()
+                && self.halt_exits(self.vcpus[vcpu as usize].vm)
+            {
+                // Its guest has nothing for it: it sleeps in HLT, and who is placed after
+                // it does not see it (sched_balance_find_dst_group_cpu).
+                self.vcpus[vcpu as usize].halted = true;
+                continue;
+            }
             self.threads[thread as usize].state = ThreadState::Ready;
             self.put_on(pcpu, thread, Enqueue::Wakeup);
             let policy = &self.model.policy;

@@ -98,6 +98,9 @@ impl EngineState<'_> {
                     let speed = self.work_speed(pcpu, vcpu, class);
                     self.pcpus[pcpu as usize].speed = speed;
                     end = self.now + left.div_ceil(speed);
+                    if class.stream {
+                        burden = Burden::Stream;
+                    }
                 }
                 Activity::Spin { left_ns, .. } => {
                     burden = Burden::Spin;

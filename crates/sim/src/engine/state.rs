@@ -132,6 +132,8 @@ pub(super) enum Burden {
     None,
     Spin,
     Busy,
+    /// Busy with memory's bandwidth.
+    Stream,
 }
 
 #[derive(Debug)]

@@ -220,6 +220,45 @@ fn groups_share_by_their_weights() {
     }
 }
 
+/// A stream beside a stream of the same core has the one factor, beside one that computes
+/// the other.
+#[test]
+fn a_stream_is_slowed_by_what_its_sibling_does() {
+    let work = |stream| {
+        let class = WorkClass { stream, ..WorkClass::COMPUTE };
+        vec![Op::Work(Duration::Constant(10_000), class), Op::Done(0)]
+    };
+    for (beside, factor) in [(true, 0.5), (false, 0.75)] {
+        let mut model = free(host(1, 1, 2), SchedKernel::V5);
+        model.mechanisms.smt = true;
+        model.costs.smt_stream_factor = 0.5;
+        model.costs.smt_compute_factor = 0.75;
+        model.vms = vec![vm("one", &[0], 0, &work(true)), vm("other", &[1], 0, &work(beside))];
+        let outcome = run(&model, || true).unwrap();
+        let expected = 2.0 * factor * 1e5;
+        near(outcome.meters[0].per_s, expected, if beside { "stream" } else { "compute" });
+    }
+}
+
+/// vCPUs whose guest has nothing for them sleep in HLT from the beginning: who is placed
+/// after them does not count them (`sched_balance_find_dst_group_cpu`).
+#[test]
+fn sleeping_vcpus_do_not_count_where_threads_are_placed() {
+    let mut model = free(host(1, 2, 1), SchedKernel::V5);
+    let steps = [Op::Work(Duration::Constant(10_000), WorkClass::COMPUTE), Op::Done(0)];
+    let mut idle = vm("vm", &[0, 1, 1], 0, &steps);
+    idle.tasks.truncate(1);
+    model.vms = vec![idle];
+    model.host_tasks = vec![HostTask {
+        name: "busy".to_owned(),
+        pins: Vec::new(),
+        weight: 1024,
+        group: None,
+        burst: None,
+    }];
+    near(rate(&model), 1e5, "its vCPU has the pCPU alone");
+}
+
 /// `cpu.max` bounds what a group runs in a period, on all pCPUs, within one slice.
 #[test]
 fn a_quota_bounds_what_a_group_runs() {

@@ -241,8 +241,8 @@ impl EngineState<'_> {
             let factor = match self.pcpus[*sibling as usize].burden {
                 Burden::None => continue,
                 Burden::Spin => self.ns.smt_spin,
-                Burden::Busy if stream => self.ns.smt_stream,
-                Burden::Busy => self.ns.smt_compute,
+                Burden::Stream if stream => self.ns.smt_stream,
+                Burden::Busy | Burden::Stream => self.ns.smt_compute,
             };
             speed = speed * factor / 1024;
         }

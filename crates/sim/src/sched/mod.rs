@@ -261,11 +261,7 @@ impl RunQueue {
             self.keep_lag(policy, tasks, id);
         }
         self.members.retain(|member| *member != id);
-        for buddy in [&mut self.next, &mut self.skip] {
-            if *buddy == Some(id) {
-                *buddy = None;
-            }
-        }
+        self.clear_buddies(Some(id));
         if self.current == Some(id) {
             self.current = None;
         }
@@ -285,8 +281,24 @@ impl RunQueue {
         } else {
             self.pick_cfs(policy, tasks)
         };
-        self.run(tasks, chosen);
+        // Since 3.15 pick_next_task_fair() leaves who ran and is chosen again as it is: its
+        // turn goes on. Before, it was put back and set anew.
+        if chosen.is_some() && chosen == self.current && policy.kernel >= SchedKernel::V5 {
+            self.clear_buddies(chosen);
+        } else {
+            self.run(tasks, chosen);
+        }
         chosen
+    }
+
+    /// `clear_buddies`.
+    #[inline]
+    fn clear_buddies(&mut self, of: Option<u32>) {
+        for buddy in [&mut self.next, &mut self.skip] {
+            if *buddy == of {
+                *buddy = None;
+            }
+        }
     }
 
     /// Makes `chosen` current whatever the rules say: what a gang scheduler
@@ -294,12 +306,7 @@ impl RunQueue {
     pub fn run(&mut self, tasks: &mut [Entity], chosen: Option<u32>) {
         self.current = chosen;
         if let Some(id) = chosen {
-            // clear_buddies
-            for buddy in [&mut self.next, &mut self.skip] {
-                if *buddy == chosen {
-                    *buddy = None;
-                }
-            }
+            self.clear_buddies(chosen);
             let task = &mut tasks[id as usize];
             task.ran_before_ns = task.ran_ns;
             self.protected = task.deadline;
@@ -370,11 +377,7 @@ impl RunQueue {
         if policy.kernel.is_eevdf() {
             self.forfeit(policy, tasks, current);
         } else if policy.buddies {
-            for buddy in [&mut self.next, &mut self.skip] {
-                if *buddy == Some(current) {
-                    *buddy = None;
-                }
-            }
+            self.clear_buddies(Some(current));
             self.skip = Some(current);
         }
         true

@@ -66,6 +66,23 @@ fn cfs_skip_buddy_is_heeded_within_the_granularity() {
     assert_eq!(queue.pick(&policy, &mut tasks), Some(0), "one more is beyond");
 }
 
+/// `pick_next_task_fair`: before 3.15 who ran and is chosen again begins a new turn
+/// (`put_prev_task`, `set_next_entity`); since, its turn goes on.
+#[test]
+fn who_is_chosen_again_goes_on_with_its_turn() {
+    for (kernel, turn_ms) in [(SchedKernel::V3_6, 0), (SchedKernel::V3_13, 0), (SchedKernel::V5, 3)]
+    {
+        let policy = cfs(kernel);
+        let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
+        tasks[1].vruntime = 8 * MS as i64;
+        assert_eq!(queue.pick(&policy, &mut tasks), Some(0));
+        queue.charge(&mut tasks, 3 * MS);
+        assert_eq!(queue.pick(&policy, &mut tasks), Some(0));
+        let ran = tasks[0].ran_ns - tasks[0].ran_before_ns;
+        assert_eq!(ran, turn_ms * MS, "{kernel:?}");
+    }
+}
+
 /// `set_next_buddy`, `pick_next_entity`: CFS honours a directed yield within the
 /// granularity; EEVDF of 6.6 does not without `NEXT_BUDDY`, and with it only for
 /// who is eligible.
