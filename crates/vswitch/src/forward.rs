@@ -13,12 +13,15 @@ use std::sync::mpsc::SyncSender;
 
 use smallvec::SmallVec;
 
+use crate::burst::{
+    ALL, BURST, Burst, EarlyChains, FrameParts, first_bits, pieces, queue_of, watch,
+};
 use crate::counters::DropReason;
 use crate::delivery::{Delivery, tell};
 use crate::device::{ActiveRing, LONG_HEADER, VhostDevice};
 use crate::frame::{
-    BEGINNING, BurstFrame, ETHERNET, EthernetFrame, Offload, PLAIN_HEADER, ShortFrames, TAG,
-    destination, source, spread, tag, tag_bytes, takes,
+    BEGINNING, BurstFrame, ETHERNET, EthernetFrame, Offload, ShortFrames, TAG, destination, source,
+    tag, tag_bytes, takes,
 };
 use crate::memory::{AioContext, ByteRange};
 use crate::mirror::Heading;
@@ -29,23 +32,10 @@ use crate::ring::{Chains, Direction};
 use crate::table::{LearnOutcome, MacTable, Station};
 use crate::tap::Tap;
 
-/// Frames that are taken from a ring at once.
-pub(crate) const BURST: usize = 32;
 /// Bytes after which a burst ends: large segments count as what they are.
 const BURST_BYTES: u64 = 256 * 1024;
 /// Bytes of the largest frame, about.
 const LARGEST: u64 = 64 * 1024;
-/// The numbers of a burst's frames.
-const ALL: [u8; BURST] = {
-    let mut all = [0; BURST];
-    let mut number = 0;
-    while number < BURST {
-        all[number] = number as u8;
-        number += 1;
-    }
-    all
-};
-
 /// Frames on their way to a ring that another thread serves.
 #[derive(Debug)]
 pub(crate) struct Parcel {
@@ -90,54 +80,6 @@ pub(crate) struct Forwarder {
     guesses: Vec<Option<u16>>,
     /// By port: which of its queues comes first.
     turns: Vec<u16>,
-}
-
-/// A sender's burst.
-struct Burst<'b, 's> {
-    snapshot: &'s PortTable,
-    from: &'b PortView,
-    agreed: u64,
-    chains: &'b Chains<'s>,
-    frames: &'b [BurstFrame],
-    /// Those that are not short.
-    longs: &'b [EthernetFrame],
-}
-
-/// Chains that were fetched to receive in before it was known whether they are needed: of
-/// a port's only queue.
-struct EarlyChains<'m> {
-    /// Whose; nobody's once they were used.
-    port: Option<u16>,
-    chains: Chains<'m>,
-}
-
-/// A frame's parts: its header, what of it is ours, and what is still the sender's.
-struct FrameParts<'b, 'm> {
-    header: &'b [u8],
-    own: &'b [u8],
-    pieces: SmallVec<[ByteRange<'m>; 20]>,
-}
-
-impl<'m> Burst<'_, 'm> {
-    fn parts<'b>(&'b self, frame: BurstFrame, short: &'b ShortFrames) -> FrameParts<'b, 'm> {
-        match frame.long {
-            None => {
-                let (whole, bytes) = short.get(frame.chain, frame.length);
-                let own = &whole[LONG_HEADER..bytes];
-                FrameParts { header: &PLAIN_HEADER, own, pieces: SmallVec::new() }
-            }
-            Some(long) => {
-                let long = &self.longs[usize::from(long)];
-                let (header, rest) = long.head.split_at(LONG_HEADER);
-                let segments = self.chains.segments(usize::from(frame.chain));
-                FrameParts {
-                    header,
-                    own: &rest[..usize::from(long.head_length) - LONG_HEADER],
-                    pieces: pieces(segments, usize::from(long.taken)),
-                }
-            }
-        }
-    }
 }
 
 impl Forwarder {
@@ -784,11 +726,6 @@ impl Forwarder {
     }
 }
 
-/// A bit for each of the first `count` frames of a burst.
-fn first_bits(count: usize) -> u32 {
-    if count == 0 { 0 } else { u32::MAX >> (BURST - count) }
-}
-
 /// True if the two may talk at all.
 fn may_pass(snapshot: &PortTable, from: &PortView, to: &PortView) -> bool {
     let (from, to) = (&from.policy, &to.policy);
@@ -803,27 +740,6 @@ fn has_work(device: &VhostDevice, queues: &[u16]) -> bool {
     let transmit =
         queues.iter().filter_map(|&queue| device.pairs[usize::from(queue)].transmit.as_ref());
     transmit.into_iter().any(|queue| queue.ring.has_work())
-}
-
-/// Writes a sender's frame down.
-fn watch(
-    from: &PortView,
-    frame: BurstFrame,
-    longs: &[EthernetFrame],
-    segments: &[crate::memory::GuestBuffer<'_>],
-    short: &ShortFrames,
-) {
-    let length = frame.length as usize;
-    for watch in &from.watches {
-        if let Some(long) = frame.long {
-            let long = &longs[usize::from(long)];
-            let head = &long.head[LONG_HEADER..usize::from(long.head_length)];
-            watch.copy(Heading::In, head, &pieces(segments, usize::from(long.taken)), length);
-        } else {
-            let (whole, bytes) = short.get(frame.chain, frame.length);
-            watch.copy(Heading::In, &whole[LONG_HEADER..bytes], &[], length);
-        }
-    }
 }
 
 fn carries(port: &PortView, vlan: u16) -> bool {
@@ -844,27 +760,6 @@ fn vlan_of(from: &PortView, beginning: &[u8; BEGINNING], length: u32) -> u16 {
         Vlan::Access(vlan) => *vlan,
         Vlan::Trunk(_) => tag(beginning, length).unwrap_or(0),
     }
-}
-
-fn queue_of(burst: &Burst<'_, '_>, index: u8, short: &ShortFrames, queues: usize) -> usize {
-    let parts = burst.parts(burst.frames[usize::from(index)], short);
-    spread(parts.own, &parts.pieces, queues)
-}
-
-/// What follows the first `taken` bytes of a chain.
-fn pieces<'m>(
-    segments: &[crate::memory::GuestBuffer<'m>],
-    mut taken: usize,
-) -> SmallVec<[ByteRange<'m>; 20]> {
-    let mut pieces = SmallVec::new();
-    for segment in segments {
-        let skipped = taken.min(segment.len());
-        taken -= skipped;
-        if skipped < segment.len() {
-            pieces.push(segment.bytes().after(skipped));
-        }
-    }
-    pieces
 }
 
 /// The whole frame in memory of our own, and its offload, sound still.

@@ -16,6 +16,7 @@
 
 mod balance;
 mod bell;
+mod burst;
 pub mod channel;
 mod client;
 mod config;
