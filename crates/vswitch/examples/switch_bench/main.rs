@@ -134,7 +134,8 @@ fn run(wanted: &Wanted) -> Result<bool, String> {
         machine::round_trip_ns(pcpus),
         if pages == Pages::Huge { "huge" } else { "4-KiB" },
     );
-    let mut judge = Judge { pcpus, length: wanted.trial, best_copy_ns: machine::hot_copy_ns() };
+    let mut judge =
+        Judge { pcpus, length: wanted.trial, copies_ns: [machine::hot_copy_ns()].into() };
     let mut dropped = Dropped::new();
     for round in 0..wanted.rounds {
         for row in &mut rows {
