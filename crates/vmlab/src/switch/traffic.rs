@@ -134,7 +134,7 @@ pub(super) fn run(args: &TrafficArgs) -> anyhow::Result<ExitCode> {
     let packed = if args.packed { features::RING_PACKED } else { 0 };
     let options = FrontendOptions {
         ring_size: args.ring,
-        buffer: if args.bytes > 2000 { 9216 } else { 2048 },
+        buffer: if args.bytes > 1514 { 9216 + 64 } else { defaults.buffer },
         features: defaults.features | packed,
         shape: match args.layout {
             LayoutArg::One => DescriptorLayout::Single,

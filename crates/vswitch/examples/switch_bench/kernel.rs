@@ -7,37 +7,42 @@ use vswitch::frontend::{FrontendOptions, Touch, TrafficPlan};
 use crate::machine::Distance;
 use crate::peers::{Kind, Peer};
 use crate::rows::{self, verdict};
-use crate::trial::{Figure, Judge, Unusable};
+use crate::trial::{Dropped, Figure, Judge, Unusable, again};
 
 /// What each is to be faster by.
 const GOAL: f64 = 30.0;
 
 /// Compares 64 B one way. False if the kernel's bridge could not be measured.
-pub(crate) fn compare(script: &str, rounds: usize, peers: &mut [Peer], judge: &mut Judge) -> bool {
+pub(crate) fn compare(
+    script: &str,
+    rounds: usize,
+    peers: &mut [Peer],
+    judge: &mut Judge,
+    dropped: &mut Dropped,
+) -> bool {
     let Some(ours) = peers.iter_mut().find(|peer| peer.kind == Kind::Ours) else { return false };
     let plan = TrafficPlan { touch: Touch::All, ..rows::all().swap_remove(0).plan };
     let mut fine = true;
     for way in ["tap", "veth"] {
         let mut all = Vec::new();
-        for _ in 0..rounds.min(5) {
-            let theirs = match bridge(script, way, judge) {
-                Ok(rate) => rate,
+        for _ in 0..rounds {
+            let both = again(dropped, || {
+                let theirs = bridge(script, way, judge).map_err(Unusable::Failed)?;
+                let measured =
+                    judge.trial(ours, FrontendOptions::default(), &plan, 2, Figure::Rate)?;
+                Ok((measured.distance, measured.value, theirs))
+            });
+            match both {
+                Ok(both) => all.extend(both),
                 Err(error) => {
                     eprintln!("switch_bench: no Linux bridge to compare with ({way}): {error}");
                     fine = false;
                     break;
                 }
-            };
-            match judge.trial(ours, FrontendOptions::default(), &plan, 2, Figure::Rate) {
-                Ok(measured) => {
-                    all.push((measured.distance, measured.value, theirs));
-                }
-                Err(Unusable::Disturbed(_)) => {}
-                Err(Unusable::Failed(error)) => {
-                    eprintln!("switch_bench: {error}");
-                    return false;
-                }
             }
+        }
+        if all.is_empty() && fine {
+            println!("64 B, Linux bridge, {way}: no trial could be kept");
         }
         for distance in [Distance::Near, Distance::Far] {
             let of: Vec<[f64; 2]> = all

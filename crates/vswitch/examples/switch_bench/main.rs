@@ -158,7 +158,7 @@ fn run(wanted: &Wanted) -> Result<bool, String> {
         fine = false;
     }
     if let Some(script) = wanted.kernel.as_ref().filter(|_| is_wanted("bridge")) {
-        fine &= kernel::compare(script, wanted.rounds, &mut peers, &mut judge);
+        fine &= kernel::compare(script, wanted.rounds, &mut peers, &mut judge, &mut dropped);
     }
     let dropped: Vec<String> =
         dropped.iter().map(|(why, count)| format!("{count} because {why}")).collect();

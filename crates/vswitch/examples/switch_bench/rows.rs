@@ -16,9 +16,6 @@ use crate::trial::{Figure, Measured};
 pub(crate) const MOST_PORTS: usize = 8;
 /// Entries of each ring.
 const RING: u16 = 256;
-/// Bytes of each buffer, as Linux's driver gives them at an MTU of 1500. Powers of two would
-/// put all frames into a few sets of each cache, for whoever sends, switches and receives.
-const BUFFER: u32 = 1536;
 const LEVEL: f64 = 0.95;
 /// A generator that was less busy was not seen near its ceiling.
 const LEAST_BUSY: f64 = 0.2;
@@ -55,7 +52,7 @@ fn plan(flows: Vec<TrafficFlow>, bytes: usize) -> TrafficPlan {
 
 /// All rows.
 pub(crate) fn all() -> Vec<Row> {
-    let split = FrontendOptions { ring_size: RING, buffer: BUFFER, ..FrontendOptions::default() };
+    let split = FrontendOptions { ring_size: RING, ..FrontendOptions::default() };
     let packed = FrontendOptions { features: split.features | features::RING_PACKED, ..split };
     let one = || vec![TrafficFlow { from: 0, to: 1 }];
     let two = || TrafficPlan::ring(2);

@@ -1,10 +1,12 @@
 //! Frames arrive at the right port, whole, once, in order: over every kind of ring
 //! and layout of buffers.
 
-use vswitch::frontend::{DescriptorLayout, FrameBytes, FrontendOptions, Touch, TrafficPlan};
+use vswitch::frontend::{
+    DescriptorLayout, FrameBytes, FrontendOptions, Touch, Traffic, TrafficFlow, TrafficPlan,
+};
 use vswitch::message::features;
 
-use crate::lab::{GRACE, Lab};
+use crate::lab::{GRACE, Lab, PATIENCE};
 
 const FRAMES: u64 = 5000;
 
@@ -12,7 +14,13 @@ const FRAMES: u64 = 5000;
 #[track_caller]
 fn check(ports: usize, settings: &str, options: FrontendOptions, plan: TrafficPlan) {
     let lab = Lab::new(&vec![settings; ports]);
-    let mut traffic = lab.traffic(ports, options, plan);
+    let traffic = lab.traffic(ports, options, plan);
+    check_traffic(&lab, traffic);
+}
+
+/// The same of traffic between ports that know of each other.
+#[track_caller]
+fn check_traffic(lab: &Lab, mut traffic: Traffic) {
     traffic.run(|tally| tally.sent >= FRAMES);
     let tally = traffic.tally().clone();
     assert!(tally.is_whole() && tally.foreign == 0, "{tally:?} {:#?}", lab.status());
@@ -67,9 +75,16 @@ fn chains_and_tables_are_followed() {
 #[test]
 fn large_frames_are_spread_over_small_buffers() {
     for options in rings() {
-        let options = FrontendOptions { buffer: 2048, ..options };
-        let plan = TrafficPlan { window: 8, ..two_ways(FrameBytes::UpTo(1800)) };
-        check(2, "", options, plan);
+        let lab = Lab::new(&["", ""]);
+        // Up to four buffers take a frame.
+        let buffers = [(0, 2048), (1, 512)];
+        let ends =
+            buffers.map(|(port, buffer)| lab.connect(port, FrontendOptions { buffer, ..options }));
+        let flows = vec![TrafficFlow { from: 0, to: 1 }];
+        let plan = TrafficPlan { flows, window: 32, ..two_ways(FrameBytes::UpTo(1800)) };
+        let mut traffic = Traffic::new(ends.into(), plan);
+        traffic.greet(PATIENCE).unwrap();
+        check_traffic(&lab, traffic);
     }
 }
 
