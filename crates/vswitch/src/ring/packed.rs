@@ -15,6 +15,50 @@ const EVENTS_ON: u16 = 0;
 const EVENTS_OFF: u16 = 1;
 const EVENTS_AT: u16 = 2;
 
+/// Flags that say whose turn a descriptor is.
+const TURN: u16 = flags::AVAIL | flags::USED;
+
+/// A place in the ring, and the counter of rounds there.
+#[derive(Debug, Clone, Copy)]
+struct Cursor {
+    index: u16,
+    wrap: bool,
+}
+
+impl Cursor {
+    #[inline]
+    fn of(position: u32) -> Self {
+        Self { index: (position & (WRAP - 1)) as u16, wrap: position & WRAP != 0 }
+    }
+
+    #[inline]
+    fn position(self) -> u32 {
+        u32::from(self.index) | if self.wrap { WRAP } else { 0 }
+    }
+
+    /// Goes on by descriptors of a ring of `size`, at most that many.
+    #[inline]
+    fn advance(self, slots: u16, size: u16) -> Self {
+        let next = u32::from(self.index) + u32::from(slots);
+        match next.checked_sub(u32::from(size)) {
+            Some(next) => Self { index: next as u16, wrap: !self.wrap },
+            None => Self { index: next as u16, wrap: self.wrap },
+        }
+    }
+
+    /// The flags of a descriptor here that the driver has made available.
+    #[inline]
+    fn available(self) -> u16 {
+        if self.wrap { flags::AVAIL } else { flags::USED }
+    }
+
+    /// The flags of one here that the device has used.
+    #[inline]
+    fn used(self) -> u16 {
+        if self.wrap { TURN } else { 0 }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct PackedRing {
     size: u16,
@@ -70,28 +114,11 @@ impl PackedRing {
         (self.descriptors.guest_address(), usize::from(self.size) * DESCRIPTOR)
     }
 
+    /// The second word of the descriptor there, if it is available.
     #[inline]
-    fn index(position: u32) -> u16 {
-        (position & (WRAP - 1)) as u16
-    }
-
-    #[inline]
-    fn step(&self, position: u32, slots: u16) -> u32 {
-        let next = u32::from(Self::index(position)) + u32::from(slots);
-        let size = u32::from(self.size);
-        let wrap = position & WRAP;
-        if next >= size { (next - size) | (wrap ^ WRAP) } else { next | wrap }
-    }
-
-    /// The second word of the entry at `position`, if it is available.
-    #[inline]
-    fn available(&self, position: u32) -> Option<u64> {
-        let word = self.descriptors.second_word(Self::index(position).into(), Ordering::Acquire);
-        let flags = (word >> 48) as u16;
-        let wrap = position & WRAP != 0;
-        let available = flags & flags::AVAIL != 0;
-        let used = flags & flags::USED != 0;
-        (available == wrap && used != wrap).then_some(word)
+    fn available(&self, at: Cursor) -> Option<u64> {
+        let word = self.descriptors.second_word(at.index.into(), Ordering::Acquire);
+        ((word >> 48) as u16 & TURN == at.available()).then_some(word)
     }
 
     #[inline]
@@ -102,23 +129,27 @@ impl PackedRing {
         count: usize,
         chains: &mut Chains<'m>,
     ) -> Result<(), RingFault> {
-        let mut position = chains.position;
-        if count == 0 || self.available(position).is_none() {
+        let mut at = Cursor::of(chains.position);
+        if count == 0 || self.available(at).is_none() {
             return Ok(());
         }
         let (places, segments) = chains.make_room(count);
         let (mut done, mut fault) = (0, Ok(()));
         for place in places {
-            let Some(word) = self.available(position) else { break };
-            if done == 0 || usize::from(Self::index(position)).is_multiple_of(LINE / DESCRIPTOR) {
+            let Some(word) = self.available(at) else { break };
+            if done == 0 || usize::from(at.index).is_multiple_of(LINE / DESCRIPTOR) {
                 // What is available is written when it is given back.
-                self.descriptors.prefetch_write(Self::index(position).into());
+                self.descriptors.prefetch_write(at.index.into());
             }
-            let first = self.descriptors.first_word(Self::index(position).into());
+            let first = self.descriptors.first_word(at.index.into());
             let descriptor = RingDescriptor::packed([first, word]);
+            let mut slots = 1;
             if descriptor.has(flags::NEXT | flags::INDIRECT) {
-                match self.walk(memory, direction, position, descriptor, segments) {
-                    Ok(chain) => *place = chain,
+                match self.walk(memory, direction, at, descriptor, segments) {
+                    Ok(chain) => {
+                        slots = chain.slots;
+                        *place = chain;
+                    }
                     Err(error) => {
                         fault = Err(error);
                         break;
@@ -127,20 +158,20 @@ impl PackedRing {
             } else {
                 *place = Chain::of_one(memory, direction, descriptor, descriptor.link);
             }
-            position = self.step(position, place.slots);
+            at = at.advance(slots, self.size);
             done += 1;
         }
         chains.drop_last(count - done);
-        chains.position = position;
+        chains.position = at.position();
         fault
     }
 
-    /// Puts a chain together whose `first` descriptor, at `position`, is not all of it.
+    /// Puts a chain together whose `first` descriptor, there, is not all of it.
     fn walk<'m>(
         &self,
         memory: &'m GuestMemory,
         direction: Direction,
-        position: u32,
+        at: Cursor,
         first: RingDescriptor,
         segments: &mut Segments<'m>,
     ) -> Result<Chain<'m>, RingFault> {
@@ -172,8 +203,8 @@ impl PackedRing {
                 builder.finish(descriptor.link, slots);
                 return Err(RingFault::EndlessChain);
             }
-            let index = Self::index(self.step(position, slots));
-            descriptor = RingDescriptor::packed(self.descriptors.load(index.into()));
+            let next = at.advance(slots, self.size).index;
+            descriptor = RingDescriptor::packed(self.descriptors.load(next.into()));
             slots += 1;
         }
     }
@@ -182,23 +213,22 @@ impl PackedRing {
     /// once, and takes no line away that is still written to.
     #[inline]
     pub(super) fn complete(&self, position: u32, chains: &[Chain<'_>], written: &[u32]) -> u32 {
-        let used = |position: u32, chain: &Chain<'_>, bytes: u32| {
-            let turn = if position & WRAP != 0 { flags::AVAIL | flags::USED } else { 0 };
-            let write = if bytes > 0 { flags::WRITE } else { 0 };
-            u64::from(bytes) | u64::from(chain.id) << 32 | u64::from(turn | write) << 48
+        let used = |at: Cursor, chain: &Chain<'_>, bytes: u32| {
+            let flags = at.used() | if bytes > 0 { flags::WRITE } else { 0 };
+            u64::from(bytes) | u64::from(chain.id) << 32 | u64::from(flags) << 48
         };
         let mut all = chains.iter().zip(written);
-        let Some((first, &bytes)) = all.next() else { return position };
-        let first_word = used(position, first, bytes);
-        let mut next = self.step(position, first.slots);
+        let Some((chain, &bytes)) = all.next() else { return position };
+        let first = Cursor::of(position);
+        let first_word = used(first, chain, bytes);
+        let mut at = first.advance(chain.slots, self.size);
         for (chain, &bytes) in all {
-            let word = used(next, chain, bytes);
-            self.descriptors.store_second(Self::index(next).into(), word, Ordering::Relaxed);
-            next = self.step(next, chain.slots);
+            let word = used(at, chain, bytes);
+            self.descriptors.store_second(at.index.into(), word, Ordering::Relaxed);
+            at = at.advance(chain.slots, self.size);
         }
-        let index = Self::index(position).into();
-        self.descriptors.store_second(index, first_word, Ordering::Release);
-        next
+        self.descriptors.store_second(first.index.into(), first_word, Ordering::Release);
+        at.position()
     }
 
     #[inline]
@@ -208,7 +238,7 @@ impl PackedRing {
             EVENTS_OFF => false,
             EVENTS_AT => {
                 let at = self.driver.load_u16(0, Ordering::Relaxed);
-                let (mut old, new) = (Self::index(before), Self::index(after));
+                let [mut old, new] = [before, after].map(|position| Cursor::of(position).index);
                 if new <= old {
                     old = old.wrapping_sub(self.size);
                 }
@@ -229,6 +259,6 @@ impl PackedRing {
     }
 
     pub(super) fn has_work(&self, position: u32) -> bool {
-        self.available(position).is_some()
+        self.available(Cursor::of(position)).is_some()
     }
 }
