@@ -132,6 +132,34 @@ impl GuestLink {
         }
     }
 
+    /// `failure`, or what explains it: that the switch has no connection with a VM any more.
+    /// Nothing that ended by itself is explained so.
+    pub(super) fn explain(&self, failure: Failure) -> Failure {
+        let may_wait = matches!(
+            failure.kind,
+            FailureKind::GuestNeverAnswered
+                | FailureKind::GuestHung
+                | FailureKind::TimeLimit
+                | FailureKind::WorkloadFailed
+        );
+        let lost = match &self.switch {
+            Some(StartedSwitch::Own(switch)) => switch.without_connection(),
+            Some(StartedSwitch::Dpdk(switch)) => switch.without_connection(),
+            None => None,
+        };
+        match lost.filter(|_| may_wait) {
+            None => failure,
+            Some((number, switch)) => {
+                let vm = if number == UNDER_TEST { "the VM under test" } else { "the other VM" };
+                let detail = format!(
+                    "{}; the switch has no connection with {vm} any more ({switch})",
+                    failure.detail
+                );
+                Failure { detail, ..failure }
+            }
+        }
+    }
+
     /// What is known of the switch, if there is one.
     pub(super) fn facts(&self) -> Result<BTreeMap<String, String>, Failure> {
         match &self.switch {

@@ -111,14 +111,27 @@ impl DpdkSwitch {
 
     /// Whether it has a socket of each port's name on which it listens.
     fn listens(&self) -> bool {
+        self.without(SocketUse::Listens).is_none()
+    }
+
+    /// The first of both ports of whose name it has no socket of this use.
+    fn without(&self, used: SocketUse) -> Option<usize> {
         let process = PathBuf::from(format!("/proc/{}", self.switch.0.id()));
         // Of its own network namespace.
         let table = fs::read_to_string(process.join("net/unix")).unwrap_or_default();
         let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
         let files: Vec<PathBuf> =
             files.filter_map(|file| fs::read_link(file.path()).ok()).collect();
-        let listening = listening(&table, &files);
-        PORTS.iter().all(|port| listening.iter().any(|name| name == port))
+        let names = names_of(used, &table, &files);
+        PORTS.iter().position(|port| !names.iter().any(|name| name == port))
+    }
+
+    /// The first VM, by its port's number, with which it has no connection, and what the
+    /// switch is called and said.
+    pub(super) fn without_connection(&self) -> Option<(usize, String)> {
+        let port = self.without(SocketUse::Connected)?;
+        let (name, said) = (self.program.name(), said_in(&self.folder));
+        Some((port, format!("{name}, which said: {said}")))
     }
 
     /// Whether it still runs.
@@ -187,15 +200,33 @@ fn dpdk_version(said: &str) -> Option<String> {
     line.1.split('\'').next().map(str::to_owned)
 }
 
-/// Names of the Unix sockets that listen by a kernel's table of them (`/proc/net/unix`),
+/// What a Unix socket is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SocketUse {
+    /// Others connect to it.
+    Listens,
+    /// It is one end of a connection.
+    Connected,
+}
+
+/// Names of the Unix sockets of this use by a kernel's table of them (`/proc/net/unix`),
 /// of a process that has `files` open. A socket has the path that its program gave it,
-/// which may be relative.
-fn listening(table: &str, files: &[PathBuf]) -> Vec<String> {
+/// which may be relative; one that was accepted has that of who listened.
+fn names_of(used: SocketUse, table: &str, files: &[PathBuf]) -> Vec<String> {
     /// `__SO_ACCEPTCON`, the fourth column.
     const LISTENS: &str = "00010000";
+    /// `SS_CONNECTED`, the sixth.
+    const CONNECTED: &str = "03";
     let of_line = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let [_, _, _, LISTENS, _, _, inode, path] = words[..] else { return None };
+        let [_, _, _, flags, _, state, inode, path] = words[..] else { return None };
+        let is_used = match used {
+            SocketUse::Listens => flags == LISTENS,
+            SocketUse::Connected => state == CONNECTED,
+        };
+        if !is_used {
+            return None;
+        }
         let file = PathBuf::from(format!("socket:[{inode}]"));
         let name = Path::new(path).file_name()?.to_str()?;
         files.contains(&file).then(|| name.to_owned())
@@ -355,6 +386,29 @@ mod tests {
     }
 
     #[test]
+    fn a_switch_s_sockets_are_told_by_their_use() {
+        use std::os::unix::net::{UnixListener, UnixStream};
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trial");
+        let look = |used| {
+            let table = fs::read_to_string("/proc/self/net/unix").unwrap();
+            let files = fs::read_dir("/proc/self/fd").unwrap().flatten();
+            let files: Vec<_> = files.filter_map(|file| fs::read_link(file.path()).ok()).collect();
+            names_of(used, &table, &files).iter().filter(|name| *name == "trial").count()
+        };
+        let all = || [SocketUse::Listens, SocketUse::Connected].map(look);
+        let listener = UnixListener::bind(&path).unwrap();
+        assert_eq!(all(), [1, 0]);
+        let client = UnixStream::connect(&path).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        assert_eq!(all(), [1, 1]);
+        // What the switch lets go of is gone, whatever the VM still holds.
+        drop(server);
+        assert_eq!(all(), [1, 0]);
+        drop(client);
+    }
+
+    #[test]
     fn only_sockets_that_listen_count() {
         let table = "Num       RefCount Protocol Flags    Type St Inode Path\n\
              00000000ee72fd5a: 00000002 00000000 00010000 0001 01 306863 trial\n\
@@ -363,7 +417,8 @@ mod tests {
              000000009b6be10d: 00000003 00000000 00000000 0001 03 306871\n";
         let check = |files: &[&str], expected: &[&str]| {
             let files: Vec<PathBuf> = files.iter().map(PathBuf::from).collect();
-            assert_eq!(listening(table, &files), expected, "{files:?}");
+            let names = names_of(SocketUse::Listens, table, &files);
+            assert_eq!(names, expected, "{files:?}");
         };
         check(&["socket:[306863]", "socket:[306869]", "/dev/null"], &["trial"]);
         check(&["socket:[306863]", "socket:[306870]"], &["trial", "peer"]);

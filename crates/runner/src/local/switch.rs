@@ -12,7 +12,7 @@ use guest::Cancel;
 use record::{CounterSet, Failure, FailureKind, PEER};
 use topology::PcpuSet;
 use vswitch::counters::{DropReason, PortCounts};
-use vswitch::{ControlReply, Question, SwitchStatus, ask};
+use vswitch::{ControlReply, LinkState, Question, SwitchStatus, ask};
 
 use super::failure::failure;
 use super::role_guest::last_words;
@@ -130,6 +130,17 @@ impl RunningSwitch {
     /// What it counted so far.
     pub(super) fn counters(&self) -> Result<CounterSet, Failure> {
         self.status().map(|status| counters(&status))
+    }
+
+    /// The first VM, by its port's number, with which it has no connection, and what the
+    /// switch says of it.
+    pub(super) fn without_connection(&self) -> Option<(usize, String)> {
+        let status = self.status().ok()?;
+        PORTS.iter().enumerate().find_map(|(number, name)| {
+            let port = status.ports.iter().find(|port| port.name == *name)?;
+            let why = port.last_error.as_deref().unwrap_or("it ended");
+            (port.state == LinkState::Waiting).then(|| (number, format!("vmlab's: {why}")))
+        })
     }
 
     /// What its guests agreed on with it.

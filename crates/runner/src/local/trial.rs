@@ -445,7 +445,7 @@ impl GuestBenchmark<'_> {
             // What the other side says of its own end tells more.
             guests.check_other(cancel)?;
         }
-        outcome?;
+        outcome.map_err(|failure| guests.explain(failure))?;
         let name = parts.background.as_ref().map_or("", |(entry, _)| entry.name);
         let ended = |client: &mut RoleGuest| match client.beside.take() {
             Some(pid) => client.end(&pid, name, cancel),

@@ -198,6 +198,10 @@ impl TrialGuests {
         limit: Duration,
         cancel: &Cancel,
     ) -> Result<Option<f64>, Failure> {
+        self.wait_for_each(limit, cancel).map_err(|failure| self.between.explain(failure))
+    }
+
+    fn wait_for_each(&mut self, limit: Duration, cancel: &Cancel) -> Result<Option<f64>, Failure> {
         let boot = self.under_test.wait_ready(limit, cancel)?;
         if let Some(other) = &mut self.other {
             other.wait_ready(limit, cancel)?;
@@ -373,6 +377,11 @@ impl TrialGuests {
         let Some(other) = &mut self.other else { return Ok(()) };
         let silent = if measures { other } else { &mut self.under_test };
         silent.place.check_alive(cancel).map_err(|failure| silent.named(failure))
+    }
+
+    /// `failure`, with what the switch between the VMs says of it.
+    pub(super) fn explain(&self, failure: Failure) -> Failure {
+        self.between.explain(failure)
     }
 
     /// What is known of the switch between the VMs, if there is one.
