@@ -3,6 +3,7 @@
 
 #![no_main]
 
+use std::cell::RefCell;
 use std::os::fd::OwnedFd;
 
 use libfuzzer_sys::fuzz_target;
@@ -39,20 +40,49 @@ impl Plane for Look {
     }
 }
 
-fn file(kind: u8) -> OwnedFd {
-    if kind & 1 == 0 {
-        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an event")
-    } else {
-        let file = memfd_create("fuzz", MemfdFlags::CLOEXEC).expect("a file");
-        ftruncate(&file, FILE).expect("a length");
-        // A guest that runs has written to its memory.
-        rustix::io::write(&file, &[0]).expect("a byte");
-        file
+/// What a VMM sends copies of: to make a file costs more than to read a message.
+struct Files {
+    event: OwnedFd,
+    memory: OwnedFd,
+    /// The memory was sent, and may have been written to.
+    used: bool,
+}
+
+impl Files {
+    fn new() -> Self {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an event");
+        let memory = memfd_create("fuzz", MemfdFlags::CLOEXEC).expect("a file");
+        Self { event, memory, used: true }
     }
+
+    /// Makes the memory what it was for the input before, if that had any.
+    fn begin(&mut self) {
+        if std::mem::take(&mut self.used) {
+            ftruncate(&self.memory, 0).expect("nothing");
+            ftruncate(&self.memory, FILE).expect("a length");
+            // A guest that runs has written to its memory.
+            rustix::io::pwrite(&self.memory, &[0], 0).expect("a byte");
+        }
+    }
+
+    fn send(&mut self, kind: u8) -> OwnedFd {
+        let file = if kind & 1 == 0 { &self.event } else { &self.memory };
+        self.used |= kind & 1 != 0;
+        rustix::io::fcntl_dupfd_cloexec(file, 0).expect("a copy")
+    }
+}
+
+thread_local! {
+    static FILES: RefCell<Files> = RefCell::new(Files::new());
 }
 
 // A message: its number, flags, how many files of which kind, its length, its bytes.
 fuzz_target!(|bytes: &[u8]| {
+    FILES.with_borrow_mut(|all| play(bytes, all));
+});
+
+fn play(bytes: &[u8], all: &mut Files) {
+    all.begin();
     let mut session = VhostSession::new(Offer::all(2));
     let mut plane = Look::default();
     let mut rest = bytes;
@@ -65,11 +95,11 @@ fuzz_target!(|bytes: &[u8]| {
             reply: flags & 2 != 0,
             size: payload.len() as u32,
         };
-        let files = (0..files & 7).map(|_| file(files >> 3)).collect();
+        let files = (0..files & 7).map(|_| all.send(files >> 3)).collect();
         if session.handle(header, payload, files, &mut plane).is_err() {
             break;
         }
     }
     session.end(&mut plane);
     assert!(plane.0.is_none(), "nothing runs after the end");
-});
+}
