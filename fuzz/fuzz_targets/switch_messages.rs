@@ -41,14 +41,14 @@ impl Plane for Look {
 }
 
 /// What a VMM sends copies of: to make a file costs more than to read a message.
-struct Files {
+struct FrontendFiles {
     event: OwnedFd,
     memory: OwnedFd,
     /// The memory was sent, and may have been written to.
     used: bool,
 }
 
-impl Files {
+impl FrontendFiles {
     fn new() -> Self {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an event");
         let memory = memfd_create("fuzz", MemfdFlags::CLOEXEC).expect("a file");
@@ -73,7 +73,7 @@ impl Files {
 }
 
 thread_local! {
-    static FILES: RefCell<Files> = RefCell::new(Files::new());
+    static FILES: RefCell<FrontendFiles> = RefCell::new(FrontendFiles::new());
 }
 
 // A message: its number, flags, how many files of which kind, its length, its bytes.
@@ -81,7 +81,7 @@ fuzz_target!(|bytes: &[u8]| {
     FILES.with_borrow_mut(|all| play(bytes, all));
 });
 
-fn play(bytes: &[u8], all: &mut Files) {
+fn play(bytes: &[u8], all: &mut FrontendFiles) {
     all.begin();
     let mut session = VhostSession::new(Offer::all(2));
     let mut plane = Look::default();

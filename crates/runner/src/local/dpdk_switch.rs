@@ -111,11 +111,11 @@ impl DpdkSwitch {
 
     /// Whether it has a socket of each port's name on which it listens.
     fn listens(&self) -> bool {
-        self.without(SocketUse::Listens).is_none()
+        self.without(SocketRole::Listens).is_none()
     }
 
     /// The first of both ports of whose name it has no socket of this use.
-    fn without(&self, used: SocketUse) -> Option<usize> {
+    fn without(&self, used: SocketRole) -> Option<usize> {
         let process = PathBuf::from(format!("/proc/{}", self.switch.0.id()));
         // Of its own network namespace.
         let table = fs::read_to_string(process.join("net/unix")).unwrap_or_default();
@@ -129,7 +129,7 @@ impl DpdkSwitch {
     /// The first VM, by its port's number, with which it has no connection, and what the
     /// switch is called and said.
     pub(super) fn without_connection(&self) -> Option<(usize, String)> {
-        let port = self.without(SocketUse::Connected)?;
+        let port = self.without(SocketRole::Connected)?;
         let (name, said) = (self.program.name(), said_in(&self.folder));
         Some((port, format!("{name}, which said: {said}")))
     }
@@ -202,7 +202,7 @@ fn dpdk_version(said: &str) -> Option<String> {
 
 /// What a Unix socket is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SocketUse {
+enum SocketRole {
     /// Others connect to it.
     Listens,
     /// It is one end of a connection.
@@ -212,7 +212,7 @@ enum SocketUse {
 /// Names of the Unix sockets of this use by a kernel's table of them (`/proc/net/unix`),
 /// of a process that has `files` open. A socket has the path that its program gave it,
 /// which may be relative; one that was accepted has that of who listened.
-fn names_of(used: SocketUse, table: &str, files: &[PathBuf]) -> Vec<String> {
+fn names_of(used: SocketRole, table: &str, files: &[PathBuf]) -> Vec<String> {
     /// `__SO_ACCEPTCON`, the fourth column.
     const LISTENS: &str = "00010000";
     /// `SS_CONNECTED`, the sixth.
@@ -221,8 +221,8 @@ fn names_of(used: SocketUse, table: &str, files: &[PathBuf]) -> Vec<String> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [_, _, _, flags, _, state, inode, path] = words[..] else { return None };
         let is_used = match used {
-            SocketUse::Listens => flags == LISTENS,
-            SocketUse::Connected => state == CONNECTED,
+            SocketRole::Listens => flags == LISTENS,
+            SocketRole::Connected => state == CONNECTED,
         };
         if !is_used {
             return None;
@@ -396,7 +396,7 @@ mod tests {
             let files: Vec<_> = files.filter_map(|file| fs::read_link(file.path()).ok()).collect();
             names_of(used, &table, &files).iter().filter(|name| *name == "trial").count()
         };
-        let all = || [SocketUse::Listens, SocketUse::Connected].map(look);
+        let all = || [SocketRole::Listens, SocketRole::Connected].map(look);
         let listener = UnixListener::bind(&path).unwrap();
         assert_eq!(all(), [1, 0]);
         let client = UnixStream::connect(&path).unwrap();
@@ -417,7 +417,7 @@ mod tests {
              000000009b6be10d: 00000003 00000000 00000000 0001 03 306871\n";
         let check = |files: &[&str], expected: &[&str]| {
             let files: Vec<PathBuf> = files.iter().map(PathBuf::from).collect();
-            let names = names_of(SocketUse::Listens, table, &files);
+            let names = names_of(SocketRole::Listens, table, &files);
             assert_eq!(names, expected, "{files:?}");
         };
         check(&["socket:[306863]", "socket:[306869]", "/dev/null"], &["trial"]);

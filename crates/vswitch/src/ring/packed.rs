@@ -20,12 +20,12 @@ const TURN: u16 = flags::AVAIL | flags::USED;
 
 /// A place in the ring, and the counter of rounds there.
 #[derive(Debug, Clone, Copy)]
-struct Cursor {
+struct PackedPosition {
     index: u16,
     wrap: bool,
 }
 
-impl Cursor {
+impl PackedPosition {
     #[inline]
     fn of(position: u32) -> Self {
         Self { index: (position & (WRAP - 1)) as u16, wrap: position & WRAP != 0 }
@@ -116,7 +116,7 @@ impl PackedRing {
 
     /// The second word of the descriptor there, if it is available.
     #[inline]
-    fn available(&self, at: Cursor) -> Option<u64> {
+    fn available(&self, at: PackedPosition) -> Option<u64> {
         let word = self.descriptors.second_word(at.index.into(), Ordering::Acquire);
         ((word >> 48) as u16 & TURN == at.available()).then_some(word)
     }
@@ -129,7 +129,7 @@ impl PackedRing {
         count: usize,
         chains: &mut Chains<'m>,
     ) -> Result<(), RingFault> {
-        let mut at = Cursor::of(chains.position);
+        let mut at = PackedPosition::of(chains.position);
         if count == 0 || self.available(at).is_none() {
             return Ok(());
         }
@@ -171,7 +171,7 @@ impl PackedRing {
         &self,
         memory: &'m GuestMemory,
         direction: Direction,
-        at: Cursor,
+        at: PackedPosition,
         first: RingDescriptor,
         segments: &mut Segments<'m>,
     ) -> Result<Chain<'m>, RingFault> {
@@ -213,13 +213,13 @@ impl PackedRing {
     /// once, and takes no line away that is still written to.
     #[inline]
     pub(super) fn complete(&self, position: u32, chains: &[Chain<'_>], written: &[u32]) -> u32 {
-        let used = |at: Cursor, chain: &Chain<'_>, bytes: u32| {
+        let used = |at: PackedPosition, chain: &Chain<'_>, bytes: u32| {
             let flags = at.used() | if bytes > 0 { flags::WRITE } else { 0 };
             u64::from(bytes) | u64::from(chain.id) << 32 | u64::from(flags) << 48
         };
         let mut all = chains.iter().zip(written);
         let Some((chain, &bytes)) = all.next() else { return position };
-        let first = Cursor::of(position);
+        let first = PackedPosition::of(position);
         let first_word = used(first, chain, bytes);
         let mut at = first.advance(chain.slots, self.size);
         for (chain, &bytes) in all {
@@ -238,7 +238,8 @@ impl PackedRing {
             EVENTS_OFF => false,
             EVENTS_AT => {
                 let at = self.driver.load_u16(0, Ordering::Relaxed);
-                let [mut old, new] = [before, after].map(|position| Cursor::of(position).index);
+                let [mut old, new] =
+                    [before, after].map(|position| PackedPosition::of(position).index);
                 if new <= old {
                     old = old.wrapping_sub(self.size);
                 }
@@ -259,6 +260,6 @@ impl PackedRing {
     }
 
     pub(super) fn has_work(&self, position: u32) -> bool {
-        self.available(Cursor::of(position)).is_some()
+        self.available(PackedPosition::of(position)).is_some()
     }
 }
