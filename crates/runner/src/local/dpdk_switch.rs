@@ -111,25 +111,25 @@ impl DpdkSwitch {
 
     /// Whether it has a socket of each port's name on which it listens.
     fn listens(&self) -> bool {
-        self.without(SocketRole::Listens).is_none()
+        self.without(UnixSocketState::Listens).is_none()
     }
 
-    /// The first of both ports of whose name it has no socket of this use.
-    fn without(&self, used: SocketRole) -> Option<usize> {
+    /// The first of both ports of whose name it has no socket in this state.
+    fn without(&self, state: UnixSocketState) -> Option<usize> {
         let process = PathBuf::from(format!("/proc/{}", self.switch.0.id()));
         // Of its own network namespace.
         let table = fs::read_to_string(process.join("net/unix")).unwrap_or_default();
         let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
         let files: Vec<PathBuf> =
             files.filter_map(|file| fs::read_link(file.path()).ok()).collect();
-        let names = names_of(used, &table, &files);
+        let names = names_of(state, &table, &files);
         PORTS.iter().position(|port| !names.iter().any(|name| name == port))
     }
 
     /// The first VM, by its port's number, with which it has no connection, and what the
     /// switch is called and said.
     pub(super) fn without_connection(&self) -> Option<(usize, String)> {
-        let port = self.without(SocketRole::Connected)?;
+        let port = self.without(UnixSocketState::Connected)?;
         let (name, said) = (self.program.name(), said_in(&self.folder));
         Some((port, format!("{name}, which said: {said}")))
     }
@@ -200,19 +200,19 @@ fn dpdk_version(said: &str) -> Option<String> {
     line.1.split('\'').next().map(str::to_owned)
 }
 
-/// What a Unix socket is used for.
+/// What a Unix socket is, after it has a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SocketRole {
+enum UnixSocketState {
     /// Others connect to it.
     Listens,
     /// It is one end of a connection.
     Connected,
 }
 
-/// Names of the Unix sockets of this use by a kernel's table of them (`/proc/net/unix`),
+/// Names of the Unix sockets in this state by a kernel's table of them (`/proc/net/unix`),
 /// of a process that has `files` open. A socket has the path that its program gave it,
 /// which may be relative; one that was accepted has that of who listened.
-fn names_of(used: SocketRole, table: &str, files: &[PathBuf]) -> Vec<String> {
+fn names_of(wanted: UnixSocketState, table: &str, files: &[PathBuf]) -> Vec<String> {
     /// `__SO_ACCEPTCON`, the fourth column.
     const LISTENS: &str = "00010000";
     /// `SS_CONNECTED`, the sixth.
@@ -220,11 +220,11 @@ fn names_of(used: SocketRole, table: &str, files: &[PathBuf]) -> Vec<String> {
     let of_line = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [_, _, _, flags, _, state, inode, path] = words[..] else { return None };
-        let is_used = match used {
-            SocketRole::Listens => flags == LISTENS,
-            SocketRole::Connected => state == CONNECTED,
+        let is_in_it = match wanted {
+            UnixSocketState::Listens => flags == LISTENS,
+            UnixSocketState::Connected => state == CONNECTED,
         };
-        if !is_used {
+        if !is_in_it {
             return None;
         }
         let file = PathBuf::from(format!("socket:[{inode}]"));
@@ -386,17 +386,17 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_s_sockets_are_told_by_their_use() {
+    fn a_switch_s_sockets_are_told_by_their_state() {
         use std::os::unix::net::{UnixListener, UnixStream};
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("trial");
-        let look = |used| {
+        let look = |state| {
             let table = fs::read_to_string("/proc/self/net/unix").unwrap();
             let files = fs::read_dir("/proc/self/fd").unwrap().flatten();
             let files: Vec<_> = files.filter_map(|file| fs::read_link(file.path()).ok()).collect();
-            names_of(used, &table, &files).iter().filter(|name| *name == "trial").count()
+            names_of(state, &table, &files).iter().filter(|name| *name == "trial").count()
         };
-        let all = || [SocketRole::Listens, SocketRole::Connected].map(look);
+        let all = || [UnixSocketState::Listens, UnixSocketState::Connected].map(look);
         let listener = UnixListener::bind(&path).unwrap();
         assert_eq!(all(), [1, 0]);
         let client = UnixStream::connect(&path).unwrap();
@@ -417,7 +417,7 @@ mod tests {
              000000009b6be10d: 00000003 00000000 00000000 0001 03 306871\n";
         let check = |files: &[&str], expected: &[&str]| {
             let files: Vec<PathBuf> = files.iter().map(PathBuf::from).collect();
-            let names = names_of(SocketRole::Listens, table, &files);
+            let names = names_of(UnixSocketState::Listens, table, &files);
             assert_eq!(names, expected, "{files:?}");
         };
         check(&["socket:[306863]", "socket:[306869]", "/dev/null"], &["trial"]);
