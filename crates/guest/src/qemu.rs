@@ -45,10 +45,14 @@ fn is_in_one_of(folders: &str, name: &str) -> bool {
     folders.lines().any(|folder| Path::new(folder).join(name).is_file())
 }
 
+/// What `scripts/build-qemu` has its QEMU say of itself; with another number of changes it
+/// is an older one.
+const MENDED: &str = "mended for vmlab replicas, 5 changes";
+
 /// As [`Qemu::is_mended`], by the first line of `--version`.
 #[must_use]
 pub fn is_mended(version_text: &str) -> bool {
-    version_text.contains("mended for vmlab replicas")
+    version_text.contains(MENDED)
 }
 
 /// Error type for [`find_qemu`].
@@ -174,6 +178,15 @@ mod tests {
         .unwrap();
         assert_eq!(qemu.capabilities.version.to_string(), "7.2.22");
         assert_eq!(qemu.accelerators, ["qtest", "xen", "tcg", "kvm"]);
+    }
+
+    #[test]
+    fn a_mended_qemu_has_all_changes_that_the_script_makes() {
+        let script = include_str!("../../../scripts/build-qemu");
+        assert!(script.contains(&format!("\nmended='{MENDED}'\n")));
+        assert!(is_mended(&format!("QEMU emulator version 7.2.22 ({MENDED})")));
+        assert!(!is_mended("QEMU emulator version 7.2.22 (mended for vmlab replicas)"));
+        assert!(!is_mended("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)"));
     }
 
     #[test]

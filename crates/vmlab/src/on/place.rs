@@ -116,7 +116,7 @@ impl ReachedMachine {
         let others = plan.peer.is_some() || plan.loads.iter().any(|load| load.vms.is_some());
         let guests = guests_at_risk(vcpus, others)?;
         Some(format!(
-            "{guests}, and the replica's emulator ({qemu}) now and then resets or ends such guests, at times its host, too: it delivers interrupts twice and mixes up the state of pCPUs (docs/replica.md). To be sure, end here, build one that does not (scripts/build-qemu), and bring the replica up anew"
+            "{guests}, and the replica's emulator ({qemu}) now and then hangs, resets or ends such guests, at times its host, too: it delivers interrupts twice, lets vCPUs sleep through them and mixes up the state of pCPUs (docs/replica.md). To be sure, end here, build one that does not (scripts/build-qemu), and bring the replica up anew"
         ))
     }
 }

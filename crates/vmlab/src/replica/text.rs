@@ -116,7 +116,7 @@ pub(super) fn object(replica: &Replica) -> ReplicaFacts<'_> {
 pub(super) fn emulator(arch: Arch, qemu: &Qemu) -> &'static str {
     match arch {
         Arch::X86_64 if !qemu.is_mended() => {
-            "This QEMU's emulator now and then ends guests of several vCPUs, and hosts:\n\
+            "This QEMU's emulator now and then hangs or ends guests of several vCPUs, and hosts:\n\
              scripts/build-qemu builds one that does not (docs/replica.md)\n"
         }
         _ => "",
