@@ -23,6 +23,7 @@ use signal_hook::iterator::Signals;
 use textwrap::{Options, WordSplitter};
 
 use crate::exit::ERROR;
+use crate::interrupt::ending_signals;
 use crate::terminal;
 
 const EXAMPLES: &str = "\
@@ -293,7 +294,7 @@ fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // Before anything is changed: what ends us must not leave it changed.
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGCHLD])?;
+    let mut signals = Signals::new(ending_signals()?.into_iter().chain([SIGCHLD]))?;
     let owner = Owner::current(&format!("settings-{}", std::process::id()))?;
     let settings = AppliedSettings::apply(&tree, &wish, &owner)?;
     for note in settings.notes() {

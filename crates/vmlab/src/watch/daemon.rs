@@ -9,11 +9,11 @@ use fleet::reading::{Reading, ThisHost};
 use fleet::store::{Bounds, WatchStore};
 use record::Environment;
 use runner::freeze::environment_of_vm;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use vmconfig::Accel;
 
 use super::DaemonArgs;
+use crate::interrupt::ending_signals;
 use crate::terminal;
 
 /// What is known of this host for as long as it is up.
@@ -71,7 +71,7 @@ pub(super) fn run(args: &DaemonArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let (ended, end) = mpsc::channel();
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let mut signals = Signals::new(ending_signals()?)?;
     thread::spawn(move || {
         // The first one is enough; nobody hears more.
         if signals.forever().next().is_some() {

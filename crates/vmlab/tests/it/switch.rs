@@ -19,7 +19,7 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn new(args: &[&str]) -> Self {
-        Self::start(tempfile::tempdir().unwrap(), args)
+        Self::start(tempfile::tempdir().unwrap(), Command::new(VMLAB), args)
     }
 
     /// Kills it, so that its sockets are left, and starts another one in its place.
@@ -28,11 +28,11 @@ impl Running {
         self.child.wait().unwrap();
         let empty = tempfile::tempdir().unwrap();
         let folder = std::mem::replace(&mut self.folder, empty);
-        Self::start(folder, args)
+        Self::start(folder, Command::new(VMLAB), args)
     }
 
-    fn start(folder: TempDir, args: &[&str]) -> Self {
-        let child = Command::new(VMLAB)
+    fn start(folder: TempDir, mut vmlab: Command, args: &[&str]) -> Self {
+        let child = vmlab
             .current_dir(folder.path())
             .args(["switch", "--control", "control"])
             .args(args)
@@ -61,9 +61,13 @@ impl Running {
         vmlab_in(self.folder.path(), &[&["switch", "ctl", "--control", "control"], args].concat())
     }
 
+    fn send(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
     /// Ctrl-C; the switch's exit code.
     fn interrupt(&mut self) -> Option<i32> {
-        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
+        self.send(Signal::INT);
         self.child.wait().unwrap().code()
     }
 }
@@ -123,6 +127,25 @@ fn a_switch_that_is_told_to_end_ends() {
     switch.ctl(&["end"]).has_code(0);
     assert_eq!(switch.child.wait().unwrap().code(), Some(0));
     assert!(!switch.path("a.sock").exists());
+}
+
+#[test]
+fn a_hangup_ends_a_switch_unless_nohup_started_it() {
+    let args = ["--quiet", "--port", "a.sock"];
+    let mut switch = Running::new(&args);
+    switch.send(Signal::HUP);
+    assert_eq!(switch.child.wait().unwrap().code(), Some(0));
+
+    let mut nohup = Command::new("nohup");
+    nohup.arg(VMLAB);
+    let mut switch = Running::start(tempfile::tempdir().unwrap(), nohup, &args);
+    // What has a handler for it would hear it at some time.
+    let status = fs::read_to_string(format!("/proc/{}/status", switch.child.id())).unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    assert_eq!(u64::from_str_radix(ignored.trim(), 16).unwrap() & 1, 1, "{status}");
+    switch.send(Signal::HUP);
+    switch.ctl(&["status"]).has_code(0);
+    assert_eq!(switch.interrupt(), Some(0));
 }
 
 #[test]
