@@ -44,11 +44,11 @@ distribution's. It stays until `down`, or until the machine's end.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]
-    action: Action,
+    action: ClusterCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum ClusterCommand {
     /// Start a cluster and wait until its node takes pods.
     #[command(after_help = EXAMPLES)]
     Up(UpArgs),
@@ -136,9 +136,9 @@ enum VmAcceleration {
 /// What can't be started, found or ended.
 pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
-        Action::Up(args) => up(args),
-        Action::Status { name, json } => status(name.as_deref(), *json),
-        Action::Load { file, node, name } => {
+        ClusterCommand::Up(args) => up(args),
+        ClusterCommand::Status { name, json } => status(name.as_deref(), *json),
+        ClusterCommand::Load { file, node, name } => {
             let cancel = interrupt::cancel_on_signals()?;
             let is_cancelled = || cancel.is_cancelled();
             let cluster = localcluster::find(name.as_deref())?;
@@ -147,8 +147,8 @@ pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Action::Down { names, all } => down(names, *all),
-        Action::Keep { folder } => match localcluster::keep(folder) {
+        ClusterCommand::Down { names, all } => down(names, *all),
+        ClusterCommand::Keep { folder } => match localcluster::keep(folder) {
             Ok(()) => Ok(ExitCode::SUCCESS),
             Err(said) => bail!(said),
         },

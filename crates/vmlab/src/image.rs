@@ -44,11 +44,11 @@ guest agent installed in it).";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ImageArgs {
     #[command(subcommand)]
-    action: Action,
+    action: ImageCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum ImageCommand {
     /// Build a builtin image, unless it is there already.
     Build {
         /// Its name, with or without `builtin:`.
@@ -152,12 +152,12 @@ pub(crate) struct ImageDescription<'a> {
 
 pub(crate) fn run(args: &ImageArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
-        Action::Build { name, again } => build(name, *again),
-        Action::List { json } => list(*json),
-        Action::Show { name, json } => show(name, *json),
-        Action::Export { name, out, to, tag } => export(name, out, *to, tag.as_deref()),
-        Action::Render(args) => render::run(args),
-        Action::Rm { name } => rm(name),
+        ImageCommand::Build { name, again } => build(name, *again),
+        ImageCommand::List { json } => list(*json),
+        ImageCommand::Show { name, json } => show(name, *json),
+        ImageCommand::Export { name, out, to, tag } => export(name, out, *to, tag.as_deref()),
+        ImageCommand::Render(args) => render::run(args),
+        ImageCommand::Rm { name } => rm(name),
     }
 }
 

@@ -56,11 +56,11 @@ of a KVM host. Times in it are emulated time and say nothing about speed.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReplicaArgs {
     #[command(subcommand)]
-    action: Action,
+    action: ReplicaCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum ReplicaCommand {
     /// Start a host and wait until commands can be run in it.
     Up(up::ReplicaUpArgs),
     /// End replicas, and remove what dead ones left.
@@ -106,12 +106,12 @@ enum Action {
 
 pub(crate) fn run(args: &ReplicaArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
-        Action::Up(args) => up::run(args),
-        Action::Down { names, all, saved_states } => down(names, *all, *saved_states),
-        Action::List { json } => list(*json),
-        Action::Shell { name } => shell(name.as_deref()),
-        Action::Exec { name, command } => exec(name.as_deref(), command),
-        Action::Logs { name, follow } => logs(name.as_deref(), *follow),
+        ReplicaCommand::Up(args) => up::run(args),
+        ReplicaCommand::Down { names, all, saved_states } => down(names, *all, *saved_states),
+        ReplicaCommand::List { json } => list(*json),
+        ReplicaCommand::Shell { name } => shell(name.as_deref()),
+        ReplicaCommand::Exec { name, command } => exec(name.as_deref(), command),
+        ReplicaCommand::Logs { name, follow } => logs(name.as_deref(), *follow),
     }
 }
 

@@ -39,11 +39,11 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SettingsArgs {
     #[command(subcommand)]
-    action: Action,
+    action: SettingsCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum SettingsCommand {
     /// Show all settings: values now, and whether they can be set here.
     List(ListArgs),
     /// Explain one setting.
@@ -105,9 +105,9 @@ struct SetArgs {
 
 pub(crate) fn run(args: &SettingsArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
-        Action::List(args) => list(args),
-        Action::Explain(args) => explain(args),
-        Action::Set(args) => set(args),
+        SettingsCommand::List(args) => list(args),
+        SettingsCommand::Explain(args) => explain(args),
+        SettingsCommand::Set(args) => set(args),
     }
 }
 

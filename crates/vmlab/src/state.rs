@@ -38,11 +38,11 @@ of several. docs/state.md tells more.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StateArgs {
     #[command(subcommand)]
-    action: Action,
+    action: StateCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum StateCommand {
     /// Show every device and field.
     Show(ShowArgs),
     /// Show what differs between two states; exit code 1 if anything does.
@@ -96,9 +96,9 @@ struct EditArgs {
 
 pub(crate) fn run(args: &StateArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
-        Action::Show(args) => show(args),
-        Action::Diff(args) => diff(args),
-        Action::Edit(args) => edit(args),
+        StateCommand::Show(args) => show(args),
+        StateCommand::Diff(args) => diff(args),
+        StateCommand::Edit(args) => edit(args),
     }
 }
 

@@ -58,13 +58,13 @@ The switch needs no root and no huge pages; VMs need shared memory
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct SwitchArgs {
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<SwitchCommand>,
     #[command(flatten)]
     run: SwitchRunArgs,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum SwitchCommand {
     /// Ask or tell a switch that runs.
     Ctl(ctl::CtlArgs),
     /// Send frames through a switch as VMs would, and check what arrives.
@@ -161,8 +161,8 @@ fn serve_metrics(
 
 pub(crate) fn run(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
     match &args.action {
-        Some(Action::Ctl(ctl)) => return ctl::run(ctl),
-        Some(Action::Traffic(traffic)) => return traffic::run(traffic),
+        Some(SwitchCommand::Ctl(ctl)) => return ctl::run(ctl),
+        Some(SwitchCommand::Traffic(traffic)) => return traffic::run(traffic),
         None => {}
     }
     let (config, metrics) = wanted(&args.run)?;

@@ -1,4 +1,4 @@
-//! Price lists drawn: a row an operation, a mark a list, on a scale of powers of ten.
+//! DrawnPrice lists drawn: a row an operation, a mark a list, on a scale of powers of ten.
 
 use std::fmt::Write as _;
 
@@ -17,23 +17,23 @@ const STEP: f64 = 5.0;
 const MARKS: [&str; 4] = ["circle", "square", "diamond", "bar"];
 const COLOURS: [&str; 4] = ["#2563a8", "#b3431a", "#2f7d4f", "#7a4fa3"];
 
-/// One price, in the picture's unit.
-struct Price {
+/// A price, in the picture's unit.
+struct DrawnPrice {
     centre: f64,
     interval: Option<(f64, f64)>,
 }
 
-fn price(list: &Calibration, operation: &str, in_ns: bool) -> Option<Price> {
+fn price(list: &Calibration, operation: &str, in_ns: bool) -> Option<DrawnPrice> {
     let price = list.price(operation).filter(|price| !price.boots.is_empty())?;
     if in_ns {
         let (centre, interval) = list.estimate_ns(price)?;
-        return Some(Price { centre, interval: interval.map(|one| (one.lo, one.hi)) });
+        return Some(DrawnPrice { centre, interval: interval.map(|one| (one.lo, one.hi)) });
     }
     let found = list.estimate(price)?;
     // What is counted is the same in every boot.
     let counted = list.count == Count::Instructions;
     let interval = found.interval.filter(|_| !counted).map(|one| (one.lo, one.hi));
-    Some(Price { centre: found.centre, interval })
+    Some(DrawnPrice { centre: found.centre, interval })
 }
 
 /// The picture.
