@@ -24,6 +24,7 @@ use super::channel::{AgentLine, ChannelBudget};
 use super::evidence::VCPUS_LIMIT;
 use super::failure::GuestFailure;
 use super::output::{ExecOutput, ExecStatusCode};
+use super::process::longest_since;
 use super::protocol::{self, AgentAnswer, BorrowedText, ExecStatus};
 use super::{ENDS_BUDGET, OwnedVm};
 use crate::Cancel;
@@ -36,11 +37,15 @@ pub const DEFAULT_MAX_OUTPUT_BYTES: usize = 8 << 20;
 /// Source: QEMU `qga/commands.c`, `GUEST_EXEC_MAX_OUTPUT`.
 const AGENT_MAX_OUTPUT_BYTES: usize = 16 << 20;
 
-/// How long the agent may take for one answer. It is an ordinary process of
-/// the guest, which a benchmark with real-time priority keeps waiting, and
-/// hosts may be overcommitted: emulated guests that poll when idle were seen to
-/// take more than 20 s.
+/// How long the agent may take for one answer, beside what its VM waits for a pCPU
+/// meanwhile: guests on a host that was ten times overcommitted were silent for longer, and
+/// answered. It is an ordinary process of the guest, which a benchmark with real-time
+/// priority keeps waiting; emulated guests that poll when idle were seen to take more than
+/// 20 s.
 const AGENT_LIMIT: Duration = Duration::from_secs(60);
+
+/// More time for an answer is given in no smaller pieces.
+const SHORTEST_DELAY: Duration = Duration::from_secs(1);
 
 /// How long a command, and the agent's answers about it, may go on past the
 /// command's time limit: it is killed then, and asked for once more. With what is left to
@@ -249,7 +254,8 @@ impl OwnedVm {
         self.agent.renew(self.answers);
         self.agent.send(&protocol::request(command, arguments, None));
         let asked = Instant::now();
-        let until = self.answer_by.min(asked + AGENT_LIMIT);
+        let waited_before = self.process.waited();
+        let mut until = self.answer_by.min(asked + AGENT_LIMIT);
         // To look at the vCPUs takes of the same time: the answer may still come meanwhile.
         let looking = VCPUS_LIMIT.min(until.saturating_duration_since(asked) / 2);
         let mut look_at = Some(until - looking);
@@ -262,7 +268,14 @@ impl OwnedVm {
                 self.note_vcpus(until, cancel);
                 continue;
             }
-            if Instant::now() >= until {
+            let now = Instant::now();
+            if now >= until {
+                let waited = longest_since(&waited_before, &self.process.waited());
+                let later = self.answer_by.min(asked + AGENT_LIMIT + waited);
+                if later >= now + SHORTEST_DELAY {
+                    until = later;
+                    continue;
+                }
                 let limit = until.saturating_duration_since(asked);
                 self.note_state();
                 let hung = GuestFailure::Hung { command: command.to_owned(), limit };

@@ -1,5 +1,8 @@
 //! The QEMU process: what it prints, and its end. It is vmlab's child, or libvirt's.
 
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -115,6 +118,19 @@ impl QemuProcess {
         self.pidfd.as_fd()
     }
 
+    /// How long each of its threads has been ready and waited for a pCPU, by thread
+    /// (`/proc/PID/task/TID/schedstat`, Documentation/scheduler/sched-stats.rst); none where
+    /// the kernel does not count it.
+    pub(super) fn waited(&self) -> HashMap<OsString, Duration> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid)).into_iter().flatten();
+        let waited = |thread: fs::DirEntry| {
+            let counted = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+            let waited_ns = counted.split_ascii_whitespace().nth(1)?.parse().ok()?;
+            Some((thread.file_name(), Duration::from_nanos(waited_ns)))
+        };
+        threads.flatten().filter_map(waited).collect()
+    }
+
     /// Waits for the end until `until`; `None` if it still runs then.
     pub(super) fn wait_until(&mut self, until: Instant) -> io::Result<Option<QemuExit>> {
         loop {
@@ -191,6 +207,18 @@ impl Drop for QemuProcess {
     }
 }
 
+/// The longest that a thread of `now` has waited since `before`, as [`QemuProcess::waited`]
+/// tells it.
+pub(super) fn longest_since(
+    before: &HashMap<OsString, Duration>,
+    now: &HashMap<OsString, Duration>,
+) -> Duration {
+    let since = |(thread, waited): (&OsString, &Duration)| {
+        waited.saturating_sub(before.get(thread).copied().unwrap_or_default())
+    };
+    now.iter().map(since).max().unwrap_or_default()
+}
+
 fn locked(lock: &Mutex<LastOutput>) -> MutexGuard<'_, LastOutput> {
     // The text is whole after every line of `keep_last`.
     lock.lock().unwrap_or_else(PoisonError::into_inner)
@@ -214,4 +242,38 @@ fn keep_last(mut reader: PipeReader, printed: &(Mutex<LastOutput>, Condvar)) {
     }
     locked(&printed.0).ended = true;
     printed.1.notify_all();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_wait_of_a_thread_counts() {
+        let of = |waited: &[(&str, u64)]| -> HashMap<OsString, Duration> {
+            waited.iter().map(|(id, ms)| ((*id).into(), Duration::from_millis(*ms))).collect()
+        };
+        let before = of(&[("1", 900), ("2", 40), ("3", 7)]);
+        assert_eq!(longest_since(&before, &before), Duration::ZERO);
+        let now = of(&[("1", 910), ("2", 70), ("4", 5)]);
+        assert_eq!(longest_since(&before, &now), Duration::from_millis(30));
+        assert_eq!(longest_since(&of(&[]), &of(&[])), Duration::ZERO);
+    }
+
+    #[test]
+    fn two_that_need_one_pcpu_wait_for_it() {
+        let pcpu = rustix::thread::sched_getcpu().to_string();
+        let busy = || {
+            let args = ["-c", &pcpu, "sh", "-c", "while :; do :; done"].map(str::to_owned);
+            QemuProcess::spawn(Path::new("taskset"), &args, &[]).unwrap()
+        };
+        let both = [busy(), busy()];
+        let before = both.each_ref().map(QemuProcess::waited);
+        suite::until("a busy process to wait for its pCPU", || {
+            let mut pairs = both.iter().zip(&before);
+            pairs
+                .any(|(one, before)| longest_since(before, &one.waited()) > Duration::ZERO)
+                .then_some(())
+        });
+    }
 }
