@@ -387,6 +387,42 @@ fn an_arm64_guest_takes_other_machines_as_they_are() {
     assert_eq!(failure, Some(ThinFailure::Refused { why: BadPlan::Apic }));
 }
 
+/// An IPI is ended by what was acknowledged, the number of who sent it included. QEMU's GIC
+/// does not look at that number, but it tells what was written.
+#[test]
+fn an_arm64_guest_ends_an_ipi_as_it_was_acknowledged() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    // Either vCPU interrupts the other.
+    let items = [item(Operation::SemIpi, 20)];
+    let Some(mut real) = Real::new("virt,gic-version=2", 2, "", &items) else { return };
+    let log = real.folder.path().join("gic.log");
+    let traced = ["-d", "trace:gic_cpu_read,trace:gic_cpu_write", "-D", log.to_str().unwrap()];
+    real.launch.args.extend(traced.map(str::to_owned));
+    let (told, failure) = real.run();
+    assert_eq!(failure, None, "{told:?}");
+    // `gic_cpu_read gic: cpu 0 iface read at 0x0000000c: 0x00000400`
+    const ACKNOWLEDGE: &str = "0x0000000c";
+    const END: &str = "0x00000010";
+    const SPURIOUS: &str = "0x000003ff";
+    let log = std::fs::read_to_string(log).unwrap();
+    let mut acknowledged = BTreeMap::new();
+    let mut from_another = 0;
+    for line in log.lines() {
+        let words: Vec<&str> = line.split([' ', ':']).filter(|word| !word.is_empty()).collect();
+        let Some(at) = words.iter().position(|word| *word == "cpu") else { continue };
+        let [_, vcpu, _, did, _, register, value] = words[at..] else { panic!("{line}") };
+        match (did, register) {
+            ("read", ACKNOWLEDGE) if value != SPURIOUS => {
+                from_another += u32::from(value == "0x00000400");
+                assert_eq!(acknowledged.insert(vcpu, value), None, "{line}");
+            }
+            ("write", END) => assert_eq!(acknowledged.remove(vcpu), Some(value), "{line}"),
+            _ => {}
+        }
+    }
+    assert!(from_another >= 20, "{from_another} IPIs of vCPU 1's are in\n{log}");
+}
+
 #[test]
 fn a_hang_is_named_with_its_registers() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };

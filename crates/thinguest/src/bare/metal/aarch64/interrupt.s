@@ -54,7 +54,7 @@ exception_saved:
     eret
 
 // Counted interrupts: no Rust, so that what is measured is short and the same
-// everywhere. w0: the interrupt's number; a spurious one is none.
+// everywhere. w0: the interrupt's number; a spurious one is none. w3 is `end`'s.
 .macro counted acknowledge, end
     stp x0, x1, [sp, #-32]!
     stp x2, x3, [sp, #16]
@@ -93,13 +93,14 @@ exception_saved:
 .macro acknowledge_v2
     ldr x3, ={cpu_interface}
     ldr x3, [x3]
-    ldr w0, [x3, #12]
-    and w0, w0, #0x3ff
+    ldr w3, [x3, #12]           // GICC_IAR
+    and w0, w3, #0x3ff
 .endm
+// With all that was acknowledged: of an IPI, who sent it as well (IHI 0048, GICC_EOIR).
 .macro end_v2
-    ldr x3, ={cpu_interface}
-    ldr x3, [x3]
-    str w0, [x3, #16]
+    ldr x0, ={cpu_interface}
+    ldr x0, [x0]
+    str w3, [x0, #16]           // GICC_EOIR
 .endm
 
 irq_v3: counted acknowledge_v3, end_v3
