@@ -29,7 +29,8 @@ pub use physical::PhysicalMemory;
 pub use plan::{BadPlan, Item, Plan, Provoked, read_items};
 pub use queue::{Piece, QUEUE_SIZE, Queue, Used};
 pub use record::{
-    BadRecord, ClockSource, Done, Fault, Hello, LINE_BYTES, Record, Skip, read_record, write_record,
+    BadRecord, ClockSource, Done, Fault, Hello, LINE_BYTES, Record, Skip, TimerIrq, read_record,
+    write_record,
 };
 pub use start_info::{MapPiece, StartInfo, Told, write_start_info};
 

@@ -78,6 +78,18 @@ pub struct Hello {
     pub deadline: bool,
     /// True if CPUID or SMCCC has KVM's signature.
     pub kvm: bool,
+    /// The timer's interrupt; none on x86-64, where its number is the guest's own choice.
+    pub timer_irq: Option<TimerIrq>,
+}
+
+/// The interrupt of arm64's virtual timer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimerIrq {
+    /// Its number (INTID).
+    pub number: u32,
+    /// True if the device tree or ACPI's GTDT names it; it is the architecture's else
+    /// ([`acpi::VIRTUAL_TIMER`](crate::acpi::VIRTUAL_TIMER)).
+    pub is_told: bool,
 }
 
 /// An operation that was measured. Times are in cycles of the TSC, a sample being
@@ -212,7 +224,9 @@ fn write_fields(line: &mut Line, seq: u32, record: &Record) -> fmt::Result {
                 line,
                 "hello seq={seq} version={FORMAT_VERSION} vcpus={vcpus} started={started} \
                  apic={apic} tsc_khz={tsc_khz} clock={clock} deadline={deadline} kvm={kvm}"
-            )
+            )?;
+            let Some(TimerIrq { number, is_told }) = hello.timer_irq else { return Ok(()) };
+            write!(line, " timer_irq={number} timer_told={}", u8::from(is_told))
         }
         Record::Ready(operation) => write!(line, "ready seq={seq} op={}", operation.name()),
         Record::Done(done) => {
@@ -278,6 +292,13 @@ pub fn read_record(line: &str) -> Result<(u32, Record), BadRecord> {
                 clock: ClockSource::from_name(field("clock")?).ok_or(BadRecord::Field)?,
                 deadline: flag("deadline")?,
                 kvm: flag("kvm")?,
+                timer_irq: match field("timer_irq") {
+                    Ok(_) => Some(TimerIrq {
+                        number: narrow("timer_irq")?,
+                        is_told: flag("timer_told")?,
+                    }),
+                    Err(_) => None,
+                },
             })
         }
         "ready" => Record::Ready(operation()?),
@@ -349,10 +370,13 @@ mod tests {
             clock: ClockSource::Pvclock,
             deadline: true,
             kvm: false,
+            timer_irq: None,
         };
+        let timer_irq = Some(TimerIrq { number: 27, is_told: true });
         let fault = Fault { vector: 14, code: 2, rip: 3, rsp: 4, cr2: u64::MAX, vcpu: 1 };
         vec![
             Record::Hello(hello),
+            Record::Hello(Hello { timer_irq, ..hello }),
             Record::Ready(Operation::SemLazy),
             Record::Done(done()),
             Record::Skipped(Operation::Hypercall, Skip::Faulted),
@@ -390,12 +414,15 @@ mod tests {
         let of = |text: &str| format!("@{text} #{:08x}", crc32(text.as_bytes()));
         assert_eq!(read_record(&of("hello seq=0 version=2")), Err(BadRecord::Version));
         assert_eq!(read_record(&of("bye")), Err(BadRecord::Field));
+        let half = written(0, &all()[1]).replace(" timer_told=1", "");
+        let (half, _) = half[1..].rsplit_once(" #").unwrap();
+        assert_eq!(read_record(&of(half)), Err(BadRecord::Field));
         assert_eq!(read_record(&of("bye seq=-1")), Err(BadRecord::Field));
     }
 
     proptest! {
         #[test]
-        fn no_changed_byte_goes_unseen(at in 0usize..1000, change in 1u8..=255, which in 0usize..8) {
+        fn no_changed_byte_goes_unseen(at in 0usize..1000, change in 1u8..=255, which in 0usize..9) {
             let line = written(7, &all()[which]);
             let mut bytes = line.trim_end().as_bytes().to_vec();
             let at = at % bytes.len();

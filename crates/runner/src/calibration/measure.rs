@@ -11,7 +11,7 @@ use host::counters::tracing::{Tracing, TracingError};
 use host::counters::{VmThreads, read_vm};
 use host::owner::{self, Owner, OwnerError, RuntimeDirError};
 use record::Environment;
-use thinguest::{Apic, Done, Hello, Item, Operation, Skip, VirtioDevice};
+use thinguest::{Apic, Done, Hello, Item, Operation, Skip, TimerIrq, VirtioDevice};
 use vmconfig::qemu::{SerialChannels, emit_serial};
 use vmconfig::{Arch, BootSource, InvalidVm, VmSettings, VmSpec};
 
@@ -487,6 +487,13 @@ impl List {
         let notes = missing.map(|Hello { started, vcpus, .. }| {
             format!("only {started} of {vcpus} vCPUs were started; the guest knows no more")
         });
+        let timer = self.hello.and_then(|hello| hello.timer_irq).filter(|timer| !timer.is_told);
+        let timer = timer.map(|TimerIrq { number, .. }| {
+            format!(
+                "neither a device tree nor ACPI's GTDT names the virtual timer's interrupt: \
+                 the guest took {number}, the architecture's"
+            )
+        });
         let no_reasons = (ask.as_in_trials && !ask.counts_reasons())
             .then(|| "exits were not counted by reason, as an emulator has none".to_owned());
         let ended = self.end.map(|why| format!("behind its last price the guest failed: {why}"));
@@ -507,7 +514,7 @@ impl List {
             apic: apic.name().to_owned(),
             tsc_khz: if count == Count::Cycles { tsc_khz } else { 0 },
             exits_by_reason: ask.counts_reasons(),
-            notes: notes.into_iter().chain(no_reasons).chain(ended).collect(),
+            notes: [notes, timer, no_reasons, ended].into_iter().flatten().collect(),
             prices: self.prices.into_iter().map(|(_, price)| price).collect(),
         }
     }

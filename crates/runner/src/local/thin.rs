@@ -8,7 +8,7 @@ use guest::thin::{ThinFailure, ThinLaunch, ThinMessage, ThinVm};
 use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand};
 use host::counters;
 use record::{CounterSet, Failure, FailureKind};
-use thinguest::{Done, FORMAT_VERSION, Hello, Item, Operation, Skip};
+use thinguest::{Done, FORMAT_VERSION, Hello, Item, Operation, Skip, TimerIrq};
 use vmconfig::qemu::{SerialChannels, emit_serial};
 use vmconfig::{VmSettings, VmSpec};
 
@@ -104,7 +104,12 @@ impl ThinPlace {
             ("guest.tsc_khz", hello.tsc_khz.to_string()),
             ("guest.tsc_known_by", hello.clock.name().to_owned()),
         ];
-        all.map(|(name, word)| (name.to_owned(), word)).into()
+        let timer_irq = hello.timer_irq.map(|TimerIrq { number, is_told }| {
+            let assumed = if is_told { "" } else { " (nobody names it)" };
+            ("guest.timer_irq", format!("{number}{assumed}"))
+        });
+        let all = all.into_iter().chain(timer_irq);
+        all.map(|(name, word)| (name.to_owned(), word)).collect()
     }
 
     /// Does what a command of a workload's means to it.

@@ -1,12 +1,19 @@
-//! What ACPI says of arm64 machines alone. The virtual timer's interrupt is not looked up:
-//! it is 27 on QEMU's machines and wherever Arm's Base System Architecture (DEN 0094) is
-//! followed.
+//! What ACPI says of arm64 machines alone.
+
+use core::ops::Range;
 
 use super::Tables;
 use crate::PhysicalMemory;
 
 /// Most regions of redistributors that are remembered.
 pub const MAX_REDISTRIBUTORS: usize = 64;
+
+/// The virtual timer's interrupt wherever Arm's Base System Architecture (DEN 0094, PPI
+/// assignments) is followed.
+pub const VIRTUAL_TIMER: u32 = 27;
+
+/// The interrupts that each vCPU has for itself (PPIs), of which timers have theirs.
+pub const PRIVATE_INTERRUPTS: Range<u32> = 16..32;
 
 /// Where the interrupt controller's registers are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,6 +91,17 @@ impl<M: PhysicalMemory> Tables<M> {
         }
         let interface = cpus().find_map(|entry| entry.u64(32).filter(|at| *at != 0))?;
         Some(Gic::V2 { distributor, interface })
+    }
+
+    /// The interrupt of the virtual timer, as the GTDT has it; none where that is no
+    /// vCPU's own. Its mode and polarity are not asked for: a GIC takes no interrupt that
+    /// is active low, and this timer is switched off before its interrupt is ended, so that
+    /// it comes once whether by its level or its edge.
+    ///
+    /// Source: ACPI 6.5, section 5.2.25.
+    pub fn virtual_timer(&self) -> Option<u32> {
+        let number = self.find(*b"GTDT")?.u32(64)?;
+        PRIVATE_INTERRUPTS.contains(&number).then_some(number)
     }
 
     /// Whether PSCI is called by SMC, not HVC; none where there is no PSCI.

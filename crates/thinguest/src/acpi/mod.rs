@@ -7,7 +7,7 @@
 mod arm;
 mod x86;
 
-pub use arm::{Gic, MAX_REDISTRIBUTORS};
+pub use arm::{Gic, MAX_REDISTRIBUTORS, PRIVATE_INTERRUPTS, VIRTUAL_TIMER};
 pub use x86::PowerOff;
 
 use crate::PhysicalMemory;

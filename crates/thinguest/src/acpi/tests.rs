@@ -134,12 +134,18 @@ fn arm(version: u64, more: &[Vec<u8>]) -> Firmware {
     let mut port = vec![0; 80 - 36];
     port[0] = 3;
     put(&mut port, 44 - 36, &0x900_0000_u64.to_le_bytes());
+    let mut timers = vec![0; 104 - 36];
+    for (at, number) in [(48, 29_u32), (56, 30), (64, 27), (72, 26), (96, 28)] {
+        put(&mut timers, at - 36, &number.to_le_bytes());
+    }
     let mut code = vec![0x10; 20];
     code.extend(b"LNRO0005\0_UID\0");
     code.extend([0x86, 9, 0, 1, 0, 0, 0, 0x0a, 0, 2, 0, 0]);
     code.extend([0x89, 6, 0, 1, 1, 48, 0, 0, 0]);
     let fixed = table(*b"FACP", &fixed);
-    let mut all = vec![madt(&entries), fixed, table(*b"DSDT", &code), table(*b"SPCR", &port)];
+    let (code, port, timers) =
+        (table(*b"DSDT", &code), table(*b"SPCR", &port), table(*b"GTDT", &timers));
+    let mut all = vec![madt(&entries), fixed, code, port, timers];
     all.extend_from_slice(more);
     Firmware::new(2, &all)
 }
@@ -162,6 +168,7 @@ fn an_arm64_machine_is_read() {
     assert_eq!((distributor, redistributors[0]), (0x800_0000, (0x80a_0000, 0xf6_0000)));
     assert_eq!(redistributors[1], (0, 0));
     assert_eq!((tables.psci_by_smc(), tables.pl011()), (Some(false), Some(0x900_0000)));
+    assert_eq!(tables.virtual_timer(), Some(VIRTUAL_TIMER));
     assert!(tables.virtio_devices().eq([(0x0a00_0000, 48)]));
     assert_eq!(tables.far_memory(u64::MAX), Some(far));
     assert_eq!(tables.far_memory(far.0), None);
@@ -249,7 +256,7 @@ fn a_pointer_that_is_wrong_leads_nowhere() {
 
 #[test]
 fn a_table_that_is_broken_is_none() {
-    let names = [*b"APIC", *b"FACP", *b"SPCR", *b"XSDT"];
+    let names = [*b"APIC", *b"FACP", *b"SPCR", *b"GTDT", *b"XSDT"];
     for (index, name) in names.into_iter().enumerate() {
         // Another byte, but the same sum: a length below the header's, or beyond the memory.
         for (offset, value, is_right) in [(8, 0x77, false), (4, 35, false), (7, 0xff, false)] {
@@ -258,9 +265,13 @@ fn a_table_that_is_broken_is_none() {
                 assert_eq!(name, *b"XSDT");
                 continue;
             };
-            let there =
-                [tables.gic().is_some(), tables.psci_by_smc().is_some(), tables.pl011().is_some()];
-            let expected: Vec<bool> = (0..3).map(|other| other != index).collect();
+            let there = [
+                tables.gic().is_some(),
+                tables.psci_by_smc().is_some(),
+                tables.pl011().is_some(),
+                tables.virtual_timer().is_some(),
+            ];
+            let expected: Vec<bool> = (0..4).map(|other| other != index).collect();
             assert_eq!(there[..], expected, "{name:?} {offset}");
         }
     }
@@ -290,6 +301,25 @@ fn a_walk_ends_at_an_entry_that_is_not_whole() {
 }
 
 #[test]
+fn the_virtual_timer_s_interrupt_is_one_of_a_vcpu_s_own() {
+    for (number, expected) in [(16, Some(16)), (31, Some(31)), (0, None), (15, None), (32, None)] {
+        let firmware = arm(3, &[]).with(*b"GTDT", 64, number, true);
+        assert_eq!(firmware.tables().unwrap().virtual_timer(), expected, "{number}");
+    }
+    // Its upper bytes count, and a table that ends before it has none.
+    let firmware = arm(3, &[]).with(*b"GTDT", 67, 1, true);
+    assert_eq!(firmware.tables().unwrap().virtual_timer(), None);
+    for (bytes, expected) in [(67, None), (68, Some(VIRTUAL_TIMER))] {
+        let mut firmware = arm(3, &[]).with(*b"GTDT", 4, bytes, true);
+        let at = firmware.places[b"GTDT"];
+        set_sum(&mut firmware.bytes[at..at + usize::from(bytes)], 9);
+        assert_eq!(firmware.tables().unwrap().virtual_timer(), expected, "{bytes}");
+    }
+    let firmware = Firmware::new(2, &[madt(&[distributor(3)])]);
+    assert_eq!(firmware.tables().unwrap().virtual_timer(), None);
+}
+
+#[test]
 fn what_is_no_pl011_and_no_psci_is_neither() {
     let firmware = arm(3, &[]).with(*b"SPCR", 36, 0x12, true);
     assert_eq!(firmware.tables().unwrap().pl011(), None);
@@ -305,10 +335,10 @@ proptest! {
     /// Whatever stands there, with sums that are right: it ends, and nothing is read beyond.
     #[test]
     fn changed_tables_are_read_to_an_end(
-        changes in proptest::collection::vec((0_usize..4, 36_usize..300, any::<u8>()), 0..40),
-        length in proptest::option::of((0_usize..4, 0_u32..2048)),
+        changes in proptest::collection::vec((0_usize..5, 36_usize..300, any::<u8>()), 0..40),
+        length in proptest::option::of((0_usize..5, 0_u32..2048)),
     ) {
-        let names = [*b"APIC", *b"FACP", *b"SPCR", *b"DSDT"];
+        let names = [*b"APIC", *b"FACP", *b"SPCR", *b"DSDT", *b"GTDT"];
         let mut firmware = arm(3, &[srat(&[(0, 1 << 30, 1 << 30)])]);
         for (name, offset, value) in changes {
             let at = firmware.places[&names[name]];
@@ -331,6 +361,7 @@ proptest! {
         prop_assert!(tables.gic_cpus().count() <= most && tables.virtio_devices().count() <= most);
         prop_assert!(tables.local_apics().count() <= most && tables.io_apics().count() <= most);
         let _ = (tables.gic(), tables.pl011(), tables.psci_by_smc(), tables.power_off());
+        prop_assert!(tables.virtual_timer().is_none_or(|at| PRIVATE_INTERRUPTS.contains(&at)));
         let _ = (tables.far_memory(u64::MAX), tables.hpet());
     }
 }

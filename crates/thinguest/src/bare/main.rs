@@ -75,6 +75,7 @@ fn run(boot: u64) {
         clock: source,
         deadline: interrupts::has_deadline(),
         kvm: machine::clock::is_kvm(),
+        timer_irq: interrupts::timer_irq(),
     }));
     let mut bench = Bench {
         vcpus: started,

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use suite::{PATIENCE, Tier, needs, skip};
-use thinguest::{Apic, ClockSource, MAX_N, write_record};
+use thinguest::{Apic, ClockSource, MAX_N, TimerIrq, write_record};
 use vmconfig::qemu::emit_serial;
 use vmconfig::{Accel, Arch, BootSource, VmSettings, VmSpec};
 
@@ -97,6 +97,7 @@ fn hello() -> Record {
         clock: ClockSource::Timer,
         deadline: false,
         kvm: false,
+        timer_irq: None,
     })
 }
 
@@ -423,6 +424,64 @@ fn an_arm64_guest_ends_an_ipi_as_it_was_acknowledged() {
     assert!(from_another >= 20, "{from_another} IPIs of vCPU 1's are in\n{log}");
 }
 
+/// The tree's node of the timer, with and without its names, and none: what is not told is
+/// the architecture's number.
+#[test]
+fn an_arm64_guest_takes_the_timer_s_interrupt_from_the_device_tree() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let items = [item(Operation::TimerHalt, 10)];
+    let Some(mut real) = Real::new("virt,gic-version=3", 1, "", &items) else { return };
+    let tree = real.folder.path().join("tree.dtb");
+    let dump = format!("virt,gic-version=3,dumpdtb={}", tree.display());
+    let dumped = std::process::Command::new(&real.launch.qemu)
+        .args(["-machine", &dump, "-cpu", "max", "-m", "256", "-nodefaults", "-display", "none"])
+        .output()
+        .unwrap();
+    assert!(dumped.status.success(), "{dumped:?}");
+    let mut told = std::fs::read(&tree).unwrap();
+    // It has room for more behind its strings, which QEMU doubles, and a guest takes 2 MiB.
+    let word = |at: usize| u32::from_be_bytes(told[at..at + 4].try_into().unwrap());
+    let bytes = word(12) + word(32);
+    told.truncate(bytes as usize);
+    told[4..8].copy_from_slice(&bytes.to_be_bytes());
+    real.launch.args.extend(["-dtb".to_owned(), tree.display().to_string()]);
+    // `interrupts` of the timer: secure, physical, virtual, of EL2; PPIs, counted from 16.
+    const NAMES: &[u8] = b"arm,armv8-timer\0arm,armv7-timer";
+    let node = told.windows(NAMES.len()).position(|bytes| bytes == NAMES).unwrap();
+    let numbers: Vec<u8> = [1_u32, 11].iter().flat_map(|cell| cell.to_be_bytes()).collect();
+    // QEMU writes it before the names.
+    let own = told[..node].windows(8).rposition(|bytes| bytes == numbers).unwrap();
+    let run = |tree_bytes: &[u8]| {
+        std::fs::write(&tree, tree_bytes).unwrap();
+        let cancel = Cancel::new();
+        let mut vm = ThinVm::start(&real.launch, &cancel).unwrap();
+        let hello = match vm.next(PATIENCE, &cancel) {
+            Ok(ThinMessage::Hello(hello)) => hello,
+            other => panic!("{other:?}"),
+        };
+        (hello.timer_irq.unwrap(), vm.next(Duration::from_secs(2), &cancel))
+    };
+    let (irq, done) = run(&told);
+    assert_eq!(irq, TimerIrq { number: 27, is_told: true });
+    assert!(matches!(done, Ok(ThinMessage::Done(_))), "{done:?}");
+    // Another number is believed, and the interrupt that comes nonetheless is not the timer's.
+    let mut other = told.clone();
+    other[own + 7] = 9;
+    let (irq, done) = run(&other);
+    assert_eq!(irq, TimerIrq { number: 25, is_told: true });
+    assert!(matches!(done, Err(ThinFailure::Silent { .. })), "{done:?}");
+    // One that no vCPU has for itself, and no node.
+    let mut shared = told.clone();
+    shared[own + 3] = 0;
+    let mut none = told.clone();
+    none[node..node + NAMES.len()].fill(b'x');
+    for tree_bytes in [shared, none] {
+        let (irq, done) = run(&tree_bytes);
+        assert_eq!(irq, TimerIrq { number: 27, is_told: false });
+        assert!(matches!(done, Ok(ThinMessage::Done(_))), "{done:?}");
+    }
+}
+
 #[test]
 fn a_hang_is_named_with_its_registers() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
@@ -651,6 +710,8 @@ fn uefi_firmware_boots_an_arm64_guest_by_acpi_or_a_device_tree() {
             panic!("{machine}: {told:?}")
         };
         assert_eq!((hello.vcpus, hello.started, hello.apic), (vcpus, vcpus, apic), "{machine}");
+        let irq = TimerIrq { number: 27, is_told: true };
+        assert_eq!(hello.timer_irq, Some(irq), "{machine}");
         let done: Vec<Done> = done
             .iter()
             .map(|one| match one {

@@ -4,9 +4,9 @@
 //! first two, and where the tree or ACPI's tables are, which say the rest.
 
 use thinguest::StartInfo;
-use thinguest::acpi::{Gic, Tables};
+use thinguest::acpi::{Gic, PRIVATE_INTERRUPTS, Tables};
 
-use super::interrupts::set_controller;
+use super::interrupts::{set_controller, set_timer_interrupt};
 use super::{serial, tree};
 use crate::found::{CMDLINE_BYTES, Found};
 use crate::metal::instruction::set_call_by_smc;
@@ -34,6 +34,8 @@ struct Node {
 struct Machine {
     ids: Vcpus,
     gic: Option<Gic>,
+    /// The virtual timer's interrupt.
+    timer: Option<u32>,
     /// The serial port.
     port: Option<u64>,
     by_smc: bool,
@@ -90,6 +92,9 @@ pub(crate) fn find(handed: u64, buffer: &mut [u8; CMDLINE_BYTES]) -> Found<'_, D
     if let Some(gic) = &machine.gic {
         set_controller(gic);
     }
+    if let Some(number) = machine.timer {
+        set_timer_interrupt(number);
+    }
     set_call_by_smc(machine.by_smc);
     let tree = tree.and_then(tree::place);
     let largest = |begin, end| match start {
@@ -110,6 +115,7 @@ impl Machine {
     /// Reads the device tree, and gives the bytes of the command line away.
     fn ask_tree(&mut self, tree: u64, bootargs: &mut dyn FnMut(u8)) {
         let mut pieces = 0;
+        let (mut timer, mut interrupt_cells) = (tree::Node::default(), None);
         // What is broken from some place on was right before it.
         let _ = tree::each(tree, &mut |node| {
             if node.is_named("chosen") {
@@ -126,7 +132,13 @@ impl Machine {
                     *slot = Some(Node { numa_node, begin, end: begin.saturating_add(bytes) });
                     pieces += 1;
                 }
+            } else if ["arm,armv8-timer", "arm,armv7-timer"]
+                .iter()
+                .any(|name| node.compatible.has(name))
+            {
+                timer = *node;
             } else if node.compatible.has("arm,gic-v3") {
+                interrupt_cells = node.interrupt_cells.cell(0);
                 // Redistributors lie in one or two regions.
                 let regions = [node.reg(1), node.reg(2)].into_iter().flatten();
                 self.gic = node.reg(0).map(|(at, _)| Gic::v3(at, regions));
@@ -152,6 +164,7 @@ impl Machine {
                 self.by_smc = true;
             }
         });
+        self.timer = virtual_timer(&timer, interrupt_cells);
         // QEMU names the last first.
         let all = || self.memory.iter().flatten();
         let first = all().min_by_key(|node| node.begin);
@@ -164,6 +177,7 @@ impl Machine {
     fn ask_tables(&mut self, tables: &Tables<Memory>) {
         tables.gic_cpus().for_each(|id| self.ids.add(id));
         self.gic = tables.gic();
+        self.timer = tables.virtual_timer();
         self.port = tables.pl011();
         self.by_smc = tables.psci_by_smc().unwrap_or(false);
         self.far = tables.far_memory(POOL_END);
@@ -181,4 +195,23 @@ impl Machine {
         let within = parts.map(|part| (part.0.max(begin), part.1.min(end)));
         within.filter(|part| part.0 < part.1).max_by_key(|part| part.1 - part.0)
     }
+}
+
+/// The virtual timer's interrupt, of the timer's node; each has so many cells.
+///
+/// Source: Linux `Documentation/devicetree/bindings/timer/arm,arch_timer.yaml` and
+/// `interrupt-controller/arm,gic.yaml`.
+fn virtual_timer(timer: &tree::Node, cells: Option<u32>) -> Option<u32> {
+    /// The kind of a vCPU's own interrupts, which are counted from the first of them.
+    const PRIVATE: u32 = 1;
+    /// Behind the secure and the physical timer's, where they have no names.
+    const USUAL_PLACE: u64 = 2;
+    let place = match timer.interrupt_names.cells() {
+        0 => USUAL_PLACE,
+        _ => timer.interrupt_names.position("virt")?,
+    };
+    let first = place * u64::from(cells.unwrap_or(3));
+    let (kind, number) = (timer.interrupts.cell(first)?, timer.interrupts.cell(first + 1)?);
+    let number = number.checked_add(PRIVATE_INTERRUPTS.start)?;
+    (kind == PRIVATE && PRIVATE_INTERRUPTS.contains(&number)).then_some(number)
 }

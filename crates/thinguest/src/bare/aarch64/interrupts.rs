@@ -2,20 +2,19 @@
 //!
 //! Source: Arm IHI 0048 (GICv2), IHI 0069 (GICv3 and GICv4), DDI 0487 chapter D12.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use thinguest::Apic;
 use thinguest::acpi::{Gic, MAX_REDISTRIBUTORS};
+use thinguest::{Apic, TimerIrq};
 
 use crate::metal::instruction::{
     self, Function, call, clock, clock_hz, send_interrupt, write_deadline,
 };
 use crate::metal::memory::Register;
-use crate::metal::start::{entry, set_counted};
+use crate::metal::start::{self, entry, set_counted, timer_interrupt};
 use crate::metal::vcpu::{MAX_VCPUS, VCPUS, current};
 
-/// The virtual timer's interrupt, and the IPI.
-const TIMER: u32 = 27;
+/// The IPI.
 const IPI: u32 = 0;
 
 // The distributor's registers.
@@ -42,6 +41,21 @@ static REDISTRIBUTORS: [[AtomicU64; 2]; MAX_REDISTRIBUTORS] =
     [const { [const { AtomicU64::new(0) }; 2] }; MAX_REDISTRIBUTORS];
 /// With version 2: the bit of each vCPU among targets.
 static TARGET: [AtomicU32; MAX_VCPUS] = [const { AtomicU32::new(0) }; MAX_VCPUS];
+
+/// Whether anybody said which the timer's interrupt is.
+static TIMER_IS_TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Says which the virtual timer's interrupt is, as the machine told it.
+pub(super) fn set_timer_interrupt(number: u32) {
+    start::set_timer_interrupt(number);
+    TIMER_IS_TOLD.store(true, Ordering::Relaxed);
+}
+
+/// Which it is, and how it is known.
+pub(crate) fn timer_irq() -> Option<TimerIrq> {
+    let is_told = TIMER_IS_TOLD.load(Ordering::Relaxed);
+    Some(TimerIrq { number: timer_interrupt(), is_told })
+}
 
 /// Says where the controller is.
 pub(super) fn set_controller(gic: &Gic) {
@@ -90,10 +104,11 @@ fn write(at: u64, value: u32) {
 /// a group, and switches them on.
 fn begin_own(at: u64, group: u32) {
     write(at + GROUP, group);
-    for four in [IPI / 4, TIMER / 4] {
+    let timer = timer_interrupt();
+    for four in [IPI / 4, timer / 4] {
         write(at + PRIORITY + u64::from(four) * 4, 0x8080_8080);
     }
-    write(at + ENABLE, 1 << IPI | 1 << TIMER);
+    write(at + ENABLE, 1 << IPI | 1 << timer);
 }
 
 /// The redistributor of the vCPU of this affinity.

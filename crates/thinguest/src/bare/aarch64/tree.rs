@@ -44,17 +44,29 @@ impl Value {
         all.map(|[byte]| byte).take_while(|byte| *byte != 0)
     }
 
+    /// Words of 32 bits that it has.
+    pub(super) fn cells(self) -> u64 {
+        self.bytes / 4
+    }
+
     /// True if `text` is one of its strings.
     pub(super) fn has(self, text: &str) -> bool {
+        self.position(text).is_some()
+    }
+
+    /// Which of its strings `text` is, from 0.
+    pub(super) fn position(self, text: &str) -> Option<u64> {
         let mut rest = self;
+        let mut index = 0;
         while rest.bytes > 0 {
             if rest.bytes().eq(text.bytes()) {
-                return true;
+                return Some(index);
             }
+            index += 1;
             let gone = rest.bytes().count() as u64 + 1;
             rest = Self { at: rest.at + gone, bytes: rest.bytes.saturating_sub(gone) };
         }
-        false
+        None
     }
 }
 
@@ -68,6 +80,9 @@ pub(super) struct Node {
     pub(super) bootargs: Value,
     pub(super) numa_node: Value,
     pub(super) interrupts: Value,
+    pub(super) interrupt_names: Value,
+    /// Of a controller: the cells of each interrupt.
+    pub(super) interrupt_cells: Value,
     reg: Value,
     /// Cells of its children's addresses and sizes.
     cells: (u32, u32),
@@ -140,6 +155,8 @@ pub(super) fn each(tree: u64, seen: &mut dyn FnMut(&Node)) -> Option<()> {
                     () if is("bootargs") => &mut node.bootargs,
                     () if is("numa-node-id") => &mut node.numa_node,
                     () if is("interrupts") => &mut node.interrupts,
+                    () if is("interrupt-names") => &mut node.interrupt_names,
+                    () if is("#interrupt-cells") => &mut node.interrupt_cells,
                     () if is("reg") => &mut node.reg,
                     () if is("#address-cells") => {
                         node.cells.0 = value.cell(0)?.min(2);

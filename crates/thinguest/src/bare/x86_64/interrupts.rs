@@ -4,7 +4,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use thinguest::Apic;
+use thinguest::{Apic, TimerIrq};
 
 use crate::metal::instruction::{self, Msr, clock, cpuid};
 use crate::metal::memory::Register;
@@ -40,6 +40,11 @@ static TICKS: AtomicU64 = AtomicU64::new(0);
 /// The mode that was chosen.
 pub(crate) fn mode() -> Apic {
     if X2APIC.load(Ordering::Relaxed) { Apic::X2apic } else { Apic::Xapic }
+}
+
+/// The timer's interrupt has no number but the guest's own vector.
+pub(crate) fn timer_irq() -> Option<TimerIrq> {
+    None
 }
 
 /// True if the timer takes a deadline.

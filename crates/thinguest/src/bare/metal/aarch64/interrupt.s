@@ -65,7 +65,9 @@ exception_saved:
     add x2, x2, #1
     str x2, [x1, #{ipis}]
     b 3f
-1:  cmp w0, #27                 // the virtual timer
+1:  ldr x2, ={timer_interrupt}
+    ldr w2, [x2]
+    cmp w0, w2
     b.ne 2f
     msr cntv_ctl_el0, xzr
     isb

@@ -30,6 +30,7 @@ global_asm!(
     ipis = const core::mem::offset_of!(Vcpu, ipis),
     devices = const core::mem::offset_of!(Vcpu, devices),
     cpu_interface = sym start::CPU_INTERFACE,
+    timer_interrupt = sym start::TIMER_INTERRUPT,
     on_file_call = sym super::file_call::on_file_call,
     write = const super::file_call::WRITE,
     read = const super::file_call::READ,

@@ -3,6 +3,8 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use thinguest::acpi::VIRTUAL_TIMER;
+
 use super::instruction::{self, Entry};
 use super::pages;
 use crate::metal::PAGE_BYTES;
@@ -64,6 +66,19 @@ pub(super) static NEXT_INDEX: AtomicU32 = AtomicU32::new(0);
 
 /// Where interrupts are acknowledged by memory accesses (GICv2).
 pub(super) static CPU_INTERFACE: AtomicU64 = AtomicU64::new(0);
+
+/// The virtual timer's interrupt, which `interrupt.s` tells from devices'.
+pub(super) static TIMER_INTERRUPT: AtomicU32 = AtomicU32::new(VIRTUAL_TIMER);
+
+/// Says which it is.
+pub(crate) fn set_timer_interrupt(number: u32) {
+    TIMER_INTERRUPT.store(number, Ordering::SeqCst);
+}
+
+/// Which it is.
+pub(crate) fn timer_interrupt() -> u32 {
+    TIMER_INTERRUPT.load(Ordering::Relaxed)
+}
 
 // Names that `boot.s` and `interrupt.s` define.
 unsafe extern "C" {
