@@ -424,6 +424,45 @@ fn an_arm64_guest_ends_an_ipi_as_it_was_acknowledged() {
     assert!(from_another >= 20, "{from_another} IPIs of vCPU 1's are in\n{log}");
 }
 
+/// On some processors HCR_EL2.E2H has no 0, so that EL2's registers have their other layout.
+/// QEMU has none of those, but one that was begun so, by code before the guest, stays so.
+#[test]
+fn an_arm64_guest_leaves_el2_with_e2h_too() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    let items = [
+        item(Operation::Hypercall, 10),
+        item(Operation::TimerHalt, 10),
+        item(Operation::IpiHalt, 10),
+        item(Operation::Syscall, 10),
+    ];
+    for machine in ["virt,gic-version=3,virtualization=on", "virt,gic-version=2,virtualization=on"]
+    {
+        let Some(real) = Real::new(machine, 2, "", &items) else { return };
+        let kernel = real.folder.path().join("vmlab-thin");
+        let guest = std::fs::read(&kernel).unwrap();
+        // The same Image, a page later.
+        let mut image = guest[..64].to_vec();
+        let bytes = u64::from_le_bytes(image[16..24].try_into().unwrap()) + 4096;
+        image[16..24].copy_from_slice(&bytes.to_le_bytes());
+        image[..4].copy_from_slice(&0x1400_0010_u32.to_le_bytes()); // b 64
+        const SET_E2H: [u32; 5] = [
+            0xd53c_1101, // mrs x1, hcr_el2
+            0xb25e_0021, // orr x1, x1, #1 << 34
+            0xd51c_1101, // msr hcr_el2, x1
+            0xd503_3fdf, // isb
+            0x1400_03ec, // b 4096
+        ];
+        image.extend(SET_E2H.iter().flat_map(|word| word.to_le_bytes()));
+        image.resize(4096, 0);
+        image.extend(guest);
+        std::fs::write(&kernel, image).unwrap();
+        let (told, failure) = real.run();
+        assert_eq!(failure, None, "{machine}: {told:?}");
+        let done = told.iter().filter(|one| matches!(one, ThinMessage::Done(_))).count();
+        assert_eq!(done, items.len(), "{machine}: {told:?}");
+    }
+}
+
 /// The tree's node of the timer, with and without its names, and none: what is not told is
 /// the architecture's number.
 #[test]

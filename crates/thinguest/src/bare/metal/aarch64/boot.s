@@ -123,15 +123,29 @@ other_start:
     bl {other_vcpu}
     brk #0
 
-// To EL1, where the loader came by EL2.
+// To EL1, where the loader came by EL2. E2H, by which some of EL2's registers have another
+// layout and names of EL1's reach EL2's, stays as it is; and it is 1 where the processor
+// knows no 0 (DDI 0487, FEAT_E2H0, HCR_EL2.E2H).
 to_el1:
     msr spsel, #1
     mrs x1, currentel
     cmp x1, #8
     b.ne 9f
-    mov x1, #1 << 31            // EL1 is 64 bits wide
+    mrs x1, hcr_el2
+    and x1, x1, #1 << 34        // E2H
+    mrs x2, s3_0_c0_c7_4        // ID_AA64MMFR4_EL1
+    tbz x2, #27, 11f            // E2H0, signed, below 0: E2H has no 0
+    orr x1, x1, #1 << 34
+11: orr x1, x1, #1 << 31        // EL1 is 64 bits wide
     msr hcr_el2, x1
+    isb
+    // Some have no 0 and do not say so.
+    mrs x2, hcr_el2
+    and x2, x2, #1 << 34
+    mov x3, #3 << 10
+    cmp x2, #0
     mov x1, #3                  // counters and timers are EL1's
+    csel x1, x1, x3, eq
     msr cnthctl_el2, x1
     msr cntvoff_el2, xzr
     mrs x1, id_aa64pfr0_el1
@@ -141,6 +155,9 @@ to_el1:
     msr s3_4_c12_c9_5, x1       // ICC_SRE_EL2
     isb
 10: mov x1, #0x33ff             // nothing traps
+    mov x3, #0x3330000          // FPEN, ZEN, SMEN
+    cmp x2, #0
+    csel x1, x1, x3, eq
     msr cptr_el2, x1
     mrs x1, midr_el1
     msr vpidr_el2, x1
@@ -150,7 +167,10 @@ to_el1:
     msr spsr_el2, x1
     msr elr_el2, x30
     ldr x1, =0x30d00800
+    cbnz x2, 12f
     msr sctlr_el1, x1
+    eret
+12: msr s3_5_c1_c0_0, x1        // SCTLR_EL12
     eret
 9:  ret
 
