@@ -15,6 +15,7 @@ mod lu;
 mod mg;
 mod random;
 mod sp;
+mod ua;
 
 use crate::args::Args;
 use crate::document::ProbeResult;
@@ -45,7 +46,9 @@ pub static PROBE: Probe = Probe {
     options: &[
         Opt {
             name: "benchmark",
-            kind: OptionType::Choice(&["all", "ep", "cg", "mg", "ft", "is", "bt", "sp", "lu"]),
+            kind: OptionType::Choice(&[
+                "all", "ep", "cg", "mg", "ft", "is", "bt", "sp", "lu", "ua",
+            ]),
             default: Default::Text("all"),
             unit: "",
             help: "Which benchmark",
@@ -70,6 +73,7 @@ pub static PROBE: Probe = Probe {
         ProbeMetric::rate("bt", "1/s", "Operations a second of BT"),
         ProbeMetric::rate("sp", "1/s", "Operations a second of SP"),
         ProbeMetric::rate("lu", "1/s", "Operations a second of LU"),
+        ProbeMetric::rate("ua", "1/s", "Collocation points a second of UA"),
         ProbeMetric::time("ep-time", "Time of EP"),
         ProbeMetric::time("cg-time", "Time of CG"),
         ProbeMetric::time("mg-time", "Time of MG"),
@@ -78,6 +82,7 @@ pub static PROBE: Probe = Probe {
         ProbeMetric::time("bt-time", "Time of BT"),
         ProbeMetric::time("sp-time", "Time of SP"),
         ProbeMetric::time("lu-time", "Time of LU"),
+        ProbeMetric::time("ua-time", "Time of UA"),
     ],
     histograms: &[],
     example: "--benchmark cg --class A --threads 4",
@@ -104,7 +109,7 @@ struct NpbResult {
 /// A benchmark: its name, how it runs, and the memory that it needs.
 type Benchmark = (&'static str, fn(NpbClass, &Team) -> NpbResult, fn(NpbClass) -> u64);
 
-const BENCHMARKS: [Benchmark; 8] = [
+const BENCHMARKS: [Benchmark; 9] = [
     ("ep", ep::run, |_| 1 << 20),
     ("cg", cg::run, cg::bytes),
     ("mg", mg::run, mg::bytes),
@@ -113,6 +118,7 @@ const BENCHMARKS: [Benchmark; 8] = [
     ("bt", bt::run, bt::bytes),
     ("sp", sp::run, sp::bytes),
     ("lu", lu::run, lu::bytes),
+    ("ua", ua::run, ua::bytes),
 ];
 
 /// True if `value` is within `by` of `published`, relatively.
