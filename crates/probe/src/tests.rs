@@ -352,7 +352,7 @@ fn udp_accounts_for_every_datagram() {
 #[test]
 fn npb_agrees_with_the_published_values() {
     // EP of the smallest class draws 32 million numbers: too many here.
-    for benchmark in ["cg", "mg", "ft", "is", "bt", "sp", "lu"] {
+    for benchmark in ["cg", "mg", "ft", "is", "bt", "sp", "lu", "ua"] {
         for threads in [1, 2, 3] {
             let line = format!("npb --benchmark {benchmark} --class S --threads {threads}");
             let document = run(&line);

@@ -282,8 +282,10 @@ fn of(entry: &CatalogueEntry, params: &Params, vcpus: u32) -> Result<WorkloadMod
             model(table("spin-lock", keys), &[("acquisitions-per-s", PerCount(1.0))])
         }
         "probe-npb" => {
-            const TIMES: [&str; 7] =
-                ["cg-time", "ep-time", "mg-time", "ft-time", "is-time", "bt-time", "sp-time"];
+            const TIMES: [&str; 8] = [
+                "cg-time", "ep-time", "mg-time", "ft-time", "is-time", "bt-time", "sp-time",
+                "ua-time",
+            ];
             let benchmark = given.text("benchmark");
             if benchmark == "lu" {
                 return Err("threads that wait for one neighbour are not in the model".to_owned());

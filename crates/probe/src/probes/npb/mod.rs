@@ -1,8 +1,8 @@
-//! npb: eight of the NAS Parallel Benchmarks, from their specification.
+//! npb: nine of the NAS Parallel Benchmarks, from their specification.
 //!
-//! Source: D. Bailey et al., "The NAS Parallel Benchmarks", RNR-94-007, and the
-//! verification values and operation counts of NPB 3's reports. vmlab's own
-//! implementation.
+//! Source: D. Bailey et al., "The NAS Parallel Benchmarks", RNR-94-007, for UA
+//! NAS-04-006, and the verification values and operation counts of NPB 3's
+//! reports. vmlab's own implementation.
 
 mod bt;
 mod cg;
@@ -28,19 +28,21 @@ use crate::{machine, vcpus};
 /// The row of the table.
 pub static PROBE: Probe = Probe {
     name: "npb",
-    summary: "NAS Parallel Benchmarks EP, CG, MG, FT, IS, BT, SP, LU (vmlab's own implementation)",
+    summary: "NAS Parallel Benchmarks EP, CG, MG, FT, IS, BT, SP, LU, UA (vmlab's own implementation)",
     about: "Kernels of numerical programs, in the published classes S, W, A and B: `ep` computes \
             and shares nothing; `cg` reads memory at random places and synchronises often; `mg` \
             walks through grids with long strides; `ft` moves all memory through all threads; \
             `is` counts whole numbers at random places; `bt` and `sp` follow a flow through a \
             cube, along its lines in all three directions, `bt` with much computing for each \
             value that it reads, `sp` with little; `lu` follows the flow from corner to corner, \
-            where each point waits for its neighbours. Together they show what placement, nodes, \
-            huge pages and stolen time cost parallel programs. Threads get equal parts, wait \
+            where each point waits for its neighbours; `ua` follows a ball of heat with a mesh \
+            that is refined where the ball comes and coarsened behind it, and reads and writes \
+            at places that change with the mesh. Together they show what placement, nodes, huge \
+            pages and stolen time cost parallel programs. Threads get equal parts, wait \
             for each other after each step, those of `lu` for the one before them after each \
             plane of the cube too, and sleep while they wait. Operations are counted by the \
-            formulas of the published reports. UA is not part of it: its mesh changes as it \
-            goes, and there is no specification of it but its source.",
+            formulas of the published reports: of `ua` they are collocation points that are \
+            advanced, hundreds of floating point operations each.",
     verifies: "results agree with the published verification values of the class, to the published \
                precision.",
     options: &[
@@ -73,7 +75,7 @@ pub static PROBE: Probe = Probe {
         ProbeMetric::rate("bt", "1/s", "Operations a second of BT"),
         ProbeMetric::rate("sp", "1/s", "Operations a second of SP"),
         ProbeMetric::rate("lu", "1/s", "Operations a second of LU"),
-        ProbeMetric::rate("ua", "1/s", "Collocation points a second of UA"),
+        ProbeMetric::rate("ua", "1/s", "Collocation points that UA advances a second"),
         ProbeMetric::time("ep-time", "Time of EP"),
         ProbeMetric::time("cg-time", "Time of CG"),
         ProbeMetric::time("mg-time", "Time of MG"),

@@ -84,3 +84,6 @@ pub(super) fn run(class: NpbClass, team: &Team) -> NpbResult {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests;

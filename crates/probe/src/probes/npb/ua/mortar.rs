@@ -334,7 +334,8 @@ fn through(basis: &Basis, shape: &Shape, point: usize) -> Diagonal {
 
 /// A block's product with what the operator makes of it.
 fn energy(basis: &Basis, block: &Block) -> Diagonal {
-    let second = sum_along(&basis.stiffness, block);
+    let mut second = [0.0; POINTS];
+    sum_along(&basis.stiffness, block, &mut second);
     let mut diagonal = Diagonal::default();
     for ((value, second), weight) in block.iter().zip(second).zip(basis.weights) {
         diagonal.stiffness += weight * value * second;

@@ -127,7 +127,7 @@ impl<'a> Heat<'a> {
     }
 
     /// The ball as it is `later`.
-    fn ball(&self, later: f64) -> HeatBall {
+    pub(super) fn ball(&self, later: f64) -> HeatBall {
         let time = self.time + later;
         HeatBall { centre: START.map(|at| at + VELOCITY * time), radius: self.radius }
     }
@@ -239,7 +239,7 @@ impl<'a> Heat<'a> {
                 let scale = &scales[element.level as usize];
                 let rate = carried(basis, mesh, element, scale, &balls, dt, temperature);
                 for (((temperature, residual), rate), weight) in
-                    temperature.iter_mut().zip(residual).zip(rate).zip(basis.weights)
+                    temperature.iter_mut().zip(residual).zip(&rate).zip(&basis.weights)
                 {
                     *temperature += dt * rate;
                     *residual = scale.weights.mass * weight * *temperature;
@@ -273,7 +273,7 @@ impl<'a> Heat<'a> {
             .each(parts, |thread, ((((temperatures, residuals), changes), directions), given)| {
                 let range = team.range(elements.len(), thread);
                 let given = skeleton.each(range.clone(), given);
-                let mut gathered = Gathered::new();
+                let (mut gathered, mut image) = (Gathered::new(), [0.0; POINTS]);
                 let mut rho = 0.0;
                 for (((((i, temperature), residual), change), direction), given) in
                     range.zip(temperatures).zip(residuals).zip(changes).zip(directions).zip(given)
@@ -281,14 +281,14 @@ impl<'a> Heat<'a> {
                     let (shape, scale) = (&skeleton.shapes[i], &scales[elements[i].level as usize]);
                     let points = gathered.of(given_temperatures, skeleton.numbers(i));
                     shape.expand(&basis.projection, points, temperature);
-                    let image = spread(basis, scale, temperature);
-                    for (residual, image) in residual.iter_mut().zip(image) {
+                    spread(basis, scale, temperature, &mut image);
+                    for (residual, image) in residual.iter_mut().zip(&image) {
                         *residual -= image;
                     }
                     shape.reduce(&basis.projection, residual, given);
                     change.fill(0.0);
                     for ((direction, residual), inverse) in
-                        direction.iter_mut().zip(&*residual).zip(scale.inverse)
+                        direction.iter_mut().zip(&*residual).zip(&scale.inverse)
                     {
                         *direction = inverse * residual;
                     }
@@ -343,7 +343,7 @@ impl<'a> Heat<'a> {
                     let shape = &skeleton.shapes[i];
                     let points = gathered.of(given_directions, skeleton.numbers(i));
                     shape.expand(&basis.projection, points, direction);
-                    *image = spread(basis, &scales[elements[i].level as usize], direction);
+                    spread(basis, &scales[elements[i].level as usize], direction, image);
                     shape.reduce(&basis.projection, image, given);
                     along += product_inside(direction, image);
                 }
@@ -379,7 +379,7 @@ impl<'a> Heat<'a> {
             .zip(team.cut(&mut blocks.residual, 1))
             .zip(team.cut(&mut mortars.change, 1))
             .zip(team.cut(&mut mortars.residual, 1));
-        let step = |change: &mut f64, residual: &mut f64, direction: f64, image: f64| {
+        let step = |change: &mut f64, residual: &mut f64, direction: &f64, image: &f64| {
             *change += far * direction;
             *residual -= far * image;
         };
@@ -389,7 +389,7 @@ impl<'a> Heat<'a> {
                 team.range(elements.len(), thread).zip(changes).zip(residuals)
             {
                 for (((change, residual), direction), image) in
-                    change.iter_mut().zip(residual.iter_mut()).zip(directions[i]).zip(images[i])
+                    change.iter_mut().zip(residual.iter_mut()).zip(&directions[i]).zip(&images[i])
                 {
                     step(change, residual, direction, image);
                 }
@@ -397,7 +397,7 @@ impl<'a> Heat<'a> {
             }
             let range = team.range(inverses.len(), thread);
             for ((i, change), residual) in range.zip(points).zip(point_residuals) {
-                step(change, residual, mortar_directions[i], mortar_images[i]);
+                step(change, residual, &mortar_directions[i], &mortar_images[i]);
                 rho += *residual * *residual * inverses[i];
             }
             rho
@@ -417,7 +417,7 @@ impl<'a> Heat<'a> {
             for (i, direction) in team.range(elements.len(), thread).zip(directions) {
                 let inverse = &scales[elements[i].level as usize].inverse;
                 for ((direction, residual), inverse) in
-                    direction.iter_mut().zip(residuals[i]).zip(inverse)
+                    direction.iter_mut().zip(&residuals[i]).zip(inverse)
                 {
                     *direction = left * *direction + inverse * residual;
                 }
@@ -453,7 +453,7 @@ impl<'a> Heat<'a> {
     pub(super) fn integral(&self) -> f64 {
         let blocks = self.blocks.temperature.iter().zip(&self.mesh.elements);
         let integrals = blocks.map(|(block, element)| {
-            let sum: f64 = block.iter().zip(self.basis.weights).map(|(value, w)| value * w).sum();
+            let sum: f64 = block.iter().zip(&self.basis.weights).map(|(value, w)| value * w).sum();
             sum * self.scales[element.level as usize].half.powi(3)
         });
         integrals.sum()
@@ -492,13 +492,12 @@ fn scaled_square(block: &Block, inverse: &Block) -> f64 {
 
 /// What the operator, second derivatives and 1 / dt, makes of a block.
 #[inline]
-fn spread(basis: &Basis, scale: &Scale, block: &Block) -> Block {
-    let mut image = sum_along(&basis.stiffness, block);
+fn spread(basis: &Basis, scale: &Scale, block: &Block, image: &mut Block) {
+    sum_along(&basis.stiffness, block, image);
     let Diagonal { stiffness, mass } = scale.weights;
     for ((image, value), weight) in image.iter_mut().zip(block).zip(&basis.weights) {
         *image = weight * (stiffness * *image + mass * value);
     }
-    image
 }
 
 /// How fast the temperature of an element changes over a step of `dt` by being
@@ -515,7 +514,8 @@ fn carried(
 ) -> Block {
     let sources = balls.map(|ball| source(basis, mesh, element, &ball));
     let rate = |block: &Block, source: &Block| {
-        let mut rate = sum_along(&basis.derivative, block);
+        let mut rate = [0.0; POINTS];
+        sum_along(&basis.derivative, block, &mut rate);
         for (rate, source) in rate.iter_mut().zip(source) {
             *rate = source - VELOCITY / scale.half * *rate;
         }

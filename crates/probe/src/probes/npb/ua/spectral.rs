@@ -134,10 +134,10 @@ pub(super) const fn others(axis: usize) -> [usize; 2] {
     }
 }
 
-/// The sum, over the three directions, of `matrix` times the values along each.
+/// Sets `sum` to the sum, over the three directions, of `matrix` times the values
+/// along each.
 #[inline]
-pub(super) fn sum_along(matrix: &Matrix, u: &Block) -> Block {
-    let mut sum = [0.0; POINTS];
+pub(super) fn sum_along(matrix: &Matrix, u: &Block, sum: &mut Block) {
     for (sum, u) in sum.as_chunks_mut::<N>().0.iter_mut().zip(u.as_chunks::<N>().0) {
         for (sum, row) in sum.iter_mut().zip(matrix) {
             *sum = row.iter().zip(u).map(|(a, u)| a * u).sum();
@@ -160,7 +160,6 @@ pub(super) fn sum_along(matrix: &Matrix, u: &Block) -> Block {
             }
         }
     }
-    sum
 }
 
 /// The values at `x` of the polynomials that are 1 at one point and 0 at the
@@ -256,7 +255,8 @@ mod tests {
 
     #[test]
     fn derivatives_are_exact() {
-        let found = sum_along(&Basis::new().derivative, &block(polynomial));
+        let mut found = [0.0; POINTS];
+        sum_along(&Basis::new().derivative, &block(polynomial), &mut found);
         let expected = block(|[x, y, z]| {
             let along_x = 4.0 * x.powi(3) * y + y * z;
             let along_y = x.powi(4) - 6.0 * y.powi(2) * z.powi(4) + x * z;
