@@ -42,7 +42,7 @@ pub static PROBE: Probe = Probe {
             for each other after each step, those of `lu` for the one before them after each \
             plane of the cube too, and sleep while they wait. Operations are counted by the \
             formulas of the published reports: of `ua` they are collocation points that are \
-            advanced, hundreds of floating point operations each.",
+            advanced, some dozens of floating point operations each.",
     verifies: "results agree with the published verification values of the class, to the published \
                precision.",
     options: &[

@@ -6,9 +6,9 @@
 //! A step carries the heat along and lets it spread; each fifth one makes the mesh
 //! follow. One operation is a collocation point of an element that the one or the
 //! other advances: a step counts the points of all elements once for carrying and
-//! once for each step of the conjugate gradients, as NPB 3 does. These are some
-//! hundreds of floating point operations each, so rates compare with those of the
-//! other benchmarks by no means.
+//! once for each step of the conjugate gradients, as NPB 3 does. That is some dozens
+//! of floating point operations each: rates do not compare with those of the other
+//! benchmarks.
 //!
 //! Source: H. Feng et al., "Unstructured Adaptive (UA) NAS Parallel Benchmark,
 //! Version 1.0", NAS-04-006; NPB 3.4 where the report leaves something open.
