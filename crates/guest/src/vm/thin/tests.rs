@@ -490,7 +490,7 @@ fn an_arm64_guest_takes_the_timer_s_interrupt_from_the_device_tree() {
     let numbers: Vec<u8> = [1_u32, 11].iter().flat_map(|cell| cell.to_be_bytes()).collect();
     // QEMU writes it before the names.
     let own = told[..node].windows(8).rposition(|bytes| bytes == numbers).unwrap();
-    let run = |tree_bytes: &[u8]| {
+    let run = |tree_bytes: &[u8], patience: Duration| {
         std::fs::write(&tree, tree_bytes).unwrap();
         let cancel = Cancel::new();
         let mut vm = ThinVm::start(&real.launch, &cancel).unwrap();
@@ -498,15 +498,16 @@ fn an_arm64_guest_takes_the_timer_s_interrupt_from_the_device_tree() {
             Ok(ThinMessage::Hello(hello)) => hello,
             other => panic!("{other:?}"),
         };
-        (hello.timer_irq.unwrap(), vm.next(Duration::from_secs(2), &cancel))
+        (hello.timer_irq.unwrap(), vm.next(patience, &cancel))
     };
-    let (irq, done) = run(&told);
+    let (irq, done) = run(&told, PATIENCE);
     assert_eq!(irq, TimerIrq { number: 27, is_told: true });
     assert!(matches!(done, Ok(ThinMessage::Done(_))), "{done:?}");
     // Another number is believed, and the interrupt that comes nonetheless is not the timer's.
     let mut other = told.clone();
     other[own + 7] = 9;
-    let (irq, done) = run(&other);
+    // It sleeps for good, which no patience of ours changes.
+    let (irq, done) = run(&other, Duration::from_secs(2));
     assert_eq!(irq, TimerIrq { number: 25, is_told: true });
     assert!(matches!(done, Err(ThinFailure::Silent { .. })), "{done:?}");
     // One that no vCPU has for itself, and no node.
@@ -515,7 +516,7 @@ fn an_arm64_guest_takes_the_timer_s_interrupt_from_the_device_tree() {
     let mut none = told.clone();
     none[node..node + NAMES.len()].fill(b'x');
     for tree_bytes in [shared, none] {
-        let (irq, done) = run(&tree_bytes);
+        let (irq, done) = run(&tree_bytes, PATIENCE);
         assert_eq!(irq, TimerIrq { number: 27, is_told: false });
         assert!(matches!(done, Ok(ThinMessage::Done(_))), "{done:?}");
     }
