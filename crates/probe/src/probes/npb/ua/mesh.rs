@@ -7,13 +7,13 @@
 //!
 //! Source: NAS-04-006, section 2.
 
-use super::spectral::{Basis, Block};
+use super::spectral::{Basis, ElementBlock};
 use super::topology::NEIGHBOURS;
 use crate::team::Team;
 
 /// A cube of the mesh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Element {
+pub(super) struct SpectralElement {
     /// Its first corner, in edges of the smallest elements.
     pub(super) place: [u32; 3],
     /// How often the unit cube was halved for it.
@@ -42,7 +42,7 @@ pub(super) struct HeatBall {
 pub(super) struct Mesh {
     /// The highest level.
     pub(super) depth: u32,
-    pub(super) elements: Vec<Element>,
+    pub(super) elements: Vec<SpectralElement>,
     /// Of the elements' first corners, ascending.
     codes: Vec<u64>,
 }
@@ -50,10 +50,10 @@ pub(super) struct Mesh {
 impl Mesh {
     /// The unit cube.
     pub(super) fn new(depth: u32) -> Self {
-        Self::of(depth, vec![Element { place: [0; 3], level: 0 }])
+        Self::of(depth, vec![SpectralElement { place: [0; 3], level: 0 }])
     }
 
-    fn of(depth: u32, elements: Vec<Element>) -> Self {
+    fn of(depth: u32, elements: Vec<SpectralElement>) -> Self {
         let codes = elements.iter().map(|element| morton(element.place)).collect();
         Self { depth, elements, codes }
     }
@@ -64,7 +64,7 @@ impl Mesh {
     }
 
     /// First corner and edge in the unit cube.
-    pub(super) fn extent(&self, element: &Element) -> ([f64; 3], f64) {
+    pub(super) fn extent(&self, element: &SpectralElement) -> ([f64; 3], f64) {
         let unit = 1.0 / f64::from(1_u32 << self.depth);
         let size = f64::from(self.size(element.level)) * unit;
         (element.place.map(|at| f64::from(at) * unit), size)
@@ -72,7 +72,7 @@ impl Mesh {
 
     /// The first corner of the place that is a whole `step` away, if it is in
     /// the cube.
-    fn stepped(&self, element: &Element, step: [i32; 3]) -> Option<[u32; 3]> {
+    fn stepped(&self, element: &SpectralElement, step: [i32; 3]) -> Option<[u32; 3]> {
         let (size, end) = (self.size(element.level), 1 << self.depth);
         let mut place = element.place;
         for (at, step) in place.iter_mut().zip(step) {
@@ -92,7 +92,7 @@ impl Mesh {
     }
 
     /// What is a `step` away from an element.
-    pub(super) fn beside(&self, element: &Element, step: [i32; 3]) -> Beside {
+    pub(super) fn beside(&self, element: &SpectralElement, step: [i32; 3]) -> Beside {
         let Some(place) = self.stepped(element, step) else { return Beside::Outside };
         let level = self.elements[self.at(place)].level;
         if level > element.level { Beside::Finer } else { Beside::Element(level) }
@@ -104,7 +104,7 @@ impl Mesh {
         &mut self,
         ball: &HeatBall,
         basis: &Basis,
-        values: &mut Vec<Block>,
+        values: &mut Vec<ElementBlock>,
         team: &Team,
     ) -> bool {
         let mut changed = false;
@@ -119,8 +119,8 @@ impl Mesh {
 
     /// Halves once what the ball touches and is not of the smallest, and what
     /// would become too large a neighbour; false if there is nothing to do.
-    fn refine(&mut self, ball: &HeatBall, basis: &Basis, values: &mut Vec<Block>) -> bool {
-        let touched = |(_, element): &(usize, &Element)| {
+    fn refine(&mut self, ball: &HeatBall, basis: &Basis, values: &mut Vec<ElementBlock>) -> bool {
+        let touched = |(_, element): &(usize, &SpectralElement)| {
             element.level < self.depth && ball.touches(self.extent(element))
         };
         let mut pending: Vec<usize> =
@@ -151,7 +151,7 @@ impl Mesh {
             for child in 0..8 {
                 let place =
                     std::array::from_fn(|axis| element.place[axis] + half * (child >> axis & 1));
-                elements.push(Element { place, level });
+                elements.push(SpectralElement { place, level });
                 moved.push(basis.part(block, child as usize));
             }
         }
@@ -166,7 +166,7 @@ impl Mesh {
         &mut self,
         ball: &HeatBall,
         basis: &Basis,
-        values: &mut Vec<Block>,
+        values: &mut Vec<ElementBlock>,
         team: &Team,
     ) -> bool {
         let count = self.elements.len();
@@ -187,7 +187,7 @@ impl Mesh {
             let element = self.elements[i];
             if next.next_if_eq(&i).is_some() {
                 let children = values[i..].first_chunk().expect("eight of one parent");
-                elements.push(Element { level: element.level - 1, ..element });
+                elements.push(SpectralElement { level: element.level - 1, ..element });
                 moved.push(basis.join(children));
                 i += 8;
             } else {
@@ -203,7 +203,7 @@ impl Mesh {
 
     /// If the element `first` is the first one of eight that may be merged.
     fn mergeable(&self, first: usize, ball: &HeatBall) -> bool {
-        let Element { place, level } = self.elements[first];
+        let SpectralElement { place, level } = self.elements[first];
         let parent_size = 2 * self.size(level);
         let Some(children) = self.elements[first..].first_chunk::<8>() else { return false };
         // In Morton's order as many of the same level, where a parent begins,

@@ -9,7 +9,7 @@
 //! Source: NAS-04-006, section 3; Y. Maday, C. Mavriplis, A. Patera,
 //! "Nonconforming Mortar Element Methods", 1989.
 
-use super::spectral::{Basis, Block, N, POINTS, Projection, SPLIT, sum_along};
+use super::spectral::{Basis, ElementBlock, N, POINTS, Projection, SPLIT, sum_along};
 use super::topology::{CORNERS, EDGES, FACES};
 
 /// Points between the ends of an edge: of a whole one, of a split one.
@@ -22,7 +22,7 @@ const MOST: usize = 8 + 12 * SPLIT_INNER + 6 * SPLIT_INNER * SPLIT_INNER;
 /// Which edges and faces of an element are split. Its mortar points lie in the
 /// order of its corners, the inner points of its edges, and those of its faces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Shape {
+pub(super) struct ElementShape {
     faces: u8,
     edges: u16,
     face_begins: [u16; 6],
@@ -31,7 +31,7 @@ pub(super) struct Shape {
     points: u16,
 }
 
-impl Shape {
+impl ElementShape {
     /// From a bit for each split face and for each edge that is split; those of
     /// split faces are.
     pub(super) fn new(faces: u8, mut edges: u16) -> Self {
@@ -97,7 +97,7 @@ impl Shape {
     }
 
     /// Sets the surface of a block from the values of the mortar points.
-    pub(super) fn expand(&self, projection: &Projection, points: &[f64], block: &mut Block) {
+    pub(super) fn expand(&self, projection: &Projection, points: &[f64], block: &mut ElementBlock) {
         for (place, point) in CORNERS.into_iter().zip(points) {
             block[place] = *point;
         }
@@ -107,8 +107,8 @@ impl Shape {
             } else {
                 std::array::from_fn(|at| points[usize::from(self.edge_begins[i]) + at])
             };
-            for (at, value) in values.into_iter().enumerate() {
-                block[edge.first + (at + 1) * edge.stride] = value;
+            for (at, value) in edge.inner.into_iter().zip(values) {
+                block[at] = value;
             }
         }
         for (i, face) in FACES.iter().enumerate() {
@@ -128,24 +128,20 @@ impl Shape {
                     std::array::from_fn(|at| points[begin + row * INNER + at])
                 })
             };
-            let [along, up] = face.strides;
-            for (row, values) in values.into_iter().enumerate() {
-                for (at, value) in values.into_iter().enumerate() {
-                    block[face.first + (at + 1) * along + (row + 1) * up] = value;
-                }
+            for (at, value) in face.inner.into_iter().zip(values.into_iter().flatten()) {
+                block[at] = value;
             }
         }
     }
 
-    /// The transpose of [`Shape::expand`]: what a block's surface gives to each
+    /// The transpose of [`ElementShape::expand`]: what a block's surface gives to each
     /// mortar point.
-    pub(super) fn reduce(&self, projection: &Projection, block: &Block, points: &mut [f64]) {
+    pub(super) fn reduce(&self, projection: &Projection, block: &ElementBlock, points: &mut [f64]) {
         for (place, point) in CORNERS.into_iter().zip(points.iter_mut()) {
             *point = block[place];
         }
         for (i, edge) in EDGES.iter().enumerate() {
-            let values: [f64; INNER] =
-                std::array::from_fn(|at| block[edge.first + (at + 1) * edge.stride]);
+            let values = edge.inner.map(|at| block[at]);
             let begin = usize::from(self.edge_begins[i]);
             if !self.edge_split(i) {
                 points[begin..][..INNER].copy_from_slice(&values);
@@ -158,22 +154,19 @@ impl Shape {
             }
         }
         for (i, face) in FACES.iter().enumerate() {
-            let [along, up] = face.strides;
-            let values: [[f64; INNER]; INNER] = std::array::from_fn(|row| {
-                std::array::from_fn(|at| block[face.first + (at + 1) * along + (row + 1) * up])
-            });
+            let values = face.inner.map(|at| block[at]);
             let begin = usize::from(self.face_begins[i]);
             if !self.face_split(i) {
-                points[begin..][..INNER * INNER].copy_from_slice(values.as_flattened());
+                points[begin..][..INNER * INNER].copy_from_slice(&values);
                 continue;
             }
             points[begin..][..SPLIT_INNER * SPLIT_INNER].fill(0.0);
-            let rows = values.map(|row| unproject(projection, &row));
-            for row in 0..SPLIT {
-                let line = self.face_line(i, row);
-                for (column, at) in line.into_iter().enumerate() {
-                    points[at] +=
-                        (0..INNER).map(|i| projection[i][row] * rows[i][column]).sum::<f64>();
+            let rows = values.as_chunks::<INNER>().0.iter().map(|row| unproject(projection, row));
+            for (row, weights) in rows.zip(projection) {
+                for (up, weight) in weights.iter().enumerate() {
+                    for (at, value) in self.face_line(i, up).into_iter().zip(row) {
+                        points[at] += weight * value;
+                    }
                 }
             }
         }
@@ -182,23 +175,18 @@ impl Shape {
     /// What a block's surface gives to the mean at each mortar point that is its
     /// own: nothing where it is split, and of a corner as many thirds as faces
     /// meet there that are not.
-    pub(super) fn share(&self, block: &Block, points: &mut [f64]) {
+    pub(super) fn share(&self, block: &ElementBlock, points: &mut [f64]) {
         points.fill(0.0);
         for (corner, place) in CORNERS.into_iter().enumerate() {
             points[corner] = (3 - self.split_faces_at(corner)) as f64 / 3.0 * block[place];
         }
         for (i, edge) in EDGES.iter().enumerate().filter(|(i, _)| !self.edge_split(*i)) {
-            for at in 0..INNER {
-                points[usize::from(self.edge_begins[i]) + at] =
-                    block[edge.first + (at + 1) * edge.stride];
-            }
+            let points = &mut points[usize::from(self.edge_begins[i])..];
+            points.iter_mut().zip(edge.inner).for_each(|(point, at)| *point = block[at]);
         }
         for (i, face) in FACES.iter().enumerate().filter(|(i, _)| !self.face_split(*i)) {
-            let [along, up] = face.strides;
-            for at in 0..INNER * INNER {
-                points[usize::from(self.face_begins[i]) + at] =
-                    block[face.first + (at % INNER + 1) * along + (at / INNER + 1) * up];
-            }
+            let points = &mut points[usize::from(self.face_begins[i])..];
+            points.iter_mut().zip(face.inner).for_each(|(point, at)| *point = block[at]);
         }
     }
 }
@@ -257,24 +245,24 @@ pub(super) struct Diagonals {
 
 impl Diagonals {
     pub(super) fn new(basis: &Basis) -> Self {
-        let of = |shape: &Shape, point: usize| through(basis, shape, point);
+        let of = |shape: &ElementShape, point: usize| through(basis, shape, point);
         // Those of the first corner: faces 0, 2 and 4, edges 0, 4 and 8.
         let mut corners = [[Diagonal::default(); 4]; 4];
         for (faces, row) in corners.iter_mut().enumerate() {
             let split = (0..faces).map(|axis| 1 << (2 * axis)).sum();
-            let bare = Shape::new(split, 0);
+            let bare = ElementShape::new(split, 0);
             for (edges, diagonal) in row.iter_mut().enumerate() {
                 let free = [0, 4, 8].into_iter().filter(|edge| !bare.edge_split(*edge));
-                let shape = Shape::new(split, free.take(edges).map(|edge| 1 << edge).sum());
+                let shape = ElementShape::new(split, free.take(edges).map(|edge| 1 << edge).sum());
                 *diagonal = of(&shape, 0);
             }
         }
         // Those of edge 0: faces 2 and 4.
         let edges = std::array::from_fn(|faces| {
-            let shape = Shape::new([0, 1 << 2, 1 << 2 | 1 << 4][faces], 1);
+            let shape = ElementShape::new([0, 1 << 2, 1 << 2 | 1 << 4][faces], 1);
             std::array::from_fn(|at| of(&shape, usize::from(shape.edge_begins[0]) + at))
         });
-        let shape = Shape::new(1, 0);
+        let shape = ElementShape::new(1, 0);
         let face = std::array::from_fn(|at| of(&shape, usize::from(shape.face_begins[0]) + at));
         let whole = std::array::from_fn(|at| {
             let mut block = [0.0; POINTS];
@@ -286,7 +274,7 @@ impl Diagonals {
 
     /// Sets what each mortar point gets from an element whose second derivatives
     /// and values have these weights.
-    pub(super) fn reduce(&self, shape: &Shape, weights: Diagonal, points: &mut [f64]) {
+    pub(super) fn reduce(&self, shape: &ElementShape, weights: Diagonal, points: &mut [f64]) {
         let value = |diagonal: &Diagonal| {
             weights.stiffness * diagonal.stiffness + weights.mass * diagonal.mass
         };
@@ -298,34 +286,27 @@ impl Diagonals {
             *point = value(&self.corners[shape.split_faces_at(corner)][free.count()]);
         }
         for (i, edge) in EDGES.iter().enumerate() {
-            let points = &mut points[usize::from(shape.edge_begins[i])..];
+            let points = points[usize::from(shape.edge_begins[i])..].iter_mut();
             if shape.edge_split(i) {
                 let faces = edge.faces.iter().filter(|face| shape.face_split(**face)).count();
-                let values = self.edges[faces].iter();
-                points.iter_mut().zip(values).for_each(|(point, of)| *point = value(of));
+                points.zip(&self.edges[faces]).for_each(|(point, of)| *point = value(of));
             } else {
-                for at in 0..INNER {
-                    points[at] = value(&self.whole[edge.first + (at + 1) * edge.stride]);
-                }
+                points.zip(edge.inner).for_each(|(point, at)| *point = value(&self.whole[at]));
             }
         }
         for (i, face) in FACES.iter().enumerate() {
-            let points = &mut points[usize::from(shape.face_begins[i])..];
+            let points = points[usize::from(shape.face_begins[i])..].iter_mut();
             if shape.face_split(i) {
-                points.iter_mut().zip(&self.face).for_each(|(point, of)| *point = value(of));
+                points.zip(&self.face).for_each(|(point, of)| *point = value(of));
             } else {
-                let [along, up] = face.strides;
-                for at in 0..INNER * INNER {
-                    let place = face.first + (at % INNER + 1) * along + (at / INNER + 1) * up;
-                    points[at] = value(&self.whole[place]);
-                }
+                points.zip(face.inner).for_each(|(point, at)| *point = value(&self.whole[at]));
             }
         }
     }
 }
 
 /// The diagonal at mortar point `point` of an element.
-fn through(basis: &Basis, shape: &Shape, point: usize) -> Diagonal {
+fn through(basis: &Basis, shape: &ElementShape, point: usize) -> Diagonal {
     let (mut points, mut block) = ([0.0; MOST], [0.0; POINTS]);
     points[point] = 1.0;
     shape.expand(&basis.projection, &points, &mut block);
@@ -333,7 +314,7 @@ fn through(basis: &Basis, shape: &Shape, point: usize) -> Diagonal {
 }
 
 /// A block's product with what the operator makes of it.
-fn energy(basis: &Basis, block: &Block) -> Diagonal {
+fn energy(basis: &Basis, block: &ElementBlock) -> Diagonal {
     let mut second = [0.0; POINTS];
     sum_along(&basis.stiffness, block, &mut second);
     let mut diagonal = Diagonal::default();
@@ -350,14 +331,14 @@ mod tests {
     use crate::probes::npb::random::NpbRandom;
 
     /// Shapes of all sorts, splits at random.
-    fn shapes(random: &mut NpbRandom) -> Vec<Shape> {
+    fn shapes(random: &mut NpbRandom) -> Vec<ElementShape> {
         let mut bits = |count: usize, share: f64| {
             (0..count).map(|i| u16::from(random.next() < share) << i).sum::<u16>()
         };
         (0..60)
             .map(|i| {
                 let share = f64::from(i) / 60.0;
-                Shape::new(bits(6, share) as u8, bits(12, share))
+                ElementShape::new(bits(6, share) as u8, bits(12, share))
             })
             .collect()
     }
@@ -369,7 +350,7 @@ mod tests {
             let [x, y, z] = place;
             x.powi(4) - 3.0 * x * y * y + y.powi(3) * z - z.powi(4) + 2.0
         };
-        let all = Shape::new(0x3f, 0);
+        let all = ElementShape::new(0x3f, 0);
         // The places of all points: of both halves of each line.
         let line: [f64; SPLIT] = std::array::from_fn(|i| {
             if i < N { 0.5 * (basis.nodes[i] - 1.0) } else { 0.5 * (basis.nodes[i + 1 - N] + 1.0) }

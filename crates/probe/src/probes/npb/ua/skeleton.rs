@@ -8,15 +8,15 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::mesh::{Beside, Element, Mesh};
-use super::mortar::{INNER, SPLIT_INNER, Shape};
+use super::mesh::{Beside, Mesh, SpectralElement};
+use super::mortar::{ElementShape, INNER, SPLIT_INNER};
 use super::topology::{CORNERS, EDGES, FACES, NEIGHBOURS};
 use crate::team::Team;
 
 /// Which mortar points each element has, and which elements each point has.
 pub(super) struct Skeleton {
     /// Of each element.
-    pub(super) shapes: Vec<Shape>,
+    pub(super) shapes: Vec<ElementShape>,
     /// Where the points of each element begin in `points`, and the end of the
     /// last.
     begins: Vec<usize>,
@@ -45,11 +45,11 @@ impl Skeleton {
             *end += shape.points();
             Some(*end)
         }));
-        let mut numbering = Numbering::new(mesh, begins[shapes.len()]);
+        let mut numbering = MortarNumbering::new(mesh, begins[shapes.len()]);
         for (element, shape) in elements.iter().zip(&shapes) {
             numbering.element(element, shape);
         }
-        let Numbering { points, outside, .. } = numbering;
+        let MortarNumbering { points, outside, .. } = numbering;
 
         let mut place_begins = vec![0; outside.len() + 1];
         for point in &points {
@@ -116,7 +116,7 @@ impl Skeleton {
 }
 
 /// What is split of an element.
-fn shape(mesh: &Mesh, element: &Element) -> Shape {
+fn shape(mesh: &Mesh, element: &SpectralElement) -> ElementShape {
     let finer = NEIGHBOURS.map(|step| mesh.beside(element, step) == Beside::Finer);
     let (across_faces, across_edges) = finer.split_at(FACES.len());
     let faces = across_faces.iter().enumerate().map(|(i, finer)| u8::from(*finer) << i).sum();
@@ -125,11 +125,11 @@ fn shape(mesh: &Mesh, element: &Element) -> Shape {
         let split = across_edges[i] || edge.faces.iter().any(|face| across_faces[*face]);
         u16::from(split) << i
     });
-    Shape::new(faces, edges.sum())
+    ElementShape::new(faces, edges.sum())
 }
 
 /// The points that have a number.
-struct Numbering<'a> {
+struct MortarNumbering<'a> {
     mesh: &'a Mesh,
     /// The first number of what has its centre at a place.
     numbers: HashMap<u64, u32>,
@@ -137,7 +137,7 @@ struct Numbering<'a> {
     outside: Vec<bool>,
 }
 
-impl<'a> Numbering<'a> {
+impl<'a> MortarNumbering<'a> {
     fn new(mesh: &'a Mesh, places: usize) -> Self {
         Self {
             mesh,
@@ -148,7 +148,7 @@ impl<'a> Numbering<'a> {
     }
 
     /// Numbers the points of an element, in the order that its shape has them.
-    fn element(&mut self, element: &Element, shape: &Shape) {
+    fn element(&mut self, element: &SpectralElement, shape: &ElementShape) {
         for corner in 0..CORNERS.len() {
             let first = self.first(element, [0, 1, 2].map(|axis| 4 * (corner >> axis & 1)), 1);
             self.points.push(first);
@@ -193,7 +193,7 @@ impl<'a> Numbering<'a> {
 
     /// The first number of what has its centre so many quarters of the element's
     /// edge from its first corner, and `count` points.
-    fn first(&mut self, element: &Element, quarters: [usize; 3], count: usize) -> u32 {
+    fn first(&mut self, element: &SpectralElement, quarters: [usize; 3], count: usize) -> u32 {
         let (size, end) = (self.mesh.size(element.level), 2_u32 << self.mesh.depth);
         // In halves of the smallest edge.
         let centre: [u32; 3] =

@@ -8,22 +8,22 @@
 //!
 //! Each thread has equally many elements and mortar points. Elements write what
 //! they give to mortar points at places of their own, and the points sum it up in
-//! the order of the elements: nothing is written by two threads, and what a point
-//! becomes does not depend on how many there are.
+//! the order of the elements: nothing is written by two threads. How many there are
+//! changes but the rounding of the conjugate gradients' products.
 //!
 //! Source: NAS-04-006, sections 2 and 3.
 
 use std::ops::Range;
 
-use super::mesh::{Element, HeatBall, Mesh};
+use super::mesh::{HeatBall, Mesh, SpectralElement};
 use super::mortar::{Diagonal, Diagonals, Gathered};
 use super::skeleton::Skeleton;
-use super::spectral::{Basis, Block, N, POINTS, STRIDES, sum_along};
+use super::spectral::{Basis, ElementBlock, N, POINTS, STRIDES, sum_along};
 use super::topology::FACES;
 use crate::team::Team;
 
 /// How fast the ball and what it heats move along each axis.
-pub(super) const VELOCITY: f64 = 3.0;
+const VELOCITY: f64 = 3.0;
 
 /// How fast heat spreads.
 const DIFFUSIVITY: f64 = 0.005;
@@ -35,24 +35,24 @@ const START: [f64; 3] = [3.0 / 7.0, 2.0 / 7.0, 2.0 / 7.0];
 pub(super) const GRADIENTS: usize = 10;
 
 /// What belongs to one size of elements.
-struct Scale {
+struct ElementScale {
     /// Half of the edge.
     half: f64,
     weights: Diagonal,
     /// 1 / the diagonal within an element; 0 on its surface.
-    inverse: Block,
+    inverse: ElementBlock,
 }
 
 /// The values within elements, and on their surface as far as it matters.
 #[derive(Default)]
 struct Blocks {
-    temperature: Vec<Block>,
-    residual: Vec<Block>,
+    temperature: Vec<ElementBlock>,
+    residual: Vec<ElementBlock>,
     /// What spreading changes.
-    change: Vec<Block>,
-    direction: Vec<Block>,
+    change: Vec<ElementBlock>,
+    direction: Vec<ElementBlock>,
     /// What the operator makes of the direction.
-    image: Vec<Block>,
+    image: Vec<ElementBlock>,
 }
 
 /// The values of the mortar points.
@@ -75,7 +75,7 @@ pub(super) struct Heat<'a> {
     pub(super) mesh: Mesh,
     basis: Basis,
     diagonals: Diagonals,
-    scales: Vec<Scale>,
+    scales: Vec<ElementScale>,
     skeleton: Skeleton,
     radius: f64,
     dt: f64,
@@ -86,11 +86,15 @@ pub(super) struct Heat<'a> {
     given: Vec<f64>,
 }
 
-/// Bytes that so many elements and mortar points need: an element has 5 blocks,
-/// 1 more while the mesh changes, and up to 386 places of mortar points, of which
-/// less than half are taken on the average.
+/// Places of mortar points that an element has on the average, rounded up; one
+/// with smaller neighbours on all sides has 386.
+pub(super) const PLACES: u64 = 200;
+
+/// Bytes that so many elements and mortar points need: an element has 5 blocks, and
+/// 1 more while the mesh changes; a place its number, what is given and who sums it;
+/// a point its 7 values, and where it is numbered.
 pub(super) fn bytes(elements: u64, points: u64) -> u64 {
-    elements * (6 * size_of::<Block>() as u64 + 190 * 16) + points * 100
+    elements * (6 * size_of::<ElementBlock>() as u64 + PLACES * 16) + points * 100
 }
 
 impl<'a> Heat<'a> {
@@ -460,7 +464,7 @@ impl<'a> Heat<'a> {
     }
 }
 
-fn scale(level: u32, dt: f64, diagonals: &Diagonals) -> Scale {
+fn scale(level: u32, dt: f64, diagonals: &Diagonals) -> ElementScale {
     let half = 0.5_f64.powi(level as i32 + 1);
     let weights = Diagonal { stiffness: DIFFUSIVITY * half, mass: half.powi(3) / dt };
     let mut inverse = [0.0; POINTS];
@@ -468,7 +472,7 @@ fn scale(level: u32, dt: f64, diagonals: &Diagonals) -> Scale {
         let Diagonal { stiffness, mass } = diagonals.whole[at];
         inverse[at] = 1.0 / (weights.stiffness * stiffness + weights.mass * mass);
     }
-    Scale { half, weights, inverse }
+    ElementScale { half, weights, inverse }
 }
 
 /// The points within an element.
@@ -480,19 +484,19 @@ fn inside() -> impl Iterator<Item = usize> {
 
 /// The product of two blocks within an element.
 #[inline]
-fn product_inside(a: &Block, b: &Block) -> f64 {
+fn product_inside(a: &ElementBlock, b: &ElementBlock) -> f64 {
     inside().map(|at| a[at] * b[at]).sum()
 }
 
 /// The square of a block, scaled by a diagonal that is 0 on the surface.
 #[inline]
-fn scaled_square(block: &Block, inverse: &Block) -> f64 {
+fn scaled_square(block: &ElementBlock, inverse: &ElementBlock) -> f64 {
     inside().map(|at| block[at] * block[at] * inverse[at]).sum()
 }
 
 /// What the operator, second derivatives and 1 / dt, makes of a block.
 #[inline]
-fn spread(basis: &Basis, scale: &Scale, block: &Block, image: &mut Block) {
+fn spread(basis: &Basis, scale: &ElementScale, block: &ElementBlock, image: &mut ElementBlock) {
     sum_along(&basis.stiffness, block, image);
     let Diagonal { stiffness, mass } = scale.weights;
     for ((image, value), weight) in image.iter_mut().zip(block).zip(&basis.weights) {
@@ -506,14 +510,14 @@ fn spread(basis: &Basis, scale: &Scale, block: &Block, image: &mut Block) {
 fn carried(
     basis: &Basis,
     mesh: &Mesh,
-    element: &Element,
-    scale: &Scale,
+    element: &SpectralElement,
+    scale: &ElementScale,
     balls: &[HeatBall; 3],
     dt: f64,
-    block: &Block,
-) -> Block {
+    block: &ElementBlock,
+) -> ElementBlock {
     let sources = balls.map(|ball| source(basis, mesh, element, &ball));
-    let rate = |block: &Block, source: &Block| {
+    let rate = |block: &ElementBlock, source: &ElementBlock| {
         let mut rate = [0.0; POINTS];
         sum_along(&basis.derivative, block, &mut rate);
         for (rate, source) in rate.iter_mut().zip(source) {
@@ -521,21 +525,22 @@ fn carried(
         }
         rate
     };
-    let later =
-        |dt: f64, rate: &Block| -> Block { std::array::from_fn(|at| block[at] + dt * rate[at]) };
+    let later = |dt: f64, rate: &ElementBlock| -> ElementBlock {
+        std::array::from_fn(|at| block[at] + dt * rate[at])
+    };
     let first = rate(block, &sources[0]);
     let second = rate(&later(0.5 * dt, &first), &sources[1]);
     let third = rate(&later(0.5 * dt, &second), &sources[1]);
     let fourth = rate(&later(dt, &third), &sources[2]);
-    let mut mean: Block = std::array::from_fn(|at| {
+    let mut mean: ElementBlock = std::array::from_fn(|at| {
         (first[at] + 2.0 * second[at] + 2.0 * third[at] + fourth[at]) / 6.0
     });
     let end = 1 << mesh.depth;
     for face in &FACES {
         let at = element.place[face.axis];
         if (face.side == 0 && at == 0) || (face.side == 1 && at + mesh.size(element.level) == end) {
-            for i in 0..N * N {
-                mean[face.first + i % N * face.strides[0] + i / N * face.strides[1]] = 0.0;
+            for at in face.points {
+                mean[at] = 0.0;
             }
         }
     }
@@ -544,7 +549,7 @@ fn carried(
 
 /// The heat that the ball brings to each point of an element: most in its
 /// centre, none at its surface.
-fn source(basis: &Basis, mesh: &Mesh, element: &Element, ball: &HeatBall) -> Block {
+fn source(basis: &Basis, mesh: &Mesh, element: &SpectralElement, ball: &HeatBall) -> ElementBlock {
     let (first, size) = mesh.extent(element);
     let mut source = [0.0; POINTS];
     if !ball.touches((first, size)) {

@@ -14,7 +14,7 @@ pub(super) const N: usize = 5;
 pub(super) const POINTS: usize = N * N * N;
 
 /// The values of an element; x varies fastest.
-pub(super) type Block = [f64; POINTS];
+pub(super) type ElementBlock = [f64; POINTS];
 
 /// How far apart in a block neighbours along each axis are.
 pub(super) const STRIDES: [usize; 3] = [1, N, N * N];
@@ -23,7 +23,7 @@ pub(super) const STRIDES: [usize; 3] = [1, N, N * N];
 /// as they share the one in the middle.
 pub(super) const SPLIT: usize = 2 * N - 1;
 
-pub(super) type Matrix = [[f64; N]; N];
+pub(super) type NodeMatrix = [[f64; N]; N];
 
 /// What an edge's inner points become from the points of its halves.
 pub(super) type Projection = [[f64; SPLIT]; N - 2];
@@ -36,15 +36,15 @@ pub(super) struct Basis {
     /// Places of the points.
     pub(super) nodes: [f64; N],
     /// Quadrature weights of a block.
-    pub(super) weights: Block,
-    pub(super) derivative: Matrix,
+    pub(super) weights: ElementBlock,
+    pub(super) derivative: NodeMatrix,
     /// The weak second derivative, less its own point's weight.
-    pub(super) stiffness: Matrix,
+    pub(super) stiffness: NodeMatrix,
     /// Values at the points of the lower and the upper half.
-    halves: [Matrix; 2],
+    halves: [NodeMatrix; 2],
     /// Values at the points of a whole: the first three from the lower half's
     /// polynomial, the others from the upper one's.
-    whole: Matrix,
+    whole: NodeMatrix,
     pub(super) projection: Projection,
 }
 
@@ -78,7 +78,7 @@ impl Basis {
 
     /// The values that a parent's polynomial has in its child `child`, whose
     /// bits tell in which half it lies along x, y and z.
-    pub(super) fn part(&self, parent: &Block, child: usize) -> Block {
+    pub(super) fn part(&self, parent: &ElementBlock, child: usize) -> ElementBlock {
         let mut block = *parent;
         for (axis, stride) in STRIDES.into_iter().enumerate() {
             let matrix = &self.halves[child >> axis & 1];
@@ -94,8 +94,8 @@ impl Basis {
     }
 
     /// The values of a parent, from those of its eight children.
-    pub(super) fn join(&self, children: &[Block; 8]) -> Block {
-        let along = |axis: usize, lower: &Block, upper: &Block| {
+    pub(super) fn join(&self, children: &[ElementBlock; 8]) -> ElementBlock {
+        let along = |axis: usize, lower: &ElementBlock, upper: &ElementBlock| {
             let stride = STRIDES[axis];
             let mut block = [0.0; POINTS];
             for first in lines(axis) {
@@ -107,9 +107,9 @@ impl Basis {
             }
             block
         };
-        let x: [Block; 4] =
+        let x: [ElementBlock; 4] =
             std::array::from_fn(|i| along(0, &children[2 * i], &children[2 * i + 1]));
-        let y: [Block; 2] = std::array::from_fn(|i| along(1, &x[2 * i], &x[2 * i + 1]));
+        let y: [ElementBlock; 2] = std::array::from_fn(|i| along(1, &x[2 * i], &x[2 * i + 1]));
         along(2, &y[0], &y[1])
     }
 }
@@ -137,7 +137,7 @@ pub(super) const fn others(axis: usize) -> [usize; 2] {
 /// Sets `sum` to the sum, over the three directions, of `matrix` times the values
 /// along each.
 #[inline]
-pub(super) fn sum_along(matrix: &Matrix, u: &Block, sum: &mut Block) {
+pub(super) fn sum_along(matrix: &NodeMatrix, u: &ElementBlock, sum: &mut ElementBlock) {
     for (sum, u) in sum.as_chunks_mut::<N>().0.iter_mut().zip(u.as_chunks::<N>().0) {
         for (sum, row) in sum.iter_mut().zip(matrix) {
             *sum = row.iter().zip(u).map(|(a, u)| a * u).sum();
@@ -172,7 +172,7 @@ fn lagrange(nodes: &[f64; N], x: f64) -> [f64; N] {
 }
 
 /// Their derivatives at each point.
-fn derivative(nodes: &[f64; N]) -> Matrix {
+fn derivative(nodes: &[f64; N]) -> NodeMatrix {
     // What the others' distances multiply to, at each point.
     let scale = nodes.map(|x| -> f64 {
         nodes.iter().filter(|other| **other != x).map(|other| x - other).product()
@@ -242,12 +242,12 @@ mod tests {
         x.powi(4) * y - 2.0 * y.powi(3) * z.powi(4) + x * y * z + 0.5
     }
 
-    fn block(of: impl Fn([f64; 3]) -> f64) -> Block {
+    fn block(of: impl Fn([f64; 3]) -> f64) -> ElementBlock {
         let nodes = Basis::new().nodes;
         std::array::from_fn(|i| of([i % N, i / N % N, i / N / N].map(|i| nodes[i])))
     }
 
-    fn near(found: &Block, expected: &Block) {
+    fn near(found: &ElementBlock, expected: &ElementBlock) {
         for (i, (found, expected)) in found.iter().zip(expected).enumerate() {
             assert!((found - expected).abs() < 1e-13, "{found} for {expected} at {i}");
         }
@@ -270,7 +270,7 @@ mod tests {
     fn children_have_their_parents_polynomial_and_give_it_back() {
         let basis = Basis::new();
         let parent = block(polynomial);
-        let children: [Block; 8] = std::array::from_fn(|child| basis.part(&parent, child));
+        let children: [ElementBlock; 8] = std::array::from_fn(|child| basis.part(&parent, child));
         for (child, found) in children.iter().enumerate() {
             let expected = block(|place| {
                 let half = |axis: usize| (child >> axis & 1) as f64 - 0.5;

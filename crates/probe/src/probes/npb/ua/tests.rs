@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use super::mesh::{Beside, Element, Mesh};
-use super::mortar::{INNER, SPLIT_INNER, Shape};
+use super::mesh::{Beside, Mesh, SpectralElement};
+use super::mortar::{ElementShape, INNER, SPLIT_INNER};
 use super::skeleton::Skeleton;
-use super::solve::Heat;
+use super::solve::{Heat, PLACES};
 use super::spectral::{Basis, N};
 use super::topology::{EDGES, FACES, NEIGHBOURS};
 use super::{ADAPTS_EACH, problem};
@@ -30,7 +30,7 @@ fn each_mesh(mut look: impl FnMut(&Heat<'_>, usize)) {
 }
 
 /// First and last place along each axis.
-fn span(mesh: &Mesh, element: &Element) -> [(u32, u32); 3] {
+fn span(mesh: &Mesh, element: &SpectralElement) -> [(u32, u32); 3] {
     element.place.map(|at| (at, at + mesh.size(element.level)))
 }
 
@@ -62,7 +62,7 @@ fn the_mesh_fills_the_cube_and_its_neighbours_differ_by_one_level() {
             }
         }
         let ball = heat.ball(0.0);
-        let touched = |element: &Element| ball.touches(mesh.extent(element));
+        let touched = |element: &SpectralElement| ball.touches(mesh.extent(element));
         for element in &mesh.elements {
             assert!(element.level == mesh.depth || !touched(element), "after {step}: {element:?}");
         }
@@ -74,7 +74,7 @@ fn the_mesh_fills_the_cube_and_its_neighbours_differ_by_one_level() {
             {
                 continue;
             }
-            let needed = |child: &Element| {
+            let needed = |child: &SpectralElement| {
                 mesh.elements.iter().any(|other| {
                     other.level > child.level && meet(span(mesh, child), span(mesh, other))
                 })
@@ -100,7 +100,7 @@ fn neighbours_know_each_other() {
                         _ => one[axis].0 == other[axis].1,
                     })
                 });
-                let across: Vec<&Element> = across.collect();
+                let across: Vec<&SpectralElement> = across.collect();
                 let found = mesh.beside(element, *step_to);
                 let what = format!("after {step}: {element:?} {step_to:?} {found:?} {across:?}");
                 match (found, &across[..]) {
@@ -127,7 +127,7 @@ fn neighbours_know_each_other() {
 }
 
 /// What is split of an element: what any smaller one has a part of.
-fn expected_shape(mesh: &Mesh, element: &Element) -> Shape {
+fn expected_shape(mesh: &Mesh, element: &SpectralElement) -> ElementShape {
     let own = span(mesh, element);
     let end = |axis: usize, side: usize| if side == 0 { own[axis].0 } else { own[axis].1 };
     let smaller: Vec<_> = mesh.elements.iter().filter(|o| o.level > element.level).collect();
@@ -156,12 +156,17 @@ fn expected_shape(mesh: &Mesh, element: &Element) -> Shape {
         });
         u16::from(split) << i
     });
-    Shape::new(faces.sum(), edges.sum())
+    ElementShape::new(faces.sum(), edges.sum())
 }
 
 /// Where the mortar points of an element lie, in the order that its shape has
 /// them, in billionths of the smallest edge.
-fn places(mesh: &Mesh, basis: &Basis, element: &Element, shape: &Shape) -> Vec<[i64; 3]> {
+fn places(
+    mesh: &Mesh,
+    basis: &Basis,
+    element: &SpectralElement,
+    shape: &ElementShape,
+) -> Vec<[i64; 3]> {
     let place = |fractions: [f64; 3]| -> [i64; 3] {
         std::array::from_fn(|axis| {
             let size = f64::from(mesh.size(element.level));
@@ -207,6 +212,8 @@ fn a_mortar_point_has_one_number_and_one_place() {
         let skeleton = Skeleton::new(mesh, &team);
         assert!(mesh.elements.len() as u64 <= bounds.elements, "after {step}");
         assert!(skeleton.count() as u64 <= bounds.points, "after {step}");
+        let most = mesh.elements.len() as u64 * PLACES;
+        assert!(skeleton.places() as u64 <= most, "after {step}: {}", skeleton.places());
         let mut numbers = HashMap::new();
         let mut places_of = vec![None; skeleton.count()];
         for (i, element) in mesh.elements.iter().enumerate() {

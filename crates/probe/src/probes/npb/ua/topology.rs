@@ -16,9 +16,8 @@ pub(super) struct Edge {
     pub(super) ends: [usize; 2],
     /// The two faces that meet in it.
     pub(super) faces: [usize; 2],
-    /// Its first point in a block.
-    pub(super) first: usize,
-    pub(super) stride: usize,
+    /// Its points in a block, less both ends.
+    pub(super) inner: [usize; N - 2],
 }
 
 /// A face of an element.
@@ -30,9 +29,10 @@ pub(super) struct Face {
     pub(super) along: [usize; 2],
     /// Its edges along the first axis, then those along the second.
     pub(super) edges: [usize; 4],
-    /// Its first point in a block.
-    pub(super) first: usize,
-    pub(super) strides: [usize; 2],
+    /// Its points in a block, row by row.
+    pub(super) points: [usize; N * N],
+    /// Those that are on none of its edges.
+    pub(super) inner: [usize; (N - 2) * (N - 2)],
 }
 
 pub(super) const CORNERS: [usize; 8] = {
@@ -101,13 +101,19 @@ const fn edge_number(axis: usize, sides: [usize; 3]) -> usize {
 const fn edge(axis: usize, sides: [usize; 3]) -> Edge {
     let [low, high] = others(axis);
     let first = corner(sides);
+    let begin = (N - 1) * (sides[low] * STRIDES[low] + sides[high] * STRIDES[high]);
+    let mut inner = [0; N - 2];
+    let mut i = 0;
+    while i < inner.len() {
+        inner[i] = begin + (i + 1) * STRIDES[axis];
+        i += 1;
+    }
     Edge {
         axis,
         sides,
         ends: [first, first + (1 << axis)],
         faces: [2 * low + sides[low], 2 * high + sides[high]],
-        first: (N - 1) * (sides[low] * STRIDES[low] + sides[high] * STRIDES[high]),
-        stride: STRIDES[axis],
+        inner,
     }
 }
 
@@ -123,12 +129,16 @@ const fn face(axis: usize, side: usize) -> Face {
         edges[i] = edge_number(along[i / 2], sides);
         i += 1;
     }
-    Face {
-        axis,
-        side,
-        along,
-        edges,
-        first: (N - 1) * side * STRIDES[axis],
-        strides: [STRIDES[along[0]], STRIDES[along[1]]],
+    let (mut points, mut inner) = ([0; N * N], [0; (N - 2) * (N - 2)]);
+    let mut i = 0;
+    while i < points.len() {
+        let (at, row) = (i % N, i / N);
+        points[i] =
+            (N - 1) * side * STRIDES[axis] + at * STRIDES[along[0]] + row * STRIDES[along[1]];
+        if at > 0 && at < N - 1 && row > 0 && row < N - 1 {
+            inner[(row - 1) * (N - 2) + at - 1] = points[i];
+        }
+        i += 1;
     }
+    Face { axis, side, along, edges, points, inner }
 }
