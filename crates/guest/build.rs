@@ -1,11 +1,17 @@
-//! Puts the thin guests into the library, if `scripts/build-thinguest` has made them.
+//! Puts the thin guests and their symbols into the library, if `scripts/build-thinguest` has made them.
 
 use std::path::Path;
 use std::{env, fs};
 
 /// Those that there are.
-const BUILT: [&str; 4] =
-    ["x86_64/vmlab-thin", "x86_64/vmlab-thin.efi", "aarch64/vmlab-thin", "aarch64/vmlab-thin.efi"];
+const BUILT: [&str; 6] = [
+    "x86_64/vmlab-thin",
+    "x86_64/vmlab-thin.efi",
+    "x86_64/vmlab-thin.symbols",
+    "aarch64/vmlab-thin",
+    "aarch64/vmlab-thin.efi",
+    "aarch64/vmlab-thin.symbols",
+];
 
 fn main() {
     let folder = env::var("CARGO_MANIFEST_DIR").expect("Cargo says it");

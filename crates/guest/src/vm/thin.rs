@@ -38,6 +38,12 @@ static FOR_AARCH64: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aarch64-vm
 static LOADER_X86_64: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/x86_64-vmlab-thin.efi"));
 static LOADER_AARCH64: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aarch64-vmlab-thin.efi"));
 
+/// Their functions, in the form of `/proc/kallsyms`.
+static SYMBOLS_X86_64: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/x86_64-vmlab-thin.symbols"));
+static SYMBOLS_AARCH64: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/aarch64-vmlab-thin.symbols"));
+
 /// All that a guest may say: some thousand records.
 const SERIAL_BUDGET: ChannelBudget =
     ChannelBudget { line_bytes: thinguest::LINE_BYTES, total_bytes: 1 << 20 };
@@ -66,6 +72,22 @@ pub fn program(arch: Arch) -> Result<Vec<u8>, NoProgram> {
         Arch::Aarch64 => FOR_AARCH64,
     };
     if carried.is_empty() { Err(NoProgram::NotCarried) } else { Ok(carried.to_vec()) }
+}
+
+/// The program's functions in the form of Linux's `/proc/kallsyms`, which the program itself
+/// does not hold; of the file that [`FILE_VARIABLE`] names what lies beside it, with
+/// `.symbols` behind its name. Empty if nobody knows them.
+#[must_use]
+pub fn symbols(arch: Arch) -> Vec<u8> {
+    if let Some(mut path) = std::env::var_os(FILE_VARIABLE) {
+        path.push(".symbols");
+        return std::fs::read(path).unwrap_or_default();
+    }
+    let carried = match arch {
+        Arch::X86_64 => SYMBOLS_X86_64,
+        Arch::Aarch64 => SYMBOLS_AARCH64,
+    };
+    carried.to_vec()
 }
 
 /// A disk from which UEFI firmware boots the thin guest with this plan: 4 MiB.

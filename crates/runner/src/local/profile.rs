@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use guest::{Cancel, GuestCommand};
+use guest::{Cancel, GuestCommand, thin};
 use host::owner::Owner;
 use host::perf::{self, GuestSymbols, Recording};
 use record::{Failure, FailureKind, FoldedStacks, ProfileSide, SideProfile};
-use vmconfig::Accel;
+use vmconfig::{Accel, Arch, VmSpec};
 
 use super::exec_target::ExecTarget;
 use super::role_guest::{MOMENT, RoleGuest};
@@ -47,14 +47,14 @@ pub(super) struct Profiling {
 }
 
 impl Profiling {
-    /// Begins in `guest`, whose VM is run by `accel`, and on the host; perf's files there
-    /// lie in `folder`.
+    /// Begins in `guest`, whose VM `spec` describes, and on the host; perf's files there lie
+    /// in `folder`.
     ///
     /// # Errors
     /// Only if the trial is to end.
     pub(super) fn begin(
         guest: &mut RoleGuest,
-        accel: Accel,
+        spec: &VmSpec,
         owner: &Owner,
         folder: &Path,
         frequency_hz: u32,
@@ -64,8 +64,8 @@ impl Profiling {
             None => Err("the host itself was tried, and has no VM to look at".to_owned()),
             Some(threads) => {
                 let pid = threads.pid;
-                let symbols = match accel {
-                    Accel::Kvm => heard(symbols(guest, cancel))?.map(Some),
+                let symbols = match spec.accel {
+                    Accel::Kvm => heard(symbols(guest, spec.arch, cancel))?.map(Some),
                     Accel::Tcg => Ok(None),
                 };
                 let place = folder.join("profile");
@@ -181,10 +181,15 @@ fn end_guest(guest: &mut RoleGuest, cancel: &Cancel) -> Result<Vec<u8>, Failure>
     Ok(output.stdout)
 }
 
-/// The symbols of the guest's kernel; none of one that hides them or has no `/proc`.
-fn symbols(guest: &mut RoleGuest, cancel: &Cancel) -> Result<GuestSymbols, Failure> {
-    if !matches!(guest.place, ExecTarget::Vm(_)) {
-        return Ok(GuestSymbols::default());
+/// The symbols of the guest's kernel, none of one that hides them; or those of the thin
+/// guest, which vmlab knows.
+fn symbols(guest: &mut RoleGuest, arch: Arch, cancel: &Cancel) -> Result<GuestSymbols, Failure> {
+    match guest.place {
+        ExecTarget::Vm(_) => {}
+        ExecTarget::Thin(_) => {
+            return Ok(GuestSymbols { kallsyms: thin::symbols(arch), modules: Vec::new() });
+        }
+        ExecTarget::Hosted(_) | ExecTarget::Host(_) => return Ok(GuestSymbols::default()),
     }
     let mut read = |script: &str| -> Result<Vec<u8>, Failure> {
         let mut command = GuestCommand::new(["sh", "-c", script], MOMENT);

@@ -404,9 +404,9 @@ impl GuestBenchmark<'_> {
         let TrialParts { variant, workload, .. } = self.parts;
         let vcpus = self.guests.under_test.facts.vcpus;
         let frequency_hz = profile::frequency_hz(workload.typical_s, vcpus);
-        let (guest, accel) = (&mut self.guests.under_test, variant.spec.accel);
+        let (guest, spec) = (&mut self.guests.under_test, &variant.spec);
         let folder = lab.runtime.path();
-        let begun = Profiling::begin(guest, accel, &lab.owner, folder, frequency_hz, &self.cancel)?;
+        let begun = Profiling::begin(guest, spec, &lab.owner, folder, frequency_hz, &self.cancel)?;
         let mut run = self.begin(workload.invocations);
         let outcome = self.invoke_beside(&mut run, &mut BTreeMap::new(), &mut record.result);
         let (sides, texts) = begun.end(&mut self.guests.under_test, &lab.owner, &self.cancel)?;

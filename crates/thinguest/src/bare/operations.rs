@@ -76,29 +76,12 @@ impl Bench {
         let provoked = self.provoked.take();
         let sampler = Sampler { item, handshake: self.handshake, provoked, samples };
         let done = match item.operation {
-            Operation::Nothing => sampler.timed(|| {}),
+            Operation::Nothing => sampler.timed(nothing),
             Operation::Call => sampler.timed(instruction::empty_call),
-            Operation::Syscall => sampler.samples(1, || {
-                let begin = clock();
-                instruction::system_calls(item.batch);
-                Ok(clock() - begin)
-            }),
-            Operation::SelfIpi => {
-                instruction::interrupts_on();
-                sampler.timed_until(1, || {
-                    let before = counted(&VCPUS[0].ipis);
-                    interrupts::send_to_self();
-                    wait_until(|| counted(&VCPUS[0].ipis) != before)
-                })
-            }
+            Operation::Syscall => syscall(sampler),
+            Operation::SelfIpi => self_ipi(sampler),
             Operation::IrqWindow if !cfg!(target_arch = "x86_64") => Err(Skip::OtherArch),
-            Operation::IrqWindow => sampler.timed_until(1, || {
-                let before = counted(&VCPUS[0].ipis);
-                instruction::interrupts_off();
-                interrupts::send_to_self();
-                instruction::interrupts_on();
-                wait_until(|| counted(&VCPUS[0].ipis) != before)
-            }),
+            Operation::IrqWindow => irq_window(sampler),
             Operation::TlbFlush => sampler.timed(instruction::flush_tlb),
             Operation::PageFill4k => fill(sampler, self.pool.as_mut(), PAGE_BYTES),
             Operation::PageFill2m => fill(sampler, self.pool.as_mut(), LARGE_PAGE_BYTES),
@@ -107,18 +90,10 @@ impl Bench {
             Operation::MemoryFar if self.far.is_none() => Err(Skip::NotExposed),
             Operation::MemoryFar => chase(sampler, self.far.as_mut()),
             Operation::Steal if !start_steal_time() => Err(Skip::NotExposed),
-            Operation::Steal => {
-                let khz = self.khz;
-                sampler.samples(1, || {
-                    let before = steal_ns();
-                    let begin = clock();
-                    while clock() - begin < ticks(STEAL_CYCLES) {}
-                    Ok(((u128::from(steal_ns() - before) * u128::from(khz)) / 1_000_000) as u64)
-                })
-            }
+            Operation::Steal => steal(sampler, self.khz),
             Operation::TimerSpin => {
                 instruction::interrupts_on();
-                timer(sampler, ticks(TIMER_CYCLES), |fired| wait_until(fired))
+                timer(sampler, ticks(TIMER_CYCLES), spin_until)
             }
             Operation::TimerHalt => timer(sampler, ticks(TIMER_CYCLES), halt_until),
             Operation::TimerSleep => {
@@ -167,6 +142,47 @@ impl Bench {
     }
 }
 
+fn nothing() {}
+
+fn syscall(sampler: Sampler<'_>) -> Result<Done, Skip> {
+    let calls = sampler.item.batch;
+    sampler.samples(1, || {
+        let begin = clock();
+        instruction::system_calls(calls);
+        Ok(clock() - begin)
+    })
+}
+
+fn self_ipi(sampler: Sampler<'_>) -> Result<Done, Skip> {
+    instruction::interrupts_on();
+    sampler.timed_until(1, || {
+        let before = counted(&VCPUS[0].ipis);
+        interrupts::send_to_self();
+        wait_until(|| counted(&VCPUS[0].ipis) != before)
+    })
+}
+
+/// An IPI to itself that comes when interrupts are let in.
+fn irq_window(sampler: Sampler<'_>) -> Result<Done, Skip> {
+    sampler.timed_until(1, || {
+        let before = counted(&VCPUS[0].ipis);
+        instruction::interrupts_off();
+        interrupts::send_to_self();
+        instruction::interrupts_on();
+        wait_until(|| counted(&VCPUS[0].ipis) != before)
+    })
+}
+
+/// What the host took, in ticks of a clock of so many kHz.
+fn steal(sampler: Sampler<'_>, khz: u64) -> Result<Done, Skip> {
+    sampler.samples(1, || {
+        let before = steal_ns();
+        let begin = clock();
+        while clock() - begin < ticks(STEAL_CYCLES) {}
+        Ok(((u128::from(steal_ns() - before) * u128::from(khz)) / 1_000_000) as u64)
+    })
+}
+
 /// Touches memory that was never touched, a page of `bytes` after the other.
 fn fill(sampler: Sampler<'_>, pool: Option<&mut Pool>, bytes: u64) -> Result<Done, Skip> {
     let pages = u64::from(sampler.item.n) + u64::from(sampler.item.warmup);
@@ -199,6 +215,11 @@ fn chase(sampler: Sampler<'_>, pool: Option<&mut Pool>) -> Result<Done, Skip> {
     }
     let mut line = 0;
     sampler.timed(|| line = black_box(words[line * LINE_WORDS] as usize))
+}
+
+/// Spins until an interrupt's handler has made `fired` true, or gives it up.
+fn spin_until(fired: &mut dyn FnMut() -> bool) -> bool {
+    wait_until(fired)
 }
 
 /// Halts until an interrupt's handler has made `fired` true.

@@ -190,6 +190,53 @@ fn silence_names_the_operation_and_where_the_vcpus_are() {
     assert!(failure.to_string().ends_with("in hypercall"), "{failure}");
 }
 
+/// The name of the function in which an address lies, of a table such as `/proc/kallsyms`.
+fn function_at(symbols: &str, address: u64) -> Option<&str> {
+    let parsed = symbols.lines().filter_map(|line| {
+        let (at, name) = line.split_once(" t ")?;
+        Some((u64::from_str_radix(at, 16).ok()?, name))
+    });
+    let below = parsed.filter(|(at, name)| *at <= address && *name != "_stext");
+    below.max_by_key(|(at, _)| *at).map(|(_, name)| name)
+}
+
+/// Where the guest's instructions for an operation are, a function of that operation is said
+/// to be.
+#[test]
+fn the_guest_s_symbols_name_its_operations() {
+    for (arch, instruction, function) in [
+        // VMCALL, VMMCALL and CPUID.
+        (Arch::X86_64, &[0x0f, 0x01, 0xc1][..], "operations::hypercall"),
+        (Arch::X86_64, &[0x0f, 0x01, 0xd9], "operations::hypercall"),
+        (Arch::X86_64, &[0x0f, 0xa2], "operations::vendor"),
+        // HVC #0 and WFE.
+        (Arch::Aarch64, &[0x02, 0x00, 0x00, 0xd4], "instruction::hypercall"),
+        (Arch::Aarch64, &[0x5f, 0x20, 0x03, 0xd5], "instruction::wait_for_event"),
+    ] {
+        let Ok(program) = program(arch) else {
+            return skip("the thin guest is not built: scripts/build-thinguest");
+        };
+        let symbols = String::from_utf8(symbols(arch)).unwrap();
+        let addresses = symbols.lines().map(|line| u64::from_str_radix(&line[..16], 16).unwrap());
+        let (first, last) = (addresses.clone().min().unwrap(), addresses.max().unwrap());
+        assert_eq!(function_at(&symbols, last), Some("_etext"), "{arch}");
+        // Where the program's bytes are linked to: an ELF file's first segment is its code.
+        let word = |at: usize| u64::from_le_bytes(program[at..at + 8].try_into().unwrap());
+        let (offset, linked) = match arch {
+            Arch::X86_64 => (word(word(32) as usize + 8), word(word(32) as usize + 16)),
+            Arch::Aarch64 => (0, first),
+        };
+        assert_eq!(first, linked, "{arch}");
+        let code = &program[offset as usize..][..(last - first) as usize];
+        let found: Vec<&str> = (0..code.len())
+            .filter(|at| code[*at..].starts_with(instruction))
+            .filter_map(|at| function_at(&symbols, linked + at as u64))
+            .collect();
+        let is_named = |name: &&str| name.contains("samples::<") && name.contains(function);
+        assert!(found.iter().any(is_named), "{arch} {function}: {found:?}");
+    }
+}
+
 /// A guest under TCG whose clock is its count of instructions.
 struct Real {
     folder: tempfile::TempDir,

@@ -1,7 +1,5 @@
 //! The operations that arm64 alone has, or has in its own way.
 
-use core::hint::black_box;
-
 use thinguest::{ClockSource, Done, Operation, Skip};
 
 use super::firmware::Devices;
@@ -16,6 +14,16 @@ pub(crate) struct Machine {
     devices: Devices,
     /// A register of a device in QEMU.
     mmio: u64,
+}
+
+// What is done once, each a function that has a name in a profile.
+
+fn write_tpidrro() {
+    instruction::write_tpidrro(1);
+}
+
+fn tlbi_page() {
+    instruction::invalidate_own(PAGE_BYTES);
 }
 
 impl Machine {
@@ -35,24 +43,20 @@ impl Machine {
     /// Measures the sampler's operation.
     pub(crate) fn measure(&self, sampler: Sampler<'_>) -> Result<Done, Skip> {
         match sampler.item.operation {
-            Operation::Tsc => sampler.timed(|| {
-                black_box(instruction::clock_unordered());
-            }),
+            Operation::Tsc => sampler.timed(instruction::clock_unordered),
             Operation::Hypercall if instruction::call(Function::PsciVersion).is_none() => {
                 Err(Skip::Faulted)
             }
             Operation::Hypercall => sampler.timed(instruction::hypercall),
-            Operation::SysregTrap => sampler.timed(|| {
-                black_box(instruction::feature_register());
-            }),
-            Operation::SysregDirect => sampler.timed(|| instruction::write_tpidrro(1)),
+            Operation::SysregTrap => sampler.timed(instruction::feature_register),
+            Operation::SysregDirect => sampler.timed(write_tpidrro),
             Operation::MmioKernel => {
                 read_register(sampler, self.devices.distributor.map(|at| at + 4))
             }
             Operation::MmioQemu => read_register(sampler, Some(self.mmio)),
             Operation::Pause => sampler.timed(instruction::relax),
             Operation::Wfe => sampler.timed(instruction::wait_for_event),
-            Operation::TlbiPage => sampler.timed(|| instruction::invalidate_own(PAGE_BYTES)),
+            Operation::TlbiPage => sampler.timed(tlbi_page),
             _ => Err(Skip::OtherArch),
         }
     }

@@ -1,7 +1,5 @@
 //! The operations that x86-64 alone has, or has in its own way.
 
-use core::hint::black_box;
-
 use thinguest::{Done, Operation, Skip};
 
 use super::firmware::Devices;
@@ -28,6 +26,46 @@ fn caller() -> Caller {
     if amd.contains(&[b, c, d]) { Caller::Amd } else { Caller::Intel }
 }
 
+// What is done once, each a function that has a name in a profile.
+
+fn vendor() -> [u32; 4] {
+    cpuid(0, 0)
+}
+
+fn read_apic_base() -> u64 {
+    instruction::read_msr(Msr::ApicBase)
+}
+
+fn write_kernel_gs_base() {
+    instruction::write_kernel_gs_base(1);
+}
+
+fn read_core_c3_residency() -> u64 {
+    instruction::read_msr(Msr::CoreC3Residency)
+}
+
+fn read_pic_levels() -> u8 {
+    Port::PIC_LEVELS.read()
+}
+
+fn read_serial_scratch() -> u8 {
+    serial::SCRATCH.read()
+}
+
+fn invlpg() {
+    instruction::invalidate(PAGE_BYTES);
+}
+
+fn hypercall(sampler: Sampler<'_>) -> Result<Done, Skip> {
+    let caller = caller();
+    sampler.timed(|| instruction::hypercall(caller))
+}
+
+fn write_apic_base(sampler: Sampler<'_>) -> Result<Done, Skip> {
+    let value = instruction::read_msr(Msr::ApicBase);
+    sampler.timed(|| instruction::write_apic_base(value))
+}
+
 impl Machine {
     /// That of `devices`; `mmio` is a register that the plan names. KVM's clock is
     /// started, where there is one.
@@ -43,49 +81,27 @@ impl Machine {
     /// Measures the sampler's operation.
     pub(crate) fn measure(&self, sampler: Sampler<'_>) -> Result<Done, Skip> {
         match sampler.item.operation {
-            Operation::Tsc => sampler.timed(|| {
-                black_box(instruction::clock_unordered());
-            }),
+            Operation::Tsc => sampler.timed(instruction::clock_unordered),
             Operation::Pvclock if !self.pvclock => Err(Skip::NotExposed),
-            Operation::Pvclock => sampler.timed(|| {
-                black_box(clock::read_pvclock());
-            }),
-            Operation::Cpuid => sampler.timed(|| {
-                black_box(cpuid(0, 0));
-            }),
+            Operation::Pvclock => sampler.timed(clock::read_pvclock),
+            Operation::Cpuid => sampler.timed(vendor),
             Operation::Hypercall if !clock::is_kvm() => Err(Skip::NotExposed),
             Operation::Hypercall if !instruction::try_hypercall(caller()) => Err(Skip::Faulted),
-            Operation::Hypercall => {
-                let caller = caller();
-                sampler.timed(|| instruction::hypercall(caller))
-            }
-            Operation::MsrRead => sampler.timed(|| {
-                black_box(instruction::read_msr(Msr::ApicBase));
-            }),
-            Operation::MsrWrite => {
-                let value = instruction::read_msr(Msr::ApicBase);
-                sampler.timed(|| instruction::write_apic_base(value))
-            }
-            Operation::MsrDirect => sampler.timed(|| instruction::write_kernel_gs_base(1)),
+            Operation::Hypercall => hypercall(sampler),
+            Operation::MsrRead => sampler.timed(read_apic_base),
+            Operation::MsrWrite => write_apic_base(sampler),
+            Operation::MsrDirect => sampler.timed(write_kernel_gs_base),
             Operation::MsrCstate if !instruction::try_msr(Msr::CoreC3Residency) => {
                 Err(Skip::Faulted)
             }
-            Operation::MsrCstate => sampler.timed(|| {
-                black_box(instruction::read_msr(Msr::CoreC3Residency));
-            }),
-            Operation::PioKernel => sampler.timed(|| {
-                black_box(Port::PIC_LEVELS.read());
-            }),
-            Operation::PioQemu => sampler.timed(|| {
-                black_box(serial::SCRATCH.read());
-            }),
+            Operation::MsrCstate => sampler.timed(read_core_c3_residency),
+            Operation::PioKernel => sampler.timed(read_pic_levels),
+            Operation::PioQemu => sampler.timed(read_serial_scratch),
             Operation::MmioKernel => read_register(sampler, self.devices.io_apic),
             Operation::MmioQemu => read_register(sampler, self.mmio),
-            Operation::ApicRead => sampler.timed(|| {
-                black_box(interrupts::read_version());
-            }),
+            Operation::ApicRead => sampler.timed(interrupts::read_version),
             Operation::Pause => sampler.timed(instruction::relax),
-            Operation::Invlpg => sampler.timed(|| instruction::invalidate(PAGE_BYTES)),
+            Operation::Invlpg => sampler.timed(invlpg),
             _ => Err(Skip::OtherArch),
         }
     }
