@@ -1,22 +1,48 @@
 //! CoreMark: iterations a second.
 //!
-//! Source: EEMBC coremark `core_main.c`.
+//! Source: EEMBC coremark `core_main.c`, `core_util.c`, `posix/core_portme.c`.
 
+use super::failure::failed;
 use super::sign::{opens, part};
-use super::{Log, LogText, Tool};
+use super::{Cut, Log, LogText, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "coremark",
     about: "EEMBC CoreMark 1.0",
     signs: &[
+        // Types are checked first.
+        opens("ERROR! Please define ee_ptr_int"),
+        opens("ERROR! Please define ee_u32"),
         opens("2K performance run parameters for coremark"),
         opens("2K validation run parameters for coremark"),
         opens("CoreMark Size    :"),
         part("CoreMark 1.0 :"),
     ],
-    failures: &[],
+    failures: &[
+        failed("ERROR! ").within().when(is_error),
+        failed("ERROR: ").when(|line| line.holds("datatype")),
+        failed("Errors detected"),
+        failed("Cannot validate operation"),
+        failed("ERROR in ").when(|line| line.ends_with("shmget!") || line.ends_with("shmat!")),
+        failed("ERROR waiting for child."),
+        failed("Error Creating Socket"),
+        failed("Error sending packet: "),
+        failed("Error in receive: "),
+        failed("bind(): "),
+    ],
     read,
 };
+
+/// `ERROR! ...`, and `[0]ERROR! ...` of a context.
+fn is_error(line: &str) -> bool {
+    let context = line.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let rest = context
+        .filter(|(number, _)| {
+            !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+        })
+        .map_or(line, |(_, rest)| rest);
+    rest.starts_with("ERROR! ")
+}
 
 /// Reads any number of runs. A run that CoreMark calls wrong loses its values.
 pub(crate) fn read(text: LogText<'_>, log: &mut Log) {

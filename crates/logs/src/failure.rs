@@ -3,7 +3,8 @@
 //! Every tool has a table of the words with which it says that a run failed,
 //! whatever else it printed. One pass over a run's lines finds them; the
 //! readers need not. A reader notes itself what is no matter of words: a
-//! checksum, an error's number in a document.
+//! checksum, an error's number in a document. `/proc/interrupts` alone has no
+//! words: it is a file of the kernel, and no tool runs that could fail.
 
 use std::sync::LazyLock;
 
@@ -25,6 +26,18 @@ pub(crate) struct FailureWords {
 /// A line that begins with `words` says that the run failed.
 pub(crate) const fn failed(words: &'static str) -> FailureWords {
     FailureWords { words, within: false, check: None }
+}
+
+/// A line that begins with `words`, behind which stands what the C library calls
+/// an error, says that the run failed. Source: perror(3).
+pub(crate) const fn system_error(words: &'static str) -> FailureWords {
+    failed(words).when(ends_with_error)
+}
+
+/// Whether the line's last part is a sentence such as `Cannot allocate memory`.
+fn ends_with_error(line: &str) -> bool {
+    let (_, error) = line.rsplit_once(": ").unwrap_or_default();
+    error.starts_with(|first: char| first.is_ascii_uppercase()) && error.contains(' ')
 }
 
 impl FailureWords {
@@ -131,9 +144,53 @@ mod tests {
         }
     }
 
+    /// The only ones without words of failure.
+    const NO_TOOLS: [&str; 1] = ["interrupts"];
+
+    #[test]
+    fn every_tool_has_words_of_failure() {
+        for tool in TOOLS {
+            let is_none = NO_TOOLS.contains(&tool.name);
+            assert_eq!(tool.failures.is_empty(), is_none, "{}", tool.name);
+        }
+        assert!(NO_TOOLS.iter().all(|name| TOOLS.iter().any(|tool| tool.name == *name)));
+    }
+
+    /// Lines that hold or resemble a tool's words and tell of no failure.
+    const HARMLESS: &[(&str, &str)] = &[
+        ("coremark", "Correct operation validated. See README.md for run and reporting rules."),
+        ("coremark", "No Errors detected"),
+        ("npb", "Verification    =               SUCCESSFUL"),
+        ("npb", "Verification Successful"),
+        ("npb", "RMS-norms of solution error"),
+        ("npb", "No verification performed"),
+        ("stream", "Solution Validates: avg error less than 1.000000e-13 on all three arrays"),
+        ("stream", "Expected Value: 1.2e+00, AvgAbsErr: 0.0e+00, AvgRelAbsErr: 0.0e+00"),
+        ("schbench", "unable to set CPU affinity"),
+        ("schbench", "pipe size too big, using 1024"),
+        ("schbench", "warmup done, zeroing stats"),
+        ("mpstat", "15:35:57     all    0.00   92.50    7.00    0.00    0.50    0.00"),
+        (
+            "vmstat",
+            "0  0      0 818228  94328 6021640    0    0     2    40  100  200  1  1 98  0  0",
+        ),
+        ("perf-kvm-stat", "Lost events: 3"),
+        ("perf-kvm-stat", "Total Samples:0, Total events handled time:0.00us."),
+        ("lmbench", "Pipe latency: 5.1230 microseconds"),
+        ("lmbench", "AF_UNIX sock stream bandwidth: 8123.45 MB/sec"),
+    ];
+
+    #[test]
+    fn harmless_lines_fail_no_run() {
+        for (name, line) in HARMLESS {
+            let found = super::super::failures(super::super::tool(name).unwrap(), line);
+            assert!(found.is_empty(), "{name}: {found:?}");
+        }
+    }
+
     /// Of words that count in some lines only: a line of a run that failed, and one that is
     /// like it and none.
-    const NARROWED: [(&str, &str, &str); 25] = [
+    const NARROWED: &[(&str, &str, &str)] = &[
         ("ab", "apr_socket_recv: Connection reset by peer (104)", "apr_socket_recv is polled"),
         ("ab", "Total of 812 requests completed", "Total of 812 bytes"),
         ("fio", "fio: pid=71, err=5/file:io_u.c:1803, func=io_u error", "fio: pid=71, err=0"),
@@ -162,6 +219,31 @@ mod tests {
         ("turbostat", "turbostat: msr offset 0x199 read failed", "turbostat: cpu0 has no MSR"),
         ("unixbench", "Run: \"nosuch\": no such test; aborting", "Run: 1 of 10"),
         ("time", "Command terminated by signal 9", "Command being timed: \"x\""),
+        ("coremark", "[0]ERROR! list crc 0x1fd7 - should be 0xd4b0", "no ERROR! was seen"),
+        ("coremark", "ERROR! Must execute for at least 10 secs for a valid result!", "[a]ERROR! b"),
+        ("coremark", "ERROR: ee_u8 is not an 8b datatype!", "ERROR: 0 of 3"),
+        ("coremark", "ERROR in child shmat!", "ERROR in none of them"),
+        ("npb", "Verification    =             UNSUCCESSFUL", "Verification    =    NOT PERFORMED"),
+        ("stream", "Node(s) with error 2", "Node(s) with error 0"),
+        ("schbench", "error 11 from pthread_create", "error bars from 10 runs"),
+        ("schbench", "idx 2147483648 is too large", "idx 12"),
+        ("mpstat", "Cannot open /proc/stat: No such file or directory", "Cannot open the log"),
+        ("mpstat", "Cannot read /proc/uptime", "Cannot read this log as JSON"),
+        ("vmstat", "vmstat: Unable to create diskstat structure", "vmstat: every second"),
+        (
+            "perf-kvm-stat",
+            "Failed to add kvm:kvm_entry tracepoint to the list",
+            "Failed to read the map",
+        ),
+        ("perf-kvm-stat", "CPU AuthenticAMD-25-1-1 is not supported.", "CPU 3"),
+        (
+            "perf-kvm-stat",
+            "Error parsing kvm tracepoint: subsystem delimiter not found",
+            "Error parsing a line of the map",
+        ),
+        ("lmbench", "lock of fd1 failed: No locks available", "lock of fd1: 3 microseconds"),
+        ("lmbench", "unlock of fd2 failed: No locks available", "unlock of fd2: 3 microseconds"),
+        ("lmbench", "(w) read/write on pipe: Broken pipe", "read/write on pipe: 12 microseconds"),
         ("hackbench", "SENDER: write (error: Broken pipe)", "SENDER: write"),
     ];
 
@@ -173,7 +255,7 @@ mod tests {
             find(tool, LogText::new(&format!("first\n{line}\nlast\n")), &mut log);
             log.failed.iter().map(|failed| failed.line).collect()
         };
-        for (tool, failed, like_it) in NARROWED {
+        for &(tool, failed, like_it) in NARROWED {
             assert_eq!(failed_lines(tool, failed), [2], "{tool}: {failed}");
             assert_eq!(failed_lines(tool, like_it), [0_usize; 0], "{tool}: {like_it}");
         }
@@ -183,7 +265,13 @@ mod tests {
                 let is_tried = NARROWED.iter().any(|(name, line, _)| {
                     *name == tool.name && line.contains(failure.words) && failure.is_in(line)
                 });
-                assert!(is_tried, "{}: {:?}", tool.name, failure.words);
+                if !is_tried {
+                    // Those of perror.
+                    let error = format!("{}Cannot allocate memory", failure.words);
+                    let like_it = format!("{}12.50 microseconds", failure.words);
+                    assert_eq!(failed_lines(tool.name, &error), [2], "{}: {error}", tool.name);
+                    assert_eq!(failed_lines(tool.name, &like_it), [0_usize; 0], "{like_it}");
+                }
             }
         }
     }
@@ -270,6 +358,52 @@ mod tests {
              Probably missing capabilities, either run as root or increase RLIMIT_RTPRIO limits.\n",
             "cyclictest",
             &[1],
+            0,
+        );
+    }
+
+    /// What vmstat, mpstat and perf printed of runs made to fail, and what a CoreMark that
+    /// ran too short prints.
+    #[test]
+    fn runs_of_the_real_tools_made_to_fail_are_told() {
+        check("vmstat: Unable to create vmstat structure\n", "vmstat", &[1], 0);
+        check("vmstat: Disk/Partition nosuch not found\n", "vmstat", &[1], 0);
+        check(
+            "failed to open nosuch: No such file or directory\n\
+             Initializing perf session failed\n",
+            "perf-kvm-stat",
+            &[2],
+            0,
+        );
+        check(
+            "No trace sample to read. Did you call 'perf kvm record'?\n",
+            "perf-kvm-stat",
+            &[1],
+            0,
+        );
+        check("Failed to add kvm:kvm_entry tracepoint to the list\n", "perf-kvm-stat", &[1], 0);
+        // sar and iostat say the same, so that the tool must be named.
+        let text = "Linux 6.18.44 (vm) \t11/27/26 \t_x86_64_\t(2 CPU)\nCannot read /proc/uptime\n";
+        assert!(read(text, None).is_empty());
+        let logs = read(text, super::super::tool("mpstat"));
+        assert_eq!(logs[0].failed[0].line, 2, "{logs:#?}");
+        check(
+            "ERROR! Please define ee_u32 to a 32b unsigned type!\n\
+             2K performance run parameters for coremark.\n\
+             [0]ERROR! list crc 0x1fd7 - should be 0xe714\n\
+             CoreMark Size    : 666\nTotal ticks      : 9000\nTotal time (secs): 9.000000\n\
+             Iterations/Sec   : 24301.336574\n\
+             ERROR! Must execute for at least 10 secs for a valid result!\n\
+             Iterations       : 300000\nErrors detected\n",
+            "coremark",
+            &[1, 3, 8, 10],
+            0,
+        );
+        check(
+            "NAS Parallel Benchmarks (NPB3.3-SER) - MG Benchmark\n\n VERIFICATION FAILED\n \
+             L2 Norm is  0.5E-04\n",
+            "npb",
+            &[3],
             0,
         );
     }

@@ -1,11 +1,12 @@
 //! lmbench 2 and 3: the lines of its programs.
 //!
-//! Source: lmbench `src/lib_timing.c` and its programs: `micro` prints
+//! Source: lmbench `src/lib_timing.c`, `src/lib_tcp.c` and its programs: `micro` prints
 //! `NAME: N microseconds`, `bandwidth` `SIZE MB/s`, and tables begin with a
 //! quoted title.
 
 mod summary;
 
+use super::failure::{failed, system_error};
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
@@ -44,7 +45,58 @@ pub(super) const TOOL: Tool = Tool {
         part("\"Memory read bandwidth"),
         part("\"Memory write bandwidth"),
     ],
-    failures: &[],
+    failures: &[
+        // lmbench 3 says first which end of the pipe.
+        system_error("read/write on pipe: ").within(),
+        system_error("write on socket: "),
+        system_error("control write: "),
+        system_error("control nbytes: "),
+        system_error("fork: "),
+        system_error("pipe: "),
+        system_error("socketpair: "),
+        system_error("socket: "),
+        system_error("bind: "),
+        system_error("listen: "),
+        system_error("accept: "),
+        system_error("connect: "),
+        system_error("malloc: "),
+        system_error("valloc: "),
+        system_error("VALLOC: "),
+        system_error("mmap: "),
+        system_error("msync: "),
+        system_error("mknod: "),
+        system_error("pmap_set: "),
+        system_error("getsockname: "),
+        system_error("getpeername: "),
+        system_error("/dev/zero: "),
+        system_error("/dev/null: "),
+        system_error("child: no memory: "),
+        system_error("parent: no memory: "),
+        system_error("Could not copy file: "),
+        system_error("Could not open device: "),
+        system_error("creating private tempfile: "),
+        system_error("server socket creation: "),
+        system_error("socket connection: "),
+        failed("lat_udp client: "),
+        failed("bw_udp client: "),
+        failed("lat_udp: Wrong sequence size"),
+        failed("lat_udp server: recvfrom: got wrong size"),
+        failed("lat_udp sendto: "),
+        failed("bw_udp sendto: "),
+        failed("lat_rpc: got bad data"),
+        failed("lat_select: Could not open "),
+        failed("lat_select::server(): fork() failed"),
+        failed("bw_pipe: reader: error in read"),
+        failed("lib TCP: No port found"),
+        failed("lib UDP: No port found"),
+        failed("Recv timed out"),
+        failed("cannot create tcp service."),
+        failed("cannot create udp service."),
+        failed("unable to register (XACT_PROG"),
+        failed("write: wanted="),
+        failed("lock of fd").when(|line| line.holds(" failed")),
+        failed("unlock of fd").when(|line| line.holds(" failed")),
+    ],
     read,
 };
 

@@ -1,8 +1,9 @@
 //! The NAS Parallel Benchmarks' block of results.
 //!
-//! Source: NPB 2.3 to 3.4 `print_results`, of the serial, OpenMP and MPI
+//! Source: NPB 2.3 to 3.4 `print_results`, `verify`, of the serial, OpenMP and MPI
 //! versions, Fortran and C.
 
+use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
@@ -16,7 +17,21 @@ pub(super) const TOOL: Tool = Tool {
         opens("Benchmark Completed").within().when(|line| completed(line).is_some()),
         part("Mop/s total"),
     ],
-    failures: &[],
+    failures: &[
+        failed("Verification").when(|line| line.ends_with("UNSUCCESSFUL")),
+        failed("VERIFICATION FAILED"),
+        failed("Verification failed"),
+        failed("Result verification failed"),
+        failed("Failed partial verification: "),
+        failed("FAILURE: "),
+        failed("ERROR: number of processes "),
+        failed("Error: Cell size too small"),
+        failed("Error encountered in allocating space"),
+        failed("Error writing to file"),
+        failed("Error opening file"),
+        failed("Error reading back file"),
+        failed("mpi_error called"),
+    ],
     read,
 };
 

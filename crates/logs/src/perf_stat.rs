@@ -57,10 +57,45 @@ pub(super) const KVM: Tool = Tool {
         opens("Analyze events for "),
         part("VM-EXIT    Samples"),
         part("VM-EXIT").when(is_exit_heading),
+        part("Initializing perf session failed"),
+        part("No trace sample to read. Did you call 'perf kvm record'?"),
+        part("Failed to add kvm:"),
     ],
-    failures: &[],
+    failures: &[
+        failed("failed to open "),
+        failed("incompatible file format"),
+        failed("Initializing perf session failed"),
+        failed("No trace sample to read."),
+        failed("Invalid vcpu:"),
+        failed("Unknown compare key:"),
+        failed("Unknown report event:"),
+        failed("Unable to setup the kvm tracepoints"),
+        failed("Couldn't create the events: "),
+        failed("CPU ").when(|line| line.ends_with(" is not supported.")),
+        failed("timerfd_create failed"),
+        failed("timerfd_settime failed: "),
+        failed("Error reading timer fd"),
+        failed("Error parsing process id string"),
+        failed("Error parsing ").when(|line| line.holds(" tracepoint: ")),
+        failed("Failed to ").when(is_kvm_failure),
+    ],
     read: read_kvm,
 };
+
+fn is_kvm_failure(line: &str) -> bool {
+    let what = line.strip_prefix("Failed to ").unwrap_or_default();
+    let begins = [
+        "look up CPU type",
+        "mmap the events: ",
+        "parse sample",
+        "enqueue sample: ",
+        "read timer fd: ",
+        "get current flags for fd ",
+        "set non-block option on fd ",
+    ];
+    begins.iter().any(|begin| what.starts_with(begin))
+        || (what.starts_with("add ") && what.ends_with(" tracepoint to the list"))
+}
 
 /// Reads any number of reports.
 pub(crate) fn read(text: LogText<'_>, log: &mut Log) {

@@ -5,6 +5,7 @@
 
 use record::{Better, MetricKind};
 
+use super::failure::{failed, system_error};
 use super::number;
 use super::sign::{opens, part};
 use super::text::{fields, slug};
@@ -21,7 +22,31 @@ pub(super) const TOOL: Tool = Tool {
         part("current rps:"),
         part("average rps:"),
     ],
-    failures: &[],
+    failures: &[
+        failed("error ").when(|line| line.ends_with(" from pthread_create")),
+        system_error("FUTEX_WAKE: "),
+        system_error("futex-FUTEX_WAIT: "),
+        system_error("malloc: "),
+        system_error("strdup: "),
+        system_error("lseek: "),
+        failed("unable to allocate "),
+        // Of a worker schbench says so without the CPU, and goes on.
+        failed("unable to set CPU affinity to cpu "),
+        failed("unable to open "),
+        failed("unable to parse "),
+        failed("failed to read /proc/stat"),
+        failed("failed to set worker thread name"),
+        failed("failed to set message thread name"),
+        failed("failed to parse cpuset information"),
+        failed("Failed to parse "),
+        failed("mutex init failed"),
+        failed("sched_getcpu failed"),
+        failed("escape_string failed"),
+        failed("lat_fs: tvsub shows test time ran backwards"),
+        failed("idx ").when(|line| line.ends_with(" is too large")),
+        failed("Error Extra arguments"),
+        failed("split must be between "),
+    ],
     read,
 };
 

@@ -3,6 +3,7 @@
 //! Source: McCalpin's `stream.c` 4.x to 5.10 and `stream.f`: a table of
 //! functions with a rate and three times. Its MB are 10^6 bytes.
 
+use super::failure::failed;
 use super::number;
 use super::sign::{hint, opens, part};
 use super::text::slug;
@@ -17,7 +18,11 @@ pub(super) const TOOL: Tool = Tool {
         part("Function ").when(|line| columns(line).is_some()),
         hint("Copy:").when(is_row),
     ],
-    failures: &[],
+    failures: &[
+        failed("Failed Validation on array"),
+        // hpcc's, which says so of runs without an error too.
+        failed("Node(s) with error ").when(|line| !line.ends_with(" 0")),
+    ],
     read,
 };
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use record::{LogMetric, MetricKind};
 
+use super::failure::failed;
 use super::names;
 use super::sign::{opens, part};
 use super::{Cut, Few, Log, LogText, TextLine, Tool};
@@ -22,10 +23,26 @@ pub(super) const TOOL: Tool = Tool {
         part("r  b   swpd"),
         part("r    b         swpd"),
         part("r  b  swpd"),
+        part("vmstat: ").when(is_failure),
     ],
-    failures: &[],
+    failures: &[failed("vmstat: ").when(is_failure)],
     read,
 };
+
+fn is_failure(line: &str) -> bool {
+    let said = line.strip_prefix("vmstat: ").unwrap_or_default();
+    let begins = [
+        "Unable to ",
+        "write error",
+        "failed to parse argument",
+        "invalid option ",
+        "delay must be positive integer",
+        "too large delay value",
+        "-S requires ",
+    ];
+    begins.iter().any(|begin| said.starts_with(begin))
+        || (said.starts_with("Disk/Partition ") && said.ends_with(" not found"))
+}
 
 /// Reads any number of runs.
 pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
