@@ -2,10 +2,11 @@
 //! names of a job.
 //!
 //! A tool prints such words too, so they are a margin only where all lines have
-//! one.
+//! one. Of mpstat's tables all lines may have: there the headings decide.
 
 use std::borrow::Cow;
 
+use super::mpstat;
 use super::prefix::after_date;
 
 /// Fewer lines prove nothing.
@@ -39,7 +40,8 @@ impl Margin {
     /// That of a log that begins with `text`. Mails whose header says that they are
     /// quoted-printable are decoded.
     pub(super) fn of(text: &str) -> Self {
-        let kind = match SHAPES.into_iter().find(|shape| is_margin(*shape, text)) {
+        let is_margin = |shape: &AfterMargin| is_margin(*shape, text) && !is_column(*shape, text);
+        let kind = match SHAPES.into_iter().find(is_margin) {
             Some(shape) => MarginKind::Before(shape),
             None if is_quoted_printable(text) => MarginKind::QuotedPrintable,
             None => MarginKind::None,
@@ -120,6 +122,15 @@ fn is_margin(shape: AfterMargin, text: &str) -> bool {
         lines += 1;
     }
     lines >= MIN_LINES
+}
+
+/// Whether it is the first column of a table: what the first heading has.
+fn is_column(shape: AfterMargin, text: &str) -> bool {
+    let heading = text.split_inclusive('\n').enumerate().find_map(|(index, line)| {
+        let is_heading = memchr::memmem::find(line.as_bytes(), mpstat::HEADING_COLUMN.as_bytes());
+        is_heading.and_then(|_| shape(line, index + 1))
+    });
+    heading.is_some_and(mpstat::is_heading_behind_clock)
 }
 
 /// `12:34:56 ` and `00:00:01.123456 `, as ts writes it.
@@ -212,6 +223,23 @@ mod tests {
         {
             assert_eq!(without(text), text, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_clock_that_a_heading_has_is_a_column() {
+        let heading = "     CPU    %usr   %nice    %sys %iowait   %idle\n";
+        let row = "     all    0.00   92.50    7.00    0.00    0.50\n";
+        for half in ["", " AM", " PM"] {
+            let own = format!("03:35:56{half}{heading}03:35:57{half}{row}03:35:58{half}{row}");
+            assert_eq!(without(&own), own);
+            let margin = own.lines().map(|line| format!("12:34:56 {line}\n")).collect::<String>();
+            assert_eq!(without(&margin), own);
+        }
+        // No column of the heading's, or no heading.
+        let average = format!("12:34:56 Average:{heading}12:34:56 Average:{row}");
+        assert_eq!(without(&average), format!("Average:{heading}Average:{row}"));
+        let rows = format!("12:34:56{row}").repeat(2);
+        assert_eq!(without(&rows), row.repeat(2).replace("     all", "    all"));
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! mpstat's tables and JSON.
 //!
-//! Source: sysstat `mpstat.c`, `json_stats.c`. `Average:` rows have the label
-//! `time=average`.
+//! Source: sysstat `mpstat.c`, `json_stats.c`, `rd_stats.c`, `common.c`. `Average:`
+//! rows have the label `time=average`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use record::{LogMetric, MetricKind};
 
+use super::failure::{failed, system_error};
 use super::json::{self, JsonNode};
 use super::names::metric;
 use super::sign::{json as in_json, part};
@@ -21,9 +22,20 @@ pub(super) const TOOL: Tool = Tool {
         in_json("\"sysstat\""),
         part("CPU ").within().when(|line| columns(line).is_some()).anew(),
     ],
-    failures: &[],
+    failures: &[
+        failed("Cannot open ").when(is_of_system),
+        failed("Cannot read ").when(is_of_system),
+        system_error("stdout: "),
+        system_error("malloc: "),
+        system_error("sysconf: "),
+    ],
     read,
 };
+
+/// Whether it names a file of the kernel, which are all that mpstat reads.
+fn is_of_system(line: &str) -> bool {
+    line.holds(" /proc/") || line.holds(" /sys/")
+}
 
 /// Reads JSON, and any number of tables beside it.
 pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
@@ -64,16 +76,32 @@ fn measured(heading: &str) -> Option<Arc<LogMetric>> {
     }
 }
 
+/// A column that every heading of the table of percents has.
+pub(super) const HEADING_COLUMN: &str = "%idle";
+
+/// Whether the rest of a line behind a clock is that of a heading whose first column is
+/// the clock: `  PM  CPU    %usr ...`.
+pub(super) fn is_heading_behind_clock(rest: &str) -> bool {
+    let mut words = rest.ascii_words();
+    let is_half_day = |word: &str| !word.contains([':', '[']) && word.len() <= 4;
+    let is_first = match words.next() {
+        Some("CPU") => true,
+        Some(half) => is_half_day(half) && words.next() == Some("CPU"),
+        None => false,
+    };
+    is_first && columns(rest).is_some()
+}
+
 /// The names behind `CPU`, of the table of percents.
 fn columns(line: &str) -> Option<Few<&str>> {
-    if !line.holds("%idle") {
+    if !line.holds(HEADING_COLUMN) {
         return None;
     }
     let mut words = line.ascii_words();
     let stamp = words.by_ref().take_while(|word| *word != "CPU").count();
     let names: Few<&str> = words.collect();
     let percents = names.iter().filter(|name| name.starts_with('%')).count();
-    (stamp <= 2 && percents >= 4 && names.contains(&"%idle")).then_some(names)
+    (stamp <= 2 && percents >= 4 && names.contains(&HEADING_COLUMN)).then_some(names)
 }
 
 /// `15:35:57     all    0.00   92.50 ...`, with AM or PM behind the time, or

@@ -147,6 +147,11 @@ ss=sysstat-12.6
 log $ss mpstat 'LC_ALL=C mpstat -P ALL 1 2'
 log $ss mpstat-json 'mpstat -P ALL -o JSON 1 1'
 log $ss mpstat-12-hour 'LC_ALL=en_US.UTF-8 S_TIME_FORMAT= mpstat 1 2'
+# Killed before the averages, and without the line of the machine: a clock in every line.
+killed='timeout -s KILL 3.5 mpstat'
+log $ss mpstat-killed "LC_ALL=C S_TIME_FORMAT= $killed 1 | tail -n +3"
+log $ss mpstat-killed-12-hour "LC_ALL=en_US.UTF-8 S_TIME_FORMAT= $killed -P ALL 1 | tail -n +3"
+log $ss mpstat-killed-iso "LC_ALL=en_US.UTF-8 S_TIME_FORMAT=ISO $killed 1 | tail -n +3"
 pc=procps-4.0
 log $pc vmstat 'vmstat 1 3'
 log $pc vmstat-wide 'vmstat -w -t 1 2; vmstat -a 1 2'
