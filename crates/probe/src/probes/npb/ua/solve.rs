@@ -91,10 +91,10 @@ pub(super) struct Heat<'a> {
 pub(super) const PLACES: u64 = 200;
 
 /// Bytes that so many elements and mortar points need: an element has 5 blocks, and
-/// 1 more while the mesh changes; a place its number, what is given and who sums it;
-/// a point its 7 values, and where it is numbered.
+/// 2 more while the mesh changes; a place its number, what is given, who sums it,
+/// and something to number it by; a point its 7 values and where it is summed.
 pub(super) fn bytes(elements: u64, points: u64) -> u64 {
-    elements * (6 * size_of::<ElementBlock>() as u64 + PLACES * 16) + points * 100
+    elements * (7 * size_of::<ElementBlock>() as u64 + PLACES * 24) + points * 100
 }
 
 impl<'a> Heat<'a> {
