@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 
-use super::mpstat;
 use super::prefix::after_date;
 
 /// Fewer lines prove nothing.
@@ -104,6 +103,9 @@ impl Margin {
     }
 }
 
+/// A column that every heading of mpstat's table of percents has.
+pub(super) const MPSTAT_COLUMN: &str = "%idle";
+
 /// `text` without its margin, if it has one.
 pub(super) fn without(text: &str) -> Cow<'_, str> {
     Margin::of(text).take_off(text, true)
@@ -127,10 +129,22 @@ fn is_margin(shape: AfterMargin, text: &str) -> bool {
 /// Whether it is the first column of a table: what the first heading has.
 fn is_column(shape: AfterMargin, text: &str) -> bool {
     let heading = text.split_inclusive('\n').enumerate().find_map(|(index, line)| {
-        let is_heading = memchr::memmem::find(line.as_bytes(), mpstat::HEADING_COLUMN.as_bytes());
+        let is_heading = memchr::memmem::find(line.as_bytes(), MPSTAT_COLUMN.as_bytes());
         is_heading.and_then(|_| shape(line, index + 1))
     });
-    heading.is_some_and(mpstat::is_heading_behind_clock)
+    heading.is_some_and(is_mpstat_heading)
+}
+
+/// Whether the rest of a line behind a clock is that of a heading of mpstat whose first
+/// column is the clock: `  PM  CPU    %usr ...`.
+fn is_mpstat_heading(rest: &str) -> bool {
+    let mut words = rest.split_ascii_whitespace();
+    let is_half_day = |word: &str| !word.contains([':', '[']) && word.len() <= 4;
+    match words.next() {
+        Some("CPU") => true,
+        Some(half) => is_half_day(half) && words.next() == Some("CPU"),
+        None => false,
+    }
 }
 
 /// `12:34:56 ` and `00:00:01.123456 `, as ts writes it.

@@ -10,6 +10,7 @@ use record::{LogMetric, MetricKind};
 
 use super::failure::{failed, system_error};
 use super::json::{self, JsonNode};
+use super::margin::MPSTAT_COLUMN;
 use super::names::metric;
 use super::sign::{json as in_json, part};
 use super::text::slug;
@@ -76,32 +77,16 @@ fn measured(heading: &str) -> Option<Arc<LogMetric>> {
     }
 }
 
-/// A column that every heading of the table of percents has.
-pub(super) const HEADING_COLUMN: &str = "%idle";
-
-/// Whether the rest of a line behind a clock is that of a heading whose first column is
-/// the clock: `  PM  CPU    %usr ...`.
-pub(super) fn is_heading_behind_clock(rest: &str) -> bool {
-    let mut words = rest.ascii_words();
-    let is_half_day = |word: &str| !word.contains([':', '[']) && word.len() <= 4;
-    let is_first = match words.next() {
-        Some("CPU") => true,
-        Some(half) => is_half_day(half) && words.next() == Some("CPU"),
-        None => false,
-    };
-    is_first && columns(rest).is_some()
-}
-
 /// The names behind `CPU`, of the table of percents.
 fn columns(line: &str) -> Option<Few<&str>> {
-    if !line.holds(HEADING_COLUMN) {
+    if !line.holds(MPSTAT_COLUMN) {
         return None;
     }
     let mut words = line.ascii_words();
     let stamp = words.by_ref().take_while(|word| *word != "CPU").count();
     let names: Few<&str> = words.collect();
     let percents = names.iter().filter(|name| name.starts_with('%')).count();
-    (stamp <= 2 && percents >= 4 && names.contains(&HEADING_COLUMN)).then_some(names)
+    (stamp <= 2 && percents >= 4 && names.contains(&MPSTAT_COLUMN)).then_some(names)
 }
 
 /// `15:35:57     all    0.00   92.50 ...`, with AM or PM behind the time, or
