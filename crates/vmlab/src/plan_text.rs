@@ -126,6 +126,11 @@ fn write(out: &mut String, plan: &StudyPlan) -> std::fmt::Result {
     }
     for (label, reason) in &plan.later {
         writeln!(out, "  {label}: not run: {reason}")?;
+        let values = plan.published.iter().filter(|row| row.workload == *label).count();
+        let claims = plan.published_claims.iter().filter(|row| row.workload == *label).count();
+        if values + claims > 0 {
+            writeln!(out, "    published of it: {} (--json lists them)", values + claims)?;
+        }
     }
     writeln!(
         out,

@@ -143,7 +143,7 @@ pub(super) struct VmsTable {
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(transform = schema::params_of_run)]
+#[schemars(transform = schema::params_of_run, transform = schema::any_run_if_later)]
 pub(super) struct WorkloadTable {
     #[schemars(with = "schema::WorkloadName")]
     pub(super) run: String,

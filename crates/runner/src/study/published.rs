@@ -19,7 +19,7 @@ pub struct StudyPublished {
     pub workload: String,
     /// The host-load level.
     pub load: String,
-    /// The variant.
+    /// The variant; of a workload that is not run, any configuration by name.
     pub variant: String,
     /// The metric's name.
     pub metric: String,
@@ -176,10 +176,10 @@ impl StudyChecker {
         let Some(variant) = self.needed(index, "variant", table.variant.as_ref()) else {
             return Vec::new();
         };
-        self.published_variant(index, "variant", variant, named);
+        self.published_variant(index, "variant", variant, table, named);
         let at = |metric| [Key("published"), Index(index), Key("values"), Key(metric)];
         let Some(run) = named.workloads.iter().find(|run| run.label == table.workload) else {
-            if named.later.iter().any(|(label, _)| *label == table.workload) {
+            if named.is_later(&table.workload) {
                 let message = format!(
                     "values: units are known of workloads that are run, {} is not; give metric, unit and better one by one",
                     table.workload
@@ -239,7 +239,7 @@ impl StudyChecker {
         let variant = self.needed(index, "variant", table.variant.as_ref())?;
         let metric = self.needed(index, "metric", table.metric.as_ref())?;
         let unit = self.needed(index, "unit", table.unit.as_ref())?;
-        self.published_variant(index, "variant", variant, named);
+        self.published_variant(index, "variant", variant, table, named);
         self.published_metric(index, table, metric, named);
         self.published_numbers(index, table);
         Some(StudyPublished {
@@ -272,7 +272,7 @@ impl StudyChecker {
             return Vec::new();
         };
         self.published_metric(index, table, metric, named);
-        let is_later = named.later.iter().any(|(label, _)| *label == table.workload);
+        let is_later = named.is_later(&table.workload);
         if is_later {
             self.needed(index, "unit", table.unit.as_ref());
         }
@@ -287,7 +287,7 @@ impl StudyChecker {
         };
         for (place, (first, _, second)) in pairs.iter().enumerate() {
             for name in [*first].iter().filter(|_| place == 0).chain([second]) {
-                self.published_variant(index, "order", name, named);
+                self.published_variant(index, "order", name, table, named);
             }
         }
         let is_here = |load: &&HostLoad| table.load.as_ref().is_none_or(|name| *name == load.name);
@@ -324,7 +324,7 @@ impl StudyChecker {
             let known = record::COUNTERS.iter().map(|counter| counter.name);
             self.problem(&at("counter"), unknown("counter", "counter", &counter, known));
         }
-        if named.later.iter().any(|(label, _)| *label == table.workload) {
+        if named.is_later(&table.workload) {
             let message = format!(
                 "counter = {counter:?}: nothing is counted of {}, which is not run",
                 table.workload
@@ -332,9 +332,9 @@ impl StudyChecker {
             self.problem(&at("counter"), message);
         }
         let variant = self.needed(index, "variant", table.variant.as_ref())?;
-        self.published_variant(index, "variant", variant, named);
+        self.published_variant(index, "variant", variant, table, named);
         let than = table.than.clone().unwrap_or_else(|| baseline.to_owned());
-        self.published_variant(index, "than", &than, named);
+        self.published_variant(index, "than", &than, table, named);
         if *variant == than {
             let message = format!(
                 "variant = {variant:?}: a ratio to itself says nothing; name another with `than`"
@@ -384,13 +384,19 @@ impl StudyChecker {
         }
     }
 
+    /// A variant of the study. Of a workload that is not run nothing is compared, so
+    /// that any configuration may be named there: one that no variant can be made to.
     fn published_variant(
         &mut self,
         index: usize,
         key: &str,
         name: &str,
+        table: &PublishedTable,
         named: &PublishableNames<'_>,
     ) {
+        if named.is_later(&table.workload) {
+            return;
+        }
         if !named.variants.iter().any(|variant| variant.name == name) {
             let names = named.variants.iter().map(|variant| variant.name.as_str());
             let message = unknown(key, "variant", name, names);
@@ -408,7 +414,7 @@ impl StudyChecker {
     ) {
         let at = |key| [Key("published"), Index(index), Key(key)];
         let Some(run) = named.workloads.iter().find(|run| run.label == table.workload) else {
-            let is_later = named.later.iter().any(|(label, _)| *label == table.workload);
+            let is_later = named.is_later(&table.workload);
             if is_later && table.better.is_none() {
                 let message = format!(
                     "metric {metric:?} of a workload that is not run: say better = \"lower\" or \"higher\""

@@ -104,6 +104,18 @@ fn params_of(key: &str, schema: &mut Schema) {
     schema.insert("allOf".to_owned(), rules.into());
 }
 
+/// Lets `run` be any name where the workload is not run.
+pub(super) fn any_run_if_later(schema: &mut Schema) {
+    let run = schema.pointer_mut("/properties/run").expect("it has a run");
+    let known = std::mem::replace(run, json!({ "type": "string" }));
+    let rule = json!({
+        "if": { "not": { "required": ["later"] } },
+        "then": { "properties": { "run": known } },
+    });
+    let rules = schema.pointer_mut("/allOf").and_then(Value::as_array_mut);
+    rules.expect("parameters have rules").push(rule);
+}
+
 fn describe(param: &Param) -> Value {
     let unit = param.unit.map(|unit| format!(", {unit}")).unwrap_or_default();
     let about = format!("{} (default: {}{unit})", param.help, param.default);

@@ -1,5 +1,7 @@
 //! Studies as people write them, right and wrong.
 
+mod published_numbers;
+
 use super::*;
 
 const GOOD: &str = r#"
@@ -392,6 +394,15 @@ fn what_was_published_of_two_variants_is_read_and_refused_by_line() {
     let later = "workload = 'kernbench'\nmetric = 'elapsed'\nunit = 's'\norder = 'a > b'";
     let found = study(&format!("{later}\nbetter = 'lower'")).unwrap();
     assert_eq!(told(&found), ["idle: a Better b", "busy: a Better b"]);
+    // Nothing is compared there: it may be of what no variant can be made to.
+    let elsewhere = "workload = 'kernbench'\nmetric = 'elapsed'\nunit = 's'\nbetter = 'lower'";
+    let found = study(&format!("{elsewhere}\norder = 'gang > b'\nload = 'idle'")).unwrap();
+    assert_eq!(told(&found), ["idle: gang Better b"]);
+    let found = study(&format!("{elsewhere}\nvariant = 'gang'\nvalue = 3")).unwrap();
+    assert_eq!(
+        (found.published[0].variant.as_str(), found.published[0].value),
+        ("gang", Some(3.0))
+    );
 
     let hackbench = |rest: &str| format!("workload = 'hackbench'\nmetric = 'time'\n{rest}");
     for (published, line, said) in [
