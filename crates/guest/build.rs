@@ -1,4 +1,5 @@
-//! Puts the thin guests and their symbols into the library, if `scripts/build-thinguest` has made them.
+//! Puts the thin guests and their symbols into the library, if `scripts/build-thinguest` has
+//! made them.
 
 use std::path::Path;
 use std::{env, fs};

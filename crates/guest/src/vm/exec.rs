@@ -243,6 +243,13 @@ impl AgentLink for OwnedVm {
     }
 }
 
+/// When the agent has to have answered, if that is not `now` yet: it may take until `due`,
+/// which its VM's waiting for pCPUs put off, and never beyond `answer_by`.
+fn put_off(now: Instant, due: Instant, answer_by: Instant) -> Option<Instant> {
+    let later = answer_by.min(due);
+    (later >= now + SHORTEST_DELAY).then_some(later)
+}
+
 impl OwnedVm {
     /// One request to the agent, and the line that answers it.
     pub(super) fn ask_agent(
@@ -271,8 +278,7 @@ impl OwnedVm {
             let now = Instant::now();
             if now >= until {
                 let waited = longest_since(&waited_before, &self.process.waited());
-                let later = self.answer_by.min(asked + AGENT_LIMIT + waited);
-                if later >= now + SHORTEST_DELAY {
+                if let Some(later) = put_off(now, asked + AGENT_LIMIT + waited, self.answer_by) {
                     until = later;
                     continue;
                 }
@@ -520,5 +526,24 @@ fn not_understood(command: &str, line: &[u8]) -> GuestFailure {
     GuestFailure::Agent {
         command: command.to_owned(),
         detail: format!("its answer was not understood: {shown}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_put_off_by_what_the_vm_waited_and_no_further_than_the_command() {
+        let asked = Instant::now();
+        let after = |seconds: u64| asked + Duration::from_secs(seconds);
+        // It had the pCPUs that it needs.
+        assert_eq!(put_off(after(60), after(60), after(304)), None);
+        assert_eq!(put_off(after(60), after(110), after(304)), Some(after(110)));
+        assert_eq!(put_off(after(60), after(110), after(80)), Some(after(80)));
+        // Less than a second more is none.
+        let almost = after(60) + Duration::from_millis(999);
+        assert_eq!(put_off(after(60), almost, after(304)), None);
+        assert_eq!(put_off(after(80), after(200), after(80)), None);
     }
 }

@@ -8,6 +8,7 @@ mod esp;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -76,18 +77,24 @@ pub fn program(arch: Arch) -> Result<Vec<u8>, NoProgram> {
 
 /// The program's functions in the form of Linux's `/proc/kallsyms`, which the program itself
 /// does not hold; of the file that [`FILE_VARIABLE`] names what lies beside it, with
-/// `.symbols` behind its name. Empty if nobody knows them.
-#[must_use]
-pub fn symbols(arch: Arch) -> Vec<u8> {
+/// `.symbols` behind its name. Empty if nothing does.
+///
+/// # Errors
+/// If what lies beside it can't be read.
+pub fn symbols(arch: Arch) -> Result<Vec<u8>, NoProgram> {
     if let Some(mut path) = std::env::var_os(FILE_VARIABLE) {
         path.push(".symbols");
-        return std::fs::read(path).unwrap_or_default();
+        let path = PathBuf::from(path);
+        return match std::fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            read => read.map_err(|source| NoProgram::Unreadable { path, source }),
+        };
     }
     let carried = match arch {
         Arch::X86_64 => SYMBOLS_X86_64,
         Arch::Aarch64 => SYMBOLS_AARCH64,
     };
-    carried.to_vec()
+    Ok(carried.to_vec())
 }
 
 /// A disk from which UEFI firmware boots the thin guest with this plan: 4 MiB.

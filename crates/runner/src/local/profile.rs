@@ -64,9 +64,10 @@ impl Profiling {
             None => Err("the host itself was tried, and has no VM to look at".to_owned()),
             Some(threads) => {
                 let pid = threads.pid;
-                let symbols = match spec.accel {
-                    Accel::Kvm => heard(symbols(guest, spec.arch, cancel))?.map(Some),
-                    Accel::Tcg => Ok(None),
+                let symbols = match (spec.accel, &guest.place) {
+                    (Accel::Tcg, _) => Ok(None),
+                    (Accel::Kvm, ExecTarget::Thin(_)) => thin_symbols(spec.arch).map(Some),
+                    (Accel::Kvm, _) => heard(symbols(guest, cancel))?.map(Some),
                 };
                 let place = folder.join("profile");
                 symbols.and_then(|symbols| {
@@ -181,15 +182,17 @@ fn end_guest(guest: &mut RoleGuest, cancel: &Cancel) -> Result<Vec<u8>, Failure>
     Ok(output.stdout)
 }
 
-/// The symbols of the guest's kernel, none of one that hides them; or those of the thin
-/// guest, which vmlab knows.
-fn symbols(guest: &mut RoleGuest, arch: Arch, cancel: &Cancel) -> Result<GuestSymbols, Failure> {
-    match guest.place {
-        ExecTarget::Vm(_) => {}
-        ExecTarget::Thin(_) => {
-            return Ok(GuestSymbols { kallsyms: thin::symbols(arch), modules: Vec::new() });
-        }
-        ExecTarget::Hosted(_) | ExecTarget::Host(_) => return Ok(GuestSymbols::default()),
+/// The symbols of the thin guest, which has no `/proc`, and none of its own.
+fn thin_symbols(arch: Arch) -> Result<GuestSymbols, NoProfile> {
+    let kallsyms =
+        thin::symbols(arch).map_err(|error| crate::host_settings::with_causes(&error))?;
+    Ok(GuestSymbols { kallsyms, modules: Vec::new() })
+}
+
+/// The symbols of the guest's kernel; none of one that hides them or has no `/proc`.
+fn symbols(guest: &mut RoleGuest, cancel: &Cancel) -> Result<GuestSymbols, Failure> {
+    if !matches!(guest.place, ExecTarget::Vm(_)) {
+        return Ok(GuestSymbols::default());
     }
     let mut read = |script: &str| -> Result<Vec<u8>, Failure> {
         let mut command = GuestCommand::new(["sh", "-c", script], MOMENT);

@@ -218,7 +218,7 @@ fn the_guest_s_symbols_name_its_operations() {
         let Ok(program) = program(arch) else {
             return skip("the thin guest is not built: scripts/build-thinguest");
         };
-        let symbols = String::from_utf8(symbols(arch)).unwrap();
+        let symbols = String::from_utf8(symbols(arch).unwrap()).unwrap();
         let addresses = symbols.lines().map(|line| u64::from_str_radix(&line[..16], 16).unwrap());
         let (first, last) = (addresses.clone().min().unwrap(), addresses.max().unwrap());
         assert_eq!(function_at(&symbols, last), Some("_etext"), "{arch}");
