@@ -2,6 +2,8 @@
 
 CARGO ?= cargo
 VMLAB = target/release/vmlab
+# What is looked at whole: all of vmlab, without libFuzzer's C++, which only fuzzing needs.
+ALL = --workspace --no-default-features --features vmlab/kubernetes,vmlab/parquet,vmlab/sqlite
 
 .PHONY: help quickstart fast test full ready lint coverage fuzz build static probe packages bench clean
 
@@ -32,9 +34,9 @@ ready:
 
 lint: ## Formatting, clippy and the documentation, warnings denied
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --features vmlab/parquet,vmlab/sqlite -- -D warnings
+	$(CARGO) clippy $(ALL) --all-targets -- -D warnings
 	@scripts/build-thinguest --lint
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(ALL) --no-deps --quiet
 
 coverage: ## Line coverage by crate, of the tests that boot no VM
 	@scripts/coverage

@@ -410,6 +410,14 @@ impl StudyPlan {
         self.budget.blocks.map(|blocks| blocks.saturating_mul(loads))
     }
 
+    /// Whether a trial is one of this plan's: of its variants, workloads and loads.
+    #[must_use]
+    pub fn has(&self, trial: &TrialKey) -> bool {
+        self.variants.iter().any(|variant| variant.name == trial.variant)
+            && self.workloads.iter().any(|workload| workload.label == trial.workload)
+            && self.loads.iter().any(|load| load.name == trial.load)
+    }
+
     /// The variants that are compared with the baseline, the A/A arm left out,
     /// with their places among the plan's variants.
     pub fn comparisons(&self) -> impl Iterator<Item = (usize, &PlanVariant)> {

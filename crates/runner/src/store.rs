@@ -17,12 +17,13 @@
 
 mod files;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use record::journal::{self, Damage, Journal, JournalEvent, JournalTail};
+use record::journal::{self, Damage, DamageKind, Journal, JournalEvent, JournalTail, TrialResult};
 use rustix::fs::{Access, FlockOperation};
 
 use crate::calibration::{Calibration, NoCalibration};
@@ -36,6 +37,11 @@ const TORN: &str = "journal.torn";
 const BLOBS: &str = "blobs";
 const LOCK: &str = "lock";
 const PRICES: &str = "calibration.json";
+
+/// What is read of a journal: some hundred thousand trials, and as much memory.
+const MAX_JOURNAL_BYTES: u64 = 1 << 30;
+/// What is read of any other file of the folder.
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// What to do about a full disk once a study has begun.
 const FULL: &str = " (the disk is full: free some room, then go on with --resume)";
@@ -84,6 +90,14 @@ pub enum ResultsError {
         line: usize,
         /// What is wrong.
         message: String,
+    },
+    /// The description of the machine can't be read.
+    #[error("{path}:{line}: the machine's description can't be read: {source}", path = .path.display(), line = .source.line())]
+    BadHost {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
     },
     /// The journal belongs to another plan.
     #[error(
@@ -201,6 +215,22 @@ pub struct Contents {
     pub prices: Option<Calibration>,
 }
 
+impl Contents {
+    /// The trials that ended.
+    pub fn trials(&self) -> impl Iterator<Item = &TrialResult> {
+        self.events.iter().filter_map(|event| match event {
+            JournalEvent::TrialEnded(result) => Some(&**result),
+            _ => None,
+        })
+    }
+
+    /// The names of all texts that trials left, each once.
+    #[must_use]
+    pub fn texts(&self) -> BTreeSet<&String> {
+        self.trials().flat_map(texts).collect()
+    }
+}
+
 /// Reads the results in `dir`. Damage is told, and not an error.
 ///
 /// # Errors
@@ -208,16 +238,39 @@ pub struct Contents {
 pub fn read(dir: &Path) -> Result<Contents, ResultsError> {
     let plan = read_plan(dir)?;
     let host_path = dir.join(HOST);
-    let host = files::read(&host_path).map_err(io_error("read", &host_path))?;
-    let host = serde_json::from_slice(&host)
-        .map_err(|error| bad_json(&host_path, &ReadPlanError::Json(error)))?;
-    let (_, Journal { events, damage, .. }) = read_journal(dir)?;
+    let host = serde_json::from_slice(&read_plain(&host_path)?)
+        .map_err(|source| ResultsError::BadHost { path: host_path, source })?;
+    let (text, Journal { mut events, mut damage, .. }) = read_journal(dir)?;
     check_belongs(&dir.join(JOURNAL), &plan, &events)?;
-    let prices = match read_if_there(&dir.join(PRICES))? {
+    let before = events.len();
+    events.retain(|event| event.ended_trial().is_none_or(|trial| plan.has(trial)));
+    let line = last_line(&text);
+    if events.len() < before {
+        let trials = (before - events.len()) as u64;
+        damage.push(Damage { line, kind: DamageKind::Unplanned { trials } });
+    }
+    let prices = match read_if_there(&dir.join(PRICES), MAX_FILE_BYTES)? {
         text if text.is_empty() => None,
         text => Some(prices_of(&dir.join(PRICES), &text)?),
     };
-    Ok(Contents { plan, host, events, damage, prices })
+    let mut contents = Contents { plan, host, events, damage, prices };
+    let texts = missing_texts(dir, &contents);
+    if texts > 0 {
+        contents.damage.push(Damage { line, kind: DamageKind::TextsMissing { texts } });
+    }
+    Ok(contents)
+}
+
+/// How many of the texts that trials left are not there; what stands in them is not
+/// looked at.
+fn missing_texts(dir: &Path, contents: &Contents) -> u64 {
+    let is_there = files::is_own_folder(&dir.join(BLOBS));
+    let lacks = |name: &&String| {
+        !is_there
+            || !is_blob_name(name)
+            || !fs::symlink_metadata(blob_path(dir, name)).is_ok_and(|file| file.is_file())
+    };
+    contents.texts().into_iter().filter(lacks).count() as u64
 }
 
 /// Reads the price list `path`.
@@ -225,7 +278,7 @@ pub fn read(dir: &Path) -> Result<Contents, ResultsError> {
 /// # Errors
 /// [`ResultsError`] names the file.
 pub fn read_prices(path: &Path) -> Result<Calibration, ResultsError> {
-    prices_of(path, &files::read(path).map_err(io_error("read", path))?)
+    prices_of(path, &read_plain(path)?)
 }
 
 fn prices_of(path: &Path, text: &[u8]) -> Result<Calibration, ResultsError> {
@@ -239,10 +292,12 @@ pub fn damage_lines(dir: &Path, damage: &[Damage]) -> impl Iterator<Item = Strin
     damage.iter().map(move |Damage { line, kind }| format!("{}:{line}: {kind}", path.display()))
 }
 
-/// True if `dir` holds the results of a study.
+/// True if `dir` holds the results of a study, whole or damaged: what is wrong with them
+/// is told by whoever reads them.
 #[must_use]
 pub fn is_results(dir: &Path) -> bool {
-    dir.join(PLAN).is_file() && dir.join(JOURNAL).is_file()
+    let is_there = |name: &&str| fs::symlink_metadata(dir.join(name)).is_ok();
+    is_there(&PLAN) && [JOURNAL, END, HOST].iter().any(is_there)
 }
 
 /// Whether a study can begin in `dir`, as far as that is known without writing
@@ -260,13 +315,31 @@ pub fn check_new(dir: &Path) -> Result<(), ResultsError> {
         .map_err(|error| io_error("make the folder", dir)(error.into()))
 }
 
+/// The names of all texts that a trial left.
+pub fn texts(trial: &TrialResult) -> impl Iterator<Item = &String> {
+    trial
+        .runs
+        .iter()
+        .flat_map(|run| run.blobs.values())
+        .chain(&trial.console)
+        .chain(&trial.device_state)
+}
+
 /// The text of the blob `hash`, if it is still there.
 #[must_use]
 pub fn blob(dir: &Path, hash: &str) -> Option<Vec<u8>> {
-    if !is_blob_name(hash) || !files::is_own_folder(&dir.join(BLOBS)) {
-        return None;
+    text(dir, hash).ok()
+}
+
+/// The same, or why it can't be read.
+pub(crate) fn text(dir: &Path, hash: &str) -> io::Result<Vec<u8>> {
+    if !is_blob_name(hash) {
+        return Err(io::Error::other("its name is none of a text"));
     }
-    files::read(&blob_path(dir, hash)).ok()
+    if !files::is_own_folder(&dir.join(BLOBS)) {
+        return Err(io::Error::other("there is no folder blobs"));
+    }
+    files::read(&blob_path(dir, hash), MAX_FILE_BYTES)
 }
 
 /// Whether a journal's word names a blob: nothing else is looked for.
@@ -337,7 +410,7 @@ impl Store {
         let contents = read(dir)?;
         let path = dir.join(JOURNAL);
         let (text, journal) = read_journal(dir)?;
-        if let Some(damage) = journal.damage.iter().find(|damage| !damage.kind.is_of_a_crash()) {
+        if let Some(damage) = journal.damage.iter().find(|damage| !damage.kind.lets_go_on()) {
             let more = match journal.damage.len() {
                 1 => String::new(),
                 all => format!(", and {} more", all - 1),
@@ -363,6 +436,8 @@ impl Store {
         let end_file = files::open_to_change(&path).map_err(io_error("open", &path))?;
         let mut store = Self { dir: dir.to_owned(), journal, end, end_file, _lock: lock };
         store.acknowledge(end)?;
+        // From here on it is written over, never longer or shorter: no crash empties it.
+        store.end_file.sync_all().map_err(io_error("write", &path))?;
         sync_dir(dir)?;
         Ok(store)
     }
@@ -445,13 +520,13 @@ pub fn write_derived(dir: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, Re
 /// # Errors
 /// [`ResultsError`] names the file.
 pub(crate) fn read_plain(path: &Path) -> Result<Vec<u8>, ResultsError> {
-    files::read(path).map_err(io_error("read", path))
+    files::read(path, MAX_FILE_BYTES).map_err(io_error("read", path))
 }
 
 fn read_plan(dir: &Path) -> Result<StudyPlan, ResultsError> {
     use io::ErrorKind::{NotADirectory, NotFound};
     let path = dir.join(PLAN);
-    let text = match files::read(&path) {
+    let text = match files::read(&path, MAX_FILE_BYTES) {
         Ok(text) => text,
         Err(error) if matches!(error.kind(), NotFound | NotADirectory) => {
             return Err(ResultsError::NoPlan(dir.to_owned()));
@@ -469,7 +544,7 @@ fn bad_json(path: &Path, error: &ReadPlanError) -> ResultsError {
 fn read_journal(dir: &Path) -> Result<(Vec<u8>, Journal), ResultsError> {
     // First, as whoever writes it writes it last.
     let path = dir.join(END);
-    let acknowledged = match String::from_utf8(read_if_there(&path)?) {
+    let acknowledged = match String::from_utf8(read_if_there(&path, MAX_FILE_BYTES)?) {
         Ok(text) if text.is_empty() => None,
         Ok(text) => Some(text.parse::<JournalTail>()),
         Err(_) => Some(Err(journal::NotAnEnd)),
@@ -477,13 +552,21 @@ fn read_journal(dir: &Path) -> Result<(Vec<u8>, Journal), ResultsError> {
     let acknowledged = acknowledged.transpose();
     let acknowledged = acknowledged.map_err(|source| ResultsError::BadEnd { path, source })?;
     // A crash between plan and journal leaves no journal: nothing happened.
-    let text = read_if_there(&dir.join(JOURNAL))?;
-    let journal = journal::read(&text, acknowledged);
+    let text = read_if_there(&dir.join(JOURNAL), MAX_JOURNAL_BYTES)?;
+    let mut journal = journal::read(&text, acknowledged);
+    if journal.is_numbered && acknowledged.is_none() {
+        journal.damage.push(Damage { line: last_line(&text), kind: DamageKind::EndUnknown });
+    }
     Ok((text, journal))
 }
 
-fn read_if_there(path: &Path) -> Result<Vec<u8>, ResultsError> {
-    match files::read(path) {
+/// The number of a text's last line, from 1.
+fn last_line(text: &[u8]) -> u64 {
+    text.split_inclusive(|byte| *byte == b'\n').count().max(1) as u64
+}
+
+fn read_if_there(path: &Path, limit: u64) -> Result<Vec<u8>, ResultsError> {
+    match files::read(path, limit) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         read => read.map_err(io_error("read", path)),
     }

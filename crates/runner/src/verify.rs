@@ -1,16 +1,15 @@
 //! Whether a results folder is what was written: plan, machine, journal, and
 //! every text that the journal names.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use record::journal::{Damage, JournalEvent, TrialResult};
+use record::journal::{Damage, DamageKind};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::store::{self, Contents, ResultsError, blob_name, blob_path};
+use crate::store::{self, ResultsError, blob_name, blob_path};
 
 /// What a look at everything in a results folder brought.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -67,44 +66,30 @@ impl fmt::Display for FolderDamage {
 /// [`ResultsError`] where plan, machine or journal can't be read, or the plan is
 /// not the journal's.
 pub fn verify(dir: &Path) -> Result<Verification, ResultsError> {
-    let Contents { events, damage, .. } = store::read(dir)?;
-    let trials: Vec<&TrialResult> = events
-        .iter()
-        .filter_map(|event| match event {
-            JournalEvent::TrialEnded(result) => Some(&**result),
-            _ => None,
+    let contents = store::read(dir)?;
+    let names = contents.texts();
+    let named = names.len();
+    let wrong: Vec<FolderDamage> = names
+        .into_iter()
+        .filter_map(|name| {
+            let file = blob_path(dir, name);
+            match store::text(dir, name) {
+                Ok(bytes) if blob_name(&bytes) == *name => None,
+                Ok(_) => Some(FolderDamage::TextChanged { file }),
+                Err(error) => Some(FolderDamage::TextMissing { file, reason: reason(&error) }),
+            }
         })
         .collect();
-    let names: BTreeSet<&String> = trials.iter().flat_map(|trial| texts(trial)).collect();
-    let mut findings: Vec<FolderDamage> = damage.into_iter().map(FolderDamage::Journal).collect();
-    let named = names.len();
-    let wrong = names.into_iter().filter_map(|name| {
-        let file = blob_path(dir, name);
-        match std::fs::read(&file) {
-            Ok(bytes) if blob_name(&bytes) == *name => None,
-            Ok(_) => Some(FolderDamage::TextChanged { file }),
-            Err(error) => Some(FolderDamage::TextMissing { file, reason: reason(&error) }),
-        }
-    });
-    let known = findings.len();
-    findings.extend(wrong);
+    // What of them is gone stands below, one by one.
+    let journal = |damage: &&Damage| !matches!(damage.kind, DamageKind::TextsMissing { .. });
+    let journal = contents.damage.iter().filter(journal).cloned().map(FolderDamage::Journal);
     Ok(Verification {
         folder: dir.to_owned(),
-        events: events.len(),
-        trials: trials.len(),
-        texts: named - (findings.len() - known),
-        findings,
+        events: contents.events.len(),
+        trials: contents.trials().count(),
+        texts: named - wrong.len(),
+        findings: journal.chain(wrong).collect(),
     })
-}
-
-/// The names of all texts that a trial left.
-pub fn texts(trial: &TrialResult) -> impl Iterator<Item = &String> {
-    trial
-        .runs
-        .iter()
-        .flat_map(|run| run.blobs.values())
-        .chain(&trial.console)
-        .chain(&trial.device_state)
 }
 
 fn reason(error: &io::Error) -> String {

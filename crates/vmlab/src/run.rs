@@ -256,8 +256,11 @@ fn resume(args: &RunArgs, dir: &Path, more: Option<u32>) -> anyhow::Result<ExitC
         );
     }
     let (mut store, mut contents) = Store::resume(dir)?;
-    for torn in store::damage_lines(dir, &contents.damage) {
-        terminal::note(&format!("vmlab: {torn}; they are in journal.torn"));
+    for line in store::damage_lines(dir, &contents.damage) {
+        terminal::note(&format!("vmlab: {line}"));
+    }
+    if contents.damage.iter().any(|damage| damage.kind.is_of_a_crash()) {
+        terminal::note("vmlab: What was cut off is in journal.torn");
     }
     args.on.check_same(&contents.plan)?;
     if let Some(prices) = args.prices()? {

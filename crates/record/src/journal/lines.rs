@@ -170,6 +170,8 @@ pub enum DamageKind {
     },
     /// The same line stands there before: it counts once.
     Repeated,
+    /// The trial had ended before, on another line: the first end counts.
+    EndedTwice,
     /// The line stands behind one that it came before: it counts in its place.
     Displaced {
         /// Its own number.
@@ -178,6 +180,19 @@ pub enum DamageKind {
     /// The line before is not the one that this one followed, or the last one is
     /// not the one that was acknowledged.
     Replaced,
+    /// The file that says where the journal ends is gone, or empty: whether lines are
+    /// missing behind the last one can't be known.
+    EndUnknown,
+    /// Trials of no variant, workload or load of the plan: they are left out.
+    Unplanned {
+        /// Their number.
+        trials: u64,
+    },
+    /// Texts that trials left are gone: outputs, consoles.
+    TextsMissing {
+        /// Their number.
+        texts: u64,
+    },
 }
 
 impl DamageKind {
@@ -185,6 +200,12 @@ impl DamageKind {
     #[must_use]
     pub fn is_of_a_crash(&self) -> bool {
         matches!(self, Self::CutOff { acknowledged: false, .. })
+    }
+
+    /// True where a study can go on all the same: no line that it goes on from is in doubt.
+    #[must_use]
+    pub fn lets_go_on(&self) -> bool {
+        self.is_of_a_crash() || matches!(self, Self::EndUnknown | Self::TextsMissing { .. })
     }
 }
 
@@ -202,6 +223,19 @@ impl fmt::Display for DamageKind {
             Self::Missing { lines: 1 } => f.write_str("a line is missing here"),
             Self::Missing { lines } => write!(f, "{lines} lines are missing here"),
             Self::Repeated => f.write_str("the same line stands there before; it counts once"),
+            Self::EndedTwice => {
+                f.write_str("this trial had ended on an earlier line; that one counts")
+            }
+            Self::EndUnknown => f.write_str(
+                "journal.end, which says where the journal ends, is gone or empty; lines behind this one may be missing",
+            ),
+            Self::Unplanned { trials } => write!(
+                f,
+                "{trials} trial(s) before are of no variant, workload or load of the plan; they are left out"
+            ),
+            Self::TextsMissing { texts } => {
+                write!(f, "{texts} text(s) that trials left are missing in blobs")
+            }
             Self::Displaced { number } => {
                 write!(f, "this is line {number}, in the wrong place; it counts in its own")
             }
@@ -223,6 +257,8 @@ pub struct Journal {
     pub sound_bytes: usize,
     /// The last line of that beginning.
     pub end: JournalTail,
+    /// True if any line carries a number, as all have that have an end beside them.
+    pub is_numbered: bool,
 }
 
 /// Reads a journal whose last line was once `acknowledged`, if that is known.
@@ -242,8 +278,9 @@ pub fn read(text: &[u8], acknowledged: Option<JournalTail>) -> Journal {
         }
     }
     let (sound_bytes, end) = sound;
+    let is_numbered = reader.is_numbered;
     let (events, damage) = reader.finish();
-    Journal { events, damage, sound_bytes, end }
+    Journal { events, damage, sound_bytes, end, is_numbered }
 }
 
 #[derive(Debug, Default)]
@@ -256,7 +293,8 @@ struct LineReader {
     /// Lines behind that which can't be trusted: they explain a gap.
     unreadable: u64,
     numbers: HashSet<u64>,
-    /// Trials that ended on lines without a number: identity and attempt.
+    is_numbered: bool,
+    /// Trials that ended: identity and attempt.
     ended: HashSet<(String, u32)>,
     events: Vec<(u64, JournalEvent)>,
     damage: Vec<Damage>,
@@ -291,12 +329,13 @@ impl LineReader {
 
     fn numbered(&mut self, event: JournalEvent, this: JournalTail, before: u32) {
         let number = this.number;
+        self.is_numbered = true;
         if !self.numbers.insert(number) {
             return self.tell(DamageKind::Repeated);
         }
         if number <= self.last.number {
-            self.events.push((number, event));
-            return self.tell(DamageKind::Displaced { number });
+            self.tell(DamageKind::Displaced { number });
+            return self.count(number, event);
         }
         let expected = self.last.number.saturating_add(1);
         let lacking = (number - expected).saturating_sub(self.unreadable);
@@ -311,9 +350,7 @@ impl LineReader {
 
     /// A line of an old journal: nothing tells its number but its place.
     fn unnumbered(&mut self, event: JournalEvent, crc: u32) {
-        if let Some(TrialKey { id, attempt, .. }) = event.ended_trial()
-            && !self.ended.insert((id.clone(), *attempt))
-        {
+        if event.ended_trial().is_some_and(|trial| self.ended.contains(&ended(trial))) {
             return self.tell(DamageKind::Repeated);
         }
         let number = self.last.number.saturating_add(self.unreadable + 1);
@@ -325,9 +362,16 @@ impl LineReader {
         if self.acknowledged.is_some_and(|end| end.number == this.number && end != this) {
             self.tell(DamageKind::Replaced);
         }
-        self.events.push((this.number, event));
+        self.count(this.number, event);
         self.last = this;
         self.unreadable = 0;
+    }
+
+    fn count(&mut self, number: u64, event: JournalEvent) {
+        if event.ended_trial().is_some_and(|trial| !self.ended.insert(ended(trial))) {
+            return self.tell(DamageKind::EndedTwice);
+        }
+        self.events.push((number, event));
     }
 
     fn finish(mut self) -> (Vec<JournalEvent>, Vec<Damage>) {
@@ -348,6 +392,10 @@ impl LineReader {
         self.events.sort_by_key(|(number, _)| *number);
         (self.events.into_iter().map(|(_, event)| event).collect(), self.damage)
     }
+}
+
+fn ended(trial: &TrialKey) -> (String, u32) {
+    (trial.id.clone(), trial.attempt)
 }
 
 #[cfg(test)]

@@ -14,11 +14,24 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 #[error("it is {0}, and a results folder holds plain files alone: remove it if it is not yours")]
 struct NotPlain(&'static str);
 
-/// A file of the folder, which must be there, for reading.
-pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    open(path, OFlags::RDONLY)?.read_to_end(&mut bytes)?;
-    Ok(bytes)
+/// More than a file has that vmlab wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it has more than {} MiB, the most that is read of such a file", .0 >> 20)]
+struct TooLarge(u64);
+
+/// A file of the folder, which must be there, of at most `limit` bytes.
+pub(super) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    let file = open(path, OFlags::RDONLY)?;
+    let too_large = || io::Error::other(TooLarge(limit));
+    // Before anything is read: a file with holes costs its writer nothing.
+    let size = file.metadata()?.len();
+    if size > limit {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+    // One that grows meanwhile is cut off there.
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit { Err(too_large()) } else { Ok(bytes) }
 }
 
 /// A file of the folder, made if it is not there; each write goes to its end.
@@ -99,7 +112,7 @@ mod tests {
             ("socket", "a FIFO or a socket"),
         ] {
             for error in [
-                read(&path(name)).unwrap_err(),
+                read(&path(name), 9).unwrap_err(),
                 open_to_append(&path(name)).unwrap_err(),
                 open_to_change(&path(name)).unwrap_err(),
             ] {
@@ -109,9 +122,9 @@ mod tests {
         }
         assert_eq!(fs::read(path("mine")).unwrap(), b"precious");
         assert!(!path("none").exists());
-        assert_eq!(read(&path("absent")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(read(&path("absent"), 9).unwrap_err().kind(), io::ErrorKind::NotFound);
         assert_eq!(
-            read(Path::new("/dev/zero")).unwrap_err().to_string().split(',').next(),
+            read(Path::new("/dev/zero"), 9).unwrap_err().to_string().split(',').next(),
             Some("it is a device")
         );
 
@@ -119,7 +132,13 @@ mod tests {
         std::os::unix::fs::symlink(path("mine"), path(".link.part")).unwrap();
         write_whole(dir.path(), "link", b"new").unwrap();
         assert_eq!(fs::read(path("mine")).unwrap(), b"precious");
-        assert_eq!(read(&path("link")).unwrap(), b"new");
+        assert_eq!(read(&path("link"), 9).unwrap(), b"new");
+        // At its budget a file is read, beyond it not even begun with.
+        assert_eq!(read(&path("mine"), 8).unwrap(), b"precious");
+        assert!(read(&path("mine"), 7).unwrap_err().to_string().contains("more than 0 MiB"));
+        File::create(path("holes")).unwrap().set_len(1 << 40).unwrap();
+        let said = read(&path("holes"), 64 << 20).unwrap_err().to_string();
+        assert!(said.contains("more than 64 MiB"), "{said}");
         assert!(is_own_folder(&path("folder")) && !is_own_folder(&path("mine")));
     }
 }

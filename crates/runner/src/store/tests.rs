@@ -1,6 +1,7 @@
 //! The results folder against crashes, damage and other processes.
 
 use super::*;
+use crate::plan::Block;
 use crate::testing::{host, plan};
 
 fn event(block: u32) -> JournalEvent {
@@ -164,4 +165,102 @@ fn folders_without_a_study_are_named() {
     fs::write(dir.path().join(PLAN), "{ \"version\": 1,\n nonsense").unwrap();
     let error = read(dir.path()).unwrap_err().to_string();
     assert!(error.contains("plan.json:2"), "{error}");
+}
+
+/// A trial of the plan that ended and left one text; of a variant of another name if one is
+/// given.
+fn trial_ended(store: &mut Store, variant: Option<&str>) -> JournalEvent {
+    let block = Block { number: 0, load: 0, trials: vec![(0, 0), (0, 1)] };
+    let mut trial = plan().trial_key(&block, 0, 0);
+    if let Some(variant) = variant {
+        variant.clone_into(&mut trial.variant);
+        trial.id = format!("of {variant}");
+    }
+    let console = Some(store.keep(b"login:").unwrap());
+    let result = TrialResult::new(trial, record::Outcome::Completed, 0.0);
+    JournalEvent::TrialEnded(Box::new(TrialResult { console, ..result }))
+}
+
+fn kinds(dir: &Path) -> Vec<DamageKind> {
+    read(dir).unwrap().damage.into_iter().map(|damage| damage.kind).collect()
+}
+
+#[test]
+fn what_says_where_the_journal_ends_is_missed() {
+    let dir = store_with(3);
+    assert_eq!(kinds(dir.path()), []);
+    let path = dir.path().join(JOURNAL);
+    let text = fs::read(&path).unwrap();
+    let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
+    for end in [None, Some("")] {
+        fs::write(&path, lines[..2].concat()).unwrap();
+        match end {
+            Some(text) => fs::write(dir.path().join(END), text).unwrap(),
+            None => fs::remove_file(dir.path().join(END)).unwrap(),
+        }
+        assert_eq!(kinds(dir.path()), [DamageKind::EndUnknown]);
+        // Which is what the advice about a damaged journal says.
+        drop(Store::resume(dir.path()).unwrap());
+        assert_eq!(kinds(dir.path()), []);
+    }
+}
+
+/// Whoever can write checksums can chain them, too.
+#[test]
+fn a_journal_that_is_sound_by_its_checksums_is_held_to_its_plan() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::create(dir.path(), &plan(), &host()).unwrap();
+    let ended = trial_ended(&mut store, None);
+    let other = trial_ended(&mut store, Some("another"));
+    for event in [&ended, &ended, &other] {
+        store.append(event).unwrap();
+    }
+    drop(store);
+    let contents = read(dir.path()).unwrap();
+    assert_eq!(contents.events, [ended]);
+    let said: Vec<_> = damage_lines(dir.path(), &contents.damage).collect();
+    assert_eq!(said.len(), 2, "{said:?}");
+    assert!(said[0].contains("journal.jsonl:2: this trial had ended"), "{said:?}");
+    assert!(said[1].contains("1 trial(s) before are of no variant"), "{said:?}");
+}
+
+#[test]
+fn texts_that_are_gone_are_told_by_whoever_reads_the_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = Store::create(dir.path(), &plan(), &host()).unwrap();
+    let ended = trial_ended(&mut store, None);
+    store.append(&ended).unwrap();
+    drop(store);
+    assert_eq!(kinds(dir.path()), []);
+    let blobs = dir.path().join(BLOBS);
+    let elsewhere = dir.path().join("elsewhere");
+    fs::rename(&blobs, &elsewhere).unwrap();
+    let gone = [DamageKind::TextsMissing { texts: 1 }];
+    assert_eq!(kinds(dir.path()), gone);
+    std::os::unix::fs::symlink(&elsewhere, &blobs).unwrap();
+    assert_eq!(kinds(dir.path()), gone, "a link is followed to nobody's folder");
+    let found = crate::verify::verify(dir.path()).unwrap();
+    assert_eq!((found.texts, found.findings.len()), (0, 1));
+    fs::remove_file(&blobs).unwrap();
+    fs::create_dir(&blobs).unwrap();
+    drop(Store::resume(dir.path()).expect("the study goes on without them"));
+}
+
+#[test]
+fn a_file_with_holes_costs_nothing_and_is_named() {
+    let dir = store_with(1);
+    for (name, limit) in [(PLAN, "64 MiB"), (HOST, "64 MiB"), (JOURNAL, "1024 MiB")] {
+        let path = dir.path().join(name);
+        let text = fs::read(&path).unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_len(1 << 40).unwrap();
+        let error = read(dir.path()).unwrap_err();
+        let said = format!("{error}: {}", std::error::Error::source(&error).unwrap());
+        assert!(said.contains(name) && said.contains(limit), "{said}");
+        fs::write(&path, text).unwrap();
+    }
+    assert!(is_results(dir.path()));
+    fs::write(dir.path().join(HOST), "{\n]").unwrap();
+    let said = read(dir.path()).unwrap_err().to_string();
+    assert!(said.contains("host.json:2: the machine's description"), "{said}");
 }

@@ -10,8 +10,7 @@ use guest::Cancel;
 use record::journal::{self, JournalEvent};
 use runner::node_set::{NodeEntry, NodeState};
 use runner::plan::StudyPlan;
-use runner::store::{Store, TrialSink as _};
-use runner::verify::texts;
+use runner::store::{Store, TrialSink as _, texts};
 
 use crate::terminal;
 

@@ -194,3 +194,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_trial_ends_once_however_its_lines_are_chained() {
+    let mut end = JournalTail::default();
+    let mut lines = Vec::new();
+    for event in [trial_ended("a", 0), trial_ended("a", 1), trial_ended("a", 0), event(0)] {
+        let (line, next) = end.line(&event).unwrap();
+        lines.push(line);
+        end = next;
+    }
+    let journal = read(lines.concat().as_bytes(), Some(end));
+    assert_eq!(journal.events, [trial_ended("a", 0), trial_ended("a", 1), event(0)]);
+    assert_eq!(journal.damage, [Damage { line: 3, kind: DamageKind::EndedTwice }]);
+    assert!(journal.is_numbered && !journal.damage[0].kind.lets_go_on());
+}
