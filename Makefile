@@ -11,7 +11,7 @@ help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 # It builds as the tests do (cargo's dev profile), not as `build`: that takes less than
-# half of the time, and `make test` afterwards compiles the tests alone. It needs no
+# half of the time, and `make test` afterwards finds most of it built. It needs no
 # guests' program. `build` and `static` compile everything once more, optimised.
 quickstart: ## Install what is missing, build, run the first study
 	@CARGO="$(CARGO)" scripts/quickstart

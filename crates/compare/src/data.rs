@@ -4,7 +4,7 @@
 //! A million benchmark lines must fit beside each other, so settings are
 //! interned and a value costs twelve bytes until reading ends, eight behind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use record::{Better, MetricKind};
 
@@ -54,6 +54,9 @@ pub(crate) struct MetricSeries {
 }
 
 const NONE: u32 = u32::MAX;
+
+/// So many labels are looked at one by one faster than by a table.
+const FEW_LABELS: usize = 32;
 
 /// A line that could not be read, or something else worth knowing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,11 +155,25 @@ impl Data {
         labels: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> u32 {
         let mut list: Vec<(u32, u32)> = Vec::new();
+        // Where each key stands, once there are so many that looking at all takes longer.
+        let mut places: HashMap<u32, usize> = HashMap::new();
         for (key, value) in labels {
             let (key, value) = (self.keys.add(key.as_bytes()), self.words.add(value.as_bytes()));
-            match list.iter_mut().find(|(known, _)| *known == key) {
-                Some(pair) => pair.1 = value,
-                None => list.push((key, value)),
+            if list.len() == FEW_LABELS {
+                places = list.iter().enumerate().map(|(place, (key, _))| (*key, place)).collect();
+            }
+            let place = match list.len() {
+                0..FEW_LABELS => list.iter().position(|(known, _)| *known == key),
+                _ => places.get(&key).copied(),
+            };
+            match place {
+                Some(place) => list[place].1 = value,
+                None => {
+                    if list.len() >= FEW_LABELS {
+                        places.insert(key, list.len());
+                    }
+                    list.push((key, value));
+                }
             }
         }
         if let Some(id) = self.context_ids.get(&list) {

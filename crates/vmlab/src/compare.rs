@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use compare::analyse::{CompareOptions, ComparedData, analyse};
+use compare::analyse::{CompareOptions, ComparedData, DataWarning, analyse};
 use compare::output::{self, TextStyle};
 use compare::{ColumnNames, Filter, TableColumn, benchstat};
 use record::Better;
@@ -19,6 +19,8 @@ use crate::{across, results_folder, terminal};
 
 /// Code of the warnings that tell what is missing from a results folder.
 const DAMAGED: &str = "damaged-results";
+/// Of a run in a log that failed, and is left out.
+const FAILED_RUN: &str = "failed-run";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -121,14 +123,15 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         }
     };
     print(&comparison, args.format)?;
-    let damaged = comparison.warnings.iter().any(|warning| warning.code == DAMAGED);
+    let is_of_less = |warning: &DataWarning| [DAMAGED, FAILED_RUN].contains(&warning.code);
+    let of_less = comparison.warnings.iter().any(is_of_less);
     if args.gate && !comparison.gate.passed {
         for failure in &comparison.gate.failures {
             terminal::note(failure);
         }
         return Ok(ExitCode::from(FINDINGS));
     }
-    Ok(results_folder::exit_code(damaged, ExitCode::SUCCESS))
+    Ok(results_folder::exit_code(of_less, ExitCode::SUCCESS))
 }
 
 /// One study on many nodes: what its report says, too, with the node as a factor.

@@ -3,6 +3,7 @@
 //! `cargo run -p report --example sample_report -- FOLDER`.
 
 mod made_up;
+mod profiled;
 
 use std::path::Path;
 use std::{env, fs, io};
@@ -19,6 +20,7 @@ fn main() -> io::Result<()> {
         ("latency", made_up::latency()),
         ("counted", made_up::counted()),
         ("accounted", made_up::accounted()),
+        ("profiled", profiled::profiled()),
         ("many", made_up::many()),
         ("poor", made_up::poor()),
     ];

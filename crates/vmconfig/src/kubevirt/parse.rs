@@ -1,6 +1,6 @@
 //! KubeVirt's YAML, read: as people wrote it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
 use topology::bounded::{self, YamlValue};
@@ -381,12 +381,11 @@ impl ManifestParser {
     ) {
         let volumes = instance.items("volumes");
         let mut used_volumes = vec![false; volumes.len()];
+        let places = by_name(volumes);
         let mut dedicated = Vec::new();
         for disk in devices.items("disks") {
             let name = disk.peek("name").and_then(ManifestNode::text);
-            let place = volumes.iter().position(|volume| {
-                name.is_some() && volume.peek("name").and_then(ManifestNode::text) == name
-            });
+            let place = name.and_then(|name| places.get(name).copied());
             let source = place.and_then(|place| source(&volumes[place]));
             let target = disk.peek("disk");
             let other = ["cdrom", "lun"].iter().any(|kind| disk.peek(kind).is_some());
@@ -460,11 +459,10 @@ impl ManifestParser {
     fn nics(&mut self, devices: &ManifestNode<'_>, instance: &ManifestNode<'_>) {
         let networks = instance.items("networks");
         let mut used = vec![false; networks.len()];
+        let places = by_name(networks);
         for interface in devices.items("interfaces") {
             let name = interface.peek("name").and_then(ManifestNode::text);
-            let place = networks.iter().position(|network| {
-                name.is_some() && network.peek("name").and_then(ManifestNode::text) == name
-            });
+            let place = name.and_then(|name| places.get(name).copied());
             let keys = interface.keys();
             let binding = if keys.contains(&"masquerade") {
                 Some((Binding::Masquerade, "masquerade"))
@@ -547,6 +545,17 @@ fn quantity_mib(text: &str) -> Option<u64> {
 }
 
 /// vCPUs of a quantity of Kubernetes: `4`, `1.5` and `3500m`, rounded up.
+/// Where the items of a list stand that are known by name; the first of each name.
+fn by_name<'a>(items: &'a [ManifestNode<'_>]) -> HashMap<&'a str, usize> {
+    let mut places = HashMap::new();
+    for (place, item) in items.iter().enumerate() {
+        if let Some(name) = item.peek("name").and_then(ManifestNode::text) {
+            places.entry(name).or_insert(place);
+        }
+    }
+    places
+}
+
 fn quantity_cpus(text: &str) -> Option<u32> {
     u32::try_from(text.parse::<Quantity>().ok()?.round_up()?).ok()
 }

@@ -2,7 +2,7 @@
 //!
 //! Source: qemu-server `Drive.pm`, `DriveDevice.pm`, `Network.pm`, `PCI.pm`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::config::{PropertyString, ProxmoxEntry, separated};
 use super::maker::Maker;
@@ -123,7 +123,7 @@ fn disks(maker: &mut Maker<'_>, turns: &BTreeMap<String, (u32, Span)>) {
         Some("virtio-scsi-pci") => ScsiHardware::Virtio,
         Some(_) => ScsiHardware::Other,
     };
-    let mut controllers: Vec<String> = Vec::new();
+    let mut controllers: HashSet<String> = HashSet::new();
     for kind in ["ide", "sata", "scsi", "virtio"] {
         for (number, entry) in maker.take_all(kind) {
             let mut parts = entry.parts("file");
@@ -147,7 +147,7 @@ fn disks(maker: &mut Maker<'_>, turns: &BTreeMap<String, (u32, Span)>) {
                         let place = entry.key.span;
                         let word = ShellWord::made(place).with(&format!("ahci,id={id}"), place);
                         maker.option("device", place, word);
-                        controllers.push(id);
+                        controllers.insert(id);
                     }
                     one.without_thread(maker);
                     one.device(maker, &bus, &[]);
@@ -237,7 +237,7 @@ impl ProxmoxDisk<'_> {
         maker: &mut Maker<'_>,
         hardware: ScsiHardware,
         said: Option<&ProxmoxEntry>,
-        controllers: &mut Vec<String>,
+        controllers: &mut HashSet<String>,
     ) {
         let name = said.map_or("lsi", |entry| entry.value.value.as_str());
         let most = match hardware {
@@ -271,7 +271,7 @@ impl ProxmoxDisk<'_> {
         }
         if !controllers.contains(&id) {
             maker.option("device", place, controller);
-            controllers.push(id.clone());
+            controllers.insert(id.clone());
         }
         let kind = match self.parts.switch("scsiblock") {
             Some(on) if on.value => "block",

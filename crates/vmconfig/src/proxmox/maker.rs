@@ -2,6 +2,8 @@
 //!
 //! Source: qemu-server `config_to_command`.
 
+use std::collections::HashSet;
+
 use topology::PcpuSet;
 
 use super::config::{Config, PropertyString, ProxmoxEntry};
@@ -75,7 +77,7 @@ pub(super) struct Maker<'a> {
     kept: Vec<UnmodelledSetting>,
     troubles: Vec<Located<Trouble>>,
     cpu_limit: Option<Located<f64>>,
-    understood: Vec<String>,
+    understood: HashSet<String>,
 }
 
 /// The machine type.
@@ -152,7 +154,7 @@ impl<'a> Maker<'a> {
             kept: Vec::new(),
             troubles: Vec::new(),
             cpu_limit: None,
-            understood: Vec::new(),
+            understood: HashSet::new(),
         }
     }
 
@@ -192,7 +194,7 @@ impl<'a> Maker<'a> {
     /// A setting, which is then understood.
     pub(super) fn take(&mut self, key: &str) -> Option<&'a ProxmoxEntry> {
         let entry = self.config.get(key)?;
-        self.understood.push(key.to_owned());
+        self.understood.insert(key.to_owned());
         Some(entry)
     }
 

@@ -11,7 +11,7 @@ use compare::{ColumnNames, Data, Dataset, TableError};
 use record::LogValue;
 use runner::store;
 
-use super::DAMAGED;
+use super::{DAMAGED, FAILED_RUN};
 use crate::{input, results_folder, terminal};
 
 /// An input of the command line: what it is called, and where it lies.
@@ -51,7 +51,7 @@ fn open(path: &Path) -> anyhow::Result<Box<dyn Read>> {
 
 /// Reads all inputs, whatever their formats.
 ///
-/// Also what is missing from results folders, one warning each.
+/// Also what is missing: from results folders, and runs that failed; one warning each.
 pub(super) fn read(
     texts: &[String],
     columns: &ColumnNames,
@@ -61,7 +61,11 @@ pub(super) fn read(
         if input.path.is_dir() {
             missing.extend(read_folder(&mut data, &input, columns)?);
         } else {
-            read_file(&mut data, &input.name, &input.path, columns)?;
+            let read = read_file(&mut data, &input.name, &input.path, columns)?;
+            if read.is_empty {
+                bail!("{}: every run in it failed", input.path.display());
+            }
+            missing.extend(read.failed);
         }
     }
     Ok((data.finish(), missing))
@@ -111,10 +115,25 @@ fn read_folder(
     if files.is_empty() {
         bail!("{} holds no file", input.path.display());
     }
+    let (mut missing, mut is_empty) = (Vec::new(), true);
     for file in files {
-        read_file(data, &input.name, &file, columns)?;
+        let read = read_file(data, &input.name, &file, columns)?;
+        missing.extend(read.failed);
+        is_empty &= read.is_empty;
     }
-    Ok(Vec::new())
+    if is_empty {
+        bail!("{}: every run in it failed", input.path.display());
+    }
+    Ok(missing)
+}
+
+/// What was in a file.
+#[derive(Default)]
+struct FileRead {
+    /// The runs that failed, and are left out.
+    failed: Vec<DataWarning>,
+    /// True if there was no other.
+    is_empty: bool,
 }
 
 fn read_file(
@@ -122,26 +141,23 @@ fn read_file(
     name: &str,
     path: &Path,
     columns: &ColumnNames,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<FileRead> {
     let text = match data.read(name, &mut open(path)?, columns) {
         Err(TableError::Unknown { text, .. }) => String::from_utf8_lossy(&text).into_owned(),
         Err(TableError::Malformed { line, why, .. }) => bail!("{}:{line}: {why}", path.display()),
-        other => return Ok(other?),
+        other => return Ok(other.map(|()| FileRead::default())?),
     };
     // What no format is may be a benchmark's log.
     let mut values = Vec::new();
-    let mut failed_runs = 0;
+    let mut failed = Vec::new();
     for log in logs::read(&text, None) {
-        if let Some(failed) = log.failed.first() {
+        if let Some(why) = log.failed.first() {
             // A run that failed proves nothing, and is not left out in silence.
-            terminal::note(&format!(
-                "{}:{}: the run of {} failed and was left out: {}",
-                path.display(),
-                failed.line,
-                log.tool,
-                failed.text
-            ));
-            failed_runs += 1;
+            let (path, line, text) = (path.display(), why.line, &why.text);
+            let tool = log.tool;
+            let text = format!("{path}:{line}: the run of {tool} failed and was left out: {text}");
+            terminal::note(&text);
+            failed.push(DataWarning { code: FAILED_RUN, text });
             continue;
         }
         let mut found = log.values;
@@ -151,8 +167,8 @@ fn read_file(
         });
         values.append(&mut found);
     }
-    if values.is_empty() && failed_runs > 0 {
-        bail!("{}: every run in it failed", path.display());
+    if values.is_empty() && !failed.is_empty() {
+        return Ok(FileRead { failed, is_empty: true });
     }
     if values.is_empty() {
         bail!(
@@ -161,5 +177,5 @@ fn read_file(
         );
     }
     data.add_imported(name, &values);
-    Ok(())
+    Ok(FileRead { failed, is_empty: false })
 }

@@ -272,6 +272,8 @@ fn inputs_of_many_kinds_are_compared_with_each_other() {
         ("logs/1.log", log),
         ("logs/2.log", log),
         ("other.log", log),
+        ("failed/1.log", &format!("{log}{log}")),
+        ("failed/2.log", &log.replace("Time: 0.109", "SENDER: write (error: Broken pipe)")),
         ("nothing.txt", "hello\n"),
     ]);
     let two = folder.say(&["compare", "a.json", "b.json"]);
@@ -280,6 +282,13 @@ fn inputs_of_many_kinds_are_compared_with_each_other() {
     assert!(named.has_code(0).stdout.starts_with("new against old\n"), "{named:#?}");
     let mixed = folder.say(&["compare", "--metric", "time", "logs", "other.log"]);
     assert!(mixed.has_code(0).stdout.contains("time, lower is better"), "{mixed:#?}");
+    // What a failed run takes away is told in every form, and by the exit code.
+    for format in ["text", "markdown", "html", "json"] {
+        let args = ["compare", "--metric", "time", "logs", "failed", "--format", format];
+        let said = folder.say(&args);
+        assert!(said.has_code(1).stdout.contains("failed and was left out"), "{said:#?}");
+        assert!(said.stderr.contains("failed/2.log:3: the run of hackbench failed"), "{said:#?}");
+    }
     folder
         .say(&["compare", "a.json", "nothing.txt"])
         .is_error(&["nothing.txt", "no format that is known"]);
