@@ -95,7 +95,7 @@ fn play(bytes: &[u8], all: &mut FrontendFiles) {
             reply: flags & 2 != 0,
             size: payload.len() as u32,
         };
-        let files = (0..files & 7).map(|_| all.send(files >> 3)).collect();
+        let files = (0..files & 7).map(|_| all.send(files >> 3).into()).collect();
         if session.handle(header, payload, files, &mut plane).is_err() {
             break;
         }

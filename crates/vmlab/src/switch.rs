@@ -138,6 +138,9 @@ fn wanted(args: &SwitchRunArgs) -> anyhow::Result<(SwitchConfig, Option<SocketAd
         bail!("No port: give --port PATH for each VM, or --config FILE");
     }
     if let Some(pcpus) = &args.pcpus {
+        if pcpus.iter().next().is_none() {
+            bail!("--pcpus names no pCPU: leave it out for one thread wherever the kernel likes");
+        }
         config.pcpus = pcpus.iter().collect();
     }
     config.age_s = args.age.unwrap_or(config.age_s);
@@ -216,6 +219,10 @@ fn sentence(event: &SwitchEvent) -> String {
         SwitchEvent::Refused { port } => {
             format!("port {port}: a second frontend was sent away, the first is still there")
         }
+        SwitchEvent::FilesOpen { port } => format!(
+            "port {port}: a frontend was sent away: a file that the last one sent is not closed \
+             yet, as its file system does not answer"
+        ),
         SwitchEvent::NoLandlock => {
             "this kernel has no Landlock: the switch could open other files, \
                               if a guest broke into it (Linux 5.13 has it)"

@@ -4,6 +4,7 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{FileType, fstat};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::sleeper::Sleeper;
@@ -63,9 +64,14 @@ pub(crate) fn drain(event: &OwnedFd) {
 }
 
 /// True if it is an event, as far as it can be told without touching its counter: one
-/// that can be read without waiting, though not in parts.
+/// that can be read without waiting, though not in parts, and has no type, as of all kinds
+/// of files those of the kernel's own (eventfd and its like) alone.
+///
+/// The file's type is asked for last: of what can be read without waiting, the kernel knows
+/// it itself, and a file system in user space is never asked.
 pub(crate) fn is_event(event: &OwnedFd) -> bool {
     read_at_once(event, &mut [0; 4]) == Err(Errno::INVAL)
+        && fstat(event).map(|stat| FileType::from_raw_mode(stat.st_mode)) == Ok(FileType::Unknown)
 }
 
 /// Linux 5.6 and later do so for events, whatever the file's own flags say.

@@ -6,8 +6,9 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -16,6 +17,7 @@ use rustix::net::{
 };
 
 use crate::message::{HEADER, MAX_FDS, MessageError, MessageHeader};
+use crate::passed::PassedFile;
 
 /// A whole message.
 #[derive(Debug)]
@@ -24,8 +26,8 @@ pub struct VhostMessage {
     pub header: MessageHeader,
     /// What follows them.
     pub payload: Vec<u8>,
-    /// File descriptors that came with it.
-    pub fds: Vec<OwnedFd>,
+    /// Files that came with it.
+    pub fds: Vec<PassedFile>,
 }
 
 /// Error type for [`VhostChannel`].
@@ -57,7 +59,9 @@ pub struct VhostChannel {
     socket: UnixStream,
     /// The bytes of the current message that were read so far.
     bytes: Vec<u8>,
-    fds: Vec<OwnedFd>,
+    fds: Vec<PassedFile>,
+    /// Of all files that came over it.
+    token: Arc<()>,
 }
 
 impl VhostChannel {
@@ -67,7 +71,12 @@ impl VhostChannel {
     /// If it can't be made not to block.
     pub fn new(socket: UnixStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(Self { socket, bytes: Vec::new(), fds: Vec::new() })
+        Ok(Self { socket, bytes: Vec::new(), fds: Vec::new(), token: Arc::new(()) })
+    }
+
+    /// Lives on after the connection as long as files of it are still to be closed.
+    pub(crate) fn files(&self) -> Weak<()> {
+        Arc::downgrade(&self.token)
     }
 
     /// Ends the connection; the other end sees it.
@@ -122,7 +131,7 @@ impl VhostChannel {
         self.bytes.truncate(before + count);
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = message {
-                self.fds.extend(fds);
+                self.fds.extend(fds.map(|file| PassedFile::new(file, &self.token)));
             }
         }
         match received {

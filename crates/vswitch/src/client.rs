@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::question::{ControlReply, ControlRequest, Question};
 
 /// How long a switch may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Error type for [`ask`].
 #[derive(Debug, thiserror::Error)]

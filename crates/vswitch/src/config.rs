@@ -437,7 +437,8 @@ pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
     let mut parts = text.split(':');
     for byte in &mut mac {
         let part = parts.next().filter(|part| part.len() == 2)?;
-        *byte = u8::from_str_radix(part, 16).ok()?;
+        let is_hex = part.bytes().all(|digit| digit.is_ascii_hexdigit());
+        *byte = u8::from_str_radix(part, 16).ok().filter(|_| is_hex)?;
     }
     (parts.next().is_none() && mac[0] & 1 == 0 && mac != [0; 6]).then_some(mac)
 }
@@ -477,6 +478,23 @@ pub enum ConfigError {
         /// As it is named.
         port: String,
     },
+    /// An address that is another port's by hand.
+    #[error(
+        "{mac} is port {port}'s already, by mac= or a pin: unpin it first (vmlab switch ctl \
+             unpin {mac}), or remove that port"
+    )]
+    Pinned {
+        /// The address.
+        mac: String,
+        /// Name of the port that has it.
+        port: String,
+    },
+    /// No more stations can be set by hand.
+    #[error("The MAC table has no room for {mac}: ports have too many stations, or VLANs")]
+    TableFull {
+        /// The address.
+        mac: String,
+    },
     /// The control socket is a port's.
     #[error("{} is the control socket and a port's: give each a path of its own", path.display())]
     ControlIsPort {
@@ -507,7 +525,7 @@ pub(crate) fn differ(one: &PortConfig, other: &PortConfig) -> Result<(), ConfigE
         return same("name", format!("{} (give one a name=)", one.name));
     }
     match (one.policy.mac, other.policy.mac) {
-        (Some(a), Some(b)) if a == b && one.policy.vlan == other.policy.vlan => {
+        (Some(a), Some(b)) if a == b && one.policy.vlan.overlaps(&other.policy.vlan) => {
             same("address", mac_text(a))
         }
         _ => Ok(()),
@@ -527,6 +545,11 @@ impl SwitchConfig {
             patience: DEFAULT_PATIENCE,
             sandbox: true,
         }
+    }
+
+    /// True if it has a port whose frontend listens.
+    pub(crate) fn connects(&self) -> bool {
+        self.ports.iter().any(PortConfig::calls)
     }
 
     /// Finds what contradicts itself.
@@ -612,6 +635,7 @@ mod tests {
             ("a.sock,vlan=1,vlan=2", "vlan is given twice"),
             ("a.sock,server=yes", "server=yes: on or off"),
             ("a.sock,mac=1:2:3:4:5:6", "a station's address"),
+            ("a.sock,mac=52:54:00:+1:+2:03", "a station's address"),
             ("a.sock,mac=ff:ff:ff:ff:ff:ff", "a station's address"),
             ("a.sock,name=a b", "1 to 64 letters"),
             ("a.sock,rate=100", "a rate has a unit"),
@@ -651,6 +675,14 @@ mod tests {
             check(&[&format!("a.sock,vlan=1,{mac}"), &format!("b.sock,vlan=2,{mac}")]),
             Ok(())
         );
+        // What a trunk carries, an access port is in.
+        for other in ["vlan=10", "trunk=10+30"] {
+            let error =
+                check(&[&format!("a.sock,trunk=10+20,{mac}"), &format!("b.sock,{other},{mac}")]);
+            assert!(error.unwrap_err().contains("address: 52:54:00:00:00:01"), "{other}");
+        }
+        let apart = [format!("a.sock,trunk=10+20,{mac}"), format!("b.sock,vlan=30,{mac}")];
+        assert_eq!(check(&[&apart[0], &apart[1]]), Ok(()));
         let many: Vec<String> = (0..65).map(|number| format!("{number}.sock")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert!(check(&many).unwrap_err().contains("64 at most"));

@@ -4,13 +4,14 @@
 //! It waits in one `poll` for all of them and never for one: a frontend that is
 //! slow, silent or broken costs its own port, and no other.
 
+mod answers;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,26 +21,22 @@ use crate::balance::{QueueLoad, relief};
 use crate::bell::Bell;
 use crate::channel::{ChannelError, VhostChannel};
 use crate::config::{
-    ConfigError, MirrorConfig, PortConfig, PortEnd, SocketRole, SwitchConfig, differ, mac, mac_text,
+    ConfigError, MirrorConfig, PortConfig, PortEnd, SocketRole, SwitchConfig, differ, mac_text,
 };
-use crate::counters::{PortCounters, PortCounts, ThreadCounters};
+use crate::counters::{PortCounters, ThreadCounters};
 use crate::desk::Desk;
 use crate::device::VhostDevice;
 use crate::event::{StartError, SwitchEvent};
 use crate::forward::{Forwarder, ThreadLink};
 use crate::memory;
 use crate::mirror::Mirror;
-use crate::port::{MAX_PORTS, PortTable, PortView};
-use crate::question::{
-    ControlReply, LinkState, MirrorStatus, PortStatus, Question, StationStatus, SwitchStatus,
-    ThreadStatus, VERSION,
-};
+use crate::port::{MAX_PORTS, PortTable, PortView, Vlan};
+use crate::question::{ControlReply, Question};
 use crate::rate::Limiter;
 use crate::session::{Offer, Plane, VhostSession};
 use crate::socket::{self, SocketListener};
-use crate::table::{MacTable, Station};
+use crate::table::{MacTable, StaticOutcome, Station};
 use crate::tap;
-use crate::words::feature_words;
 use crate::worker::{Notice, Worker, WorkerCommand};
 
 /// How often a frontend that listens is called again.
@@ -78,6 +75,16 @@ struct PortSlot {
     stopped: std::collections::BTreeMap<u16, &'static str>,
     last_error: Option<String>,
     connections: u64,
+    /// Files of the last connection that are still to be closed.
+    files: Weak<()>,
+}
+
+impl PortSlot {
+    /// True if a file of the last connection is still to be closed. What one frontend can
+    /// have kept open by that is what one connection can send.
+    fn has_open_files(&self) -> bool {
+        self.files.strong_count() > 0
+    }
 }
 
 /// A polling thread as the control thread sees it.
@@ -199,6 +206,8 @@ pub(crate) struct Control {
     mirrors: Vec<Mirror>,
     /// The process may open nothing any more.
     kept_in: bool,
+    /// It may connect sockets.
+    connects: bool,
     began: Instant,
     ending: bool,
 }
@@ -222,7 +231,8 @@ impl Control {
             config.pcpus.iter().copied().map(Some).collect()
         };
         // All that may fail for reasons of the user's comes before any thread.
-        let desk = config.control.as_deref().map(Desk::open).transpose()?;
+        let desk = config.control.as_deref().map(|path| Desk::open(path, config.patience));
+        let desk = desk.transpose()?;
         let mut control = Self {
             slots: (0..MAX_PORTS).map(|_| None).collect(),
             fabric: Fabric {
@@ -244,6 +254,7 @@ impl Control {
             patience: config.patience,
             mirrors: Vec::new(),
             kept_in: false,
+            connects: true,
             began: Instant::now(),
             ending: false,
         };
@@ -258,6 +269,7 @@ impl Control {
         let folders: Vec<PathBuf> = folders.map(socket::folder).collect();
         control.start_threads(&pcpus, &notify, config.sandbox.then_some(&folders))?;
         control.kept_in = config.sandbox;
+        control.connects = !config.sandbox || config.connects();
         control.fabric.publish();
         Ok(control)
     }
@@ -296,11 +308,13 @@ impl Control {
             socket::may_run_on(pcpu)?;
         }
         if let Some(folders) = sandbox {
+            crate::sandbox::drop_capabilities(folders).map_err(StartError::Sandbox)?;
             let kept = crate::sandbox::keep_to_folders(folders).map_err(StartError::Sandbox)?;
             if !kept {
                 self.tell(SwitchEvent::NoLandlock);
             }
         }
+        crate::passed::start_closer().map_err(os("start a thread"))?;
         let mut ways = Vec::new();
         for _ in pcpus {
             let (send, receive) = mpsc::sync_channel(64);
@@ -388,6 +402,7 @@ impl Control {
             until = slot.retry.map_or(until, |retry| until.min(retry));
         }
         fds.extend(self.desk.iter().flat_map(Desk::fds));
+        until = self.desk.iter().filter_map(Desk::deadline).fold(until, Instant::min);
         let mut waited: Vec<PollFd<'_>> =
             fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         let longest = Timespec::try_from(until.saturating_duration_since(now));
@@ -445,10 +460,20 @@ impl Control {
         }
         let free = self.slots.iter().position(Option::is_none);
         let port = free.ok_or(ConfigError::Ports { count })?;
+        let number = u16::try_from(port).expect("few ports");
+        if let Some(mac) = config.policy.mac {
+            self.may_set(&config.policy.vlan, mac, number)?;
+        }
         let (mut listener, mut device) = (None, None);
         match &config.end {
             PortEnd::Socket { path, role: SocketRole::Server } => {
+                if !self.connects && std::fs::symlink_metadata(path).is_ok() {
+                    return Err(StartError::InTheWay { path: path.clone() });
+                }
                 listener = Some(SocketListener::open(path)?);
+            }
+            PortEnd::Socket { role: SocketRole::Client, .. } if !self.connects => {
+                return Err(StartError::ConnectLater);
             }
             PortEnd::Socket { role: SocketRole::Client, .. } => {}
             PortEnd::Tap { .. } if self.kept_in => {
@@ -459,8 +484,10 @@ impl Control {
                 device = Some(Arc::new(VhostDevice::of_tap(tap)));
             }
         }
+        if let Some(mac) = config.policy.mac {
+            self.set_by_hand(&config.policy.vlan, mac, number)?;
+        }
         let counters = Arc::new(PortCounters::default());
-        let number = u16::try_from(port).expect("few ports");
         self.fabric.snapshot.ports[port] = Some(Arc::new(PortView {
             number,
             policy: config.policy.clone(),
@@ -469,13 +496,6 @@ impl Control {
             limiter: config.policy.rate.map(|rate| Arc::new(Limiter::new(rate))),
             watches: Vec::new(),
         }));
-        if let Some(mac) = config.policy.mac {
-            let vlan = match config.policy.vlan {
-                crate::port::Vlan::Access(vlan) => vlan,
-                _ => 0,
-            };
-            self.table.set_static(Station::new(vlan, mac), number);
-        }
         let retry = config.calls().then(Instant::now);
         self.slots[port] = Some(PortSlot {
             config,
@@ -486,7 +506,37 @@ impl Control {
             stopped: std::collections::BTreeMap::new(),
             last_error: None,
             connections: 0,
+            files: Weak::new(),
         });
+        Ok(())
+    }
+
+    /// An error if another port has the address by hand in a VLAN that it would have it in.
+    fn may_set(&self, vlan: &Vlan, mac: [u8; 6], port: u16) -> Result<(), ConfigError> {
+        let owner = |vlan| self.table.set_by_hand(Station::new(vlan, mac));
+        let other = vlan.numbers().find_map(|vlan| owner(vlan).filter(|&owner| owner != port));
+        let Some(other) = other else { return Ok(()) };
+        let slot = self.slots.get(usize::from(other)).and_then(Option::as_ref);
+        let port = slot.map_or_else(String::new, |slot| slot.config.name.clone());
+        Err(ConfigError::Pinned { mac: mac_text(mac), port })
+    }
+
+    /// Says by hand that a station is behind a port, in each VLAN that the port carries: all
+    /// of it or nothing.
+    fn set_by_hand(&self, vlan: &Vlan, mac: [u8; 6], port: u16) -> Result<(), ConfigError> {
+        self.may_set(vlan, mac, port)?;
+        let mut new = Vec::new();
+        for vlan in vlan.numbers() {
+            let station = Station::new(vlan, mac);
+            match self.table.set_static(station, port) {
+                StaticOutcome::New => new.push(station),
+                StaticOutcome::Known => {}
+                StaticOutcome::Full => {
+                    new.into_iter().for_each(|station| self.table.forget_station(station));
+                    return Err(ConfigError::TableFull { mac: mac_text(mac) });
+                }
+            }
+        }
         Ok(())
     }
 
@@ -512,6 +562,7 @@ impl Control {
     fn disconnect(&mut self, port: usize, error: Option<String>) {
         let Some(slot) = &mut self.slots[port] else { return };
         let Some(mut connection) = slot.connection.take() else { return };
+        slot.files = connection.channel.files();
         connection.session.end(&mut FabricPort { fabric: &mut self.fabric, port });
         slot.stopped.clear();
         slot.last_error.clone_from(&error);
@@ -539,6 +590,9 @@ impl Control {
     /// Takes in connections and messages of one port.
     fn serve_port(&mut self, port: usize) {
         let Some(slot) = &mut self.slots[port] else { return };
+        if slot.has_open_files() && slot.retry.is_some() {
+            slot.retry = Some(Instant::now() + RETRY);
+        }
         if let Some(path) = slot.config.socket()
             && slot.retry.is_some_and(|retry| retry <= Instant::now())
         {
@@ -550,11 +604,17 @@ impl Control {
         self.serve_connection(port);
         let Some(slot) = &mut self.slots[port] else { return };
         while let Some(stream) = slot.listener.as_ref().and_then(SocketListener::accept) {
-            if slot.connection.is_none() {
+            let has_open_files = slot.has_open_files();
+            if slot.connection.is_none() && !has_open_files {
                 return self.connect(port, stream);
             }
             drop(stream);
-            let refused = SwitchEvent::Refused { port: slot.config.name.clone() };
+            let port = slot.config.name.clone();
+            let refused = if has_open_files {
+                SwitchEvent::FilesOpen { port }
+            } else {
+                SwitchEvent::Refused { port }
+            };
             let _ = self.events.send(refused);
         }
     }
@@ -579,133 +639,6 @@ impl Control {
         let Some(mut desk) = self.desk.take() else { return };
         desk.serve(|question| self.answer(question));
         self.desk = Some(desk);
-    }
-
-    fn answer(&mut self, question: Question) -> ControlReply {
-        let done = |result: Result<(), String>| match result {
-            Ok(()) => ControlReply::Done,
-            Err(error) => ControlReply::Error(error),
-        };
-        match question {
-            Question::Status => ControlReply::Status(Box::new(self.status())),
-            Question::Stations => ControlReply::Stations(self.stations()),
-            Question::Add { port } => done(self.add_described(&port)),
-            Question::Remove { port } => done(self.port_named(&port).map(|port| self.remove(port))),
-            Question::Pin { mac, port } => done(self.pin(&mac, &port)),
-            Question::Forget { port } => done(self.forget(port.as_deref())),
-            Question::End => {
-                self.ending = true;
-                ControlReply::Done
-            }
-        }
-    }
-
-    fn add_described(&mut self, text: &str) -> Result<(), String> {
-        let config = PortConfig::parse(text).map_err(|error| error.to_string())?;
-        self.add(config).map_err(|error| {
-            let cause = std::error::Error::source(&error).map(ToString::to_string);
-            cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
-        })?;
-        self.fabric.publish();
-        Ok(())
-    }
-
-    fn pin(&mut self, text: &str, port: &str) -> Result<(), String> {
-        let mac = mac(text).ok_or_else(|| format!("{text} is no station's address"))?;
-        let port = self.port_named(port)?;
-        let vlan = self.slots[port].as_ref().map(|slot| &slot.config.policy.vlan);
-        let vlan = match vlan {
-            Some(crate::port::Vlan::Access(vlan)) => *vlan,
-            _ => 0,
-        };
-        let station = Station::new(vlan, mac);
-        let number = u16::try_from(port).expect("few ports");
-        if self.table.set_static(station, number) {
-            Ok(())
-        } else {
-            Err("The MAC table has no room for it".to_owned())
-        }
-    }
-
-    fn forget(&mut self, port: Option<&str>) -> Result<(), String> {
-        let ports = match port {
-            Some(port) => vec![self.port_named(port)?],
-            None => (0..self.slots.len()).collect(),
-        };
-        for port in ports {
-            self.table.forget_learned(u16::try_from(port).expect("few ports"));
-        }
-        Ok(())
-    }
-
-    fn status(&self) -> SwitchStatus {
-        let ports = self.slots.iter().zip(&self.fabric.snapshot.ports);
-        let ports = ports.filter_map(|(slot, view)| {
-            let slot = slot.as_ref()?;
-            let device = view.as_ref().and_then(|view| view.device.as_ref());
-            let rings = device.map_or(0, |device| device.queues().count());
-            let tap = device.and_then(|device| device.tap.as_ref());
-            let state = match &slot.connection {
-                None if tap.is_some_and(|tap| !tap.is_gone()) => LinkState::Running,
-                None => LinkState::Waiting,
-                Some(_) if rings == 0 => LinkState::Connected,
-                Some(_) => LinkState::Running,
-            };
-            let stopped = slot.stopped.iter().map(|(&ring, &why)| (ring, why.to_owned()));
-            Some(PortStatus {
-                name: slot.config.name.clone(),
-                socket: slot.config.end_text(),
-                state,
-                queues: slot.config.queues,
-                rings: u16::try_from(rings).unwrap_or(u16::MAX),
-                features: device.map(|device| feature_words(device.features)).unwrap_or_default(),
-                counts: PortCounts {
-                    rate_waits: view
-                        .as_ref()
-                        .and_then(|view| view.limiter.as_ref())
-                        .map_or(0, |limiter| limiter.waits()),
-                    ..slot.counters.read()
-                },
-                stopped: stopped.collect(),
-                last_error: match tap {
-                    Some(tap) if tap.is_gone() => Some("The tap interface was removed".to_owned()),
-                    _ => slot.last_error.clone(),
-                },
-                connections: slot.connections,
-            })
-        });
-        let threads = self.fabric.threads.iter();
-        let mirrors = self.mirrors.iter().map(|mirror| MirrorStatus {
-            target: mirror.target.clone(),
-            written: mirror.tally.written.load(Ordering::Relaxed),
-            dropped: mirror.tally.dropped.load(Ordering::Relaxed),
-        });
-        SwitchStatus {
-            version: VERSION,
-            moves: self.fabric.moves,
-            mirrors: mirrors.collect(),
-            pid: std::process::id(),
-            up_s: self.began.elapsed().as_secs(),
-            ports: ports.collect(),
-            threads: threads
-                .map(|thread| ThreadStatus { pcpu: thread.pcpu, counts: thread.counters.read() })
-                .collect(),
-        }
-    }
-
-    fn stations(&self) -> Vec<StationStatus> {
-        let entries = self.table.entries().into_iter();
-        entries
-            .filter_map(|entry| {
-                let slot = self.slots[usize::from(entry.port)].as_ref()?;
-                Some(StationStatus {
-                    mac: mac_text(entry.station.mac()),
-                    vlan: entry.station.vlan(),
-                    port: slot.config.name.clone(),
-                    age_s: entry.age_s,
-                })
-            })
-            .collect()
     }
 }
 

@@ -1,7 +1,9 @@
 //! What is counted: frames and bytes of a port, drops by reason, the work of a
 //! polling thread. Written by the threads, read by whoever asks.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -215,26 +217,49 @@ pub struct ThreadCounters {
     pub(crate) frames: AtomicU64,
     pub(crate) busy_ns: AtomicU64,
     pub(crate) idle_ns: AtomicU64,
-    pub(crate) asleep_ns: AtomicU64,
-    pub(crate) sleeps: AtomicU64,
-    pub(crate) asleep_now: AtomicBool,
+    /// Sleeps that are over.
+    asleep_ns: AtomicU64,
+    sleeps: AtomicU64,
+    /// Since when it sleeps. Nobody but who asks for the counters makes it wait.
+    asleep_since: Mutex<Option<Instant>>,
 }
 
 impl ThreadCounters {
+    /// It goes to sleep.
+    pub(crate) fn fall_asleep(&self) {
+        *self.asleep_since.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// It is awake again.
+    pub(crate) fn wake_up(&self) {
+        let mut since = self.asleep_since.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(since) = since.take() {
+            self.asleep_ns.fetch_add(ns(since), Ordering::Relaxed);
+            self.sleeps.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Their values.
     #[must_use]
     pub fn read(&self) -> ThreadCounts {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        // A sleep is added when it is over: one that lasts counts as far as it has come.
+        let since = self.asleep_since.lock().unwrap_or_else(PoisonError::into_inner);
         ThreadCounts {
             bursts: get(&self.bursts),
             frames: get(&self.frames),
             busy_ns: get(&self.busy_ns),
             idle_ns: get(&self.idle_ns),
-            asleep_ns: get(&self.asleep_ns),
+            asleep_ns: get(&self.asleep_ns) + since.map_or(0, ns),
             sleeps: get(&self.sleeps),
-            asleep_now: self.asleep_now.load(Ordering::Relaxed),
+            asleep_now: since.is_some(),
         }
     }
+}
+
+/// Time since then.
+fn ns(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A polling thread's counters at one time.
@@ -254,4 +279,24 @@ pub struct ThreadCounts {
     pub sleeps: u64,
     /// It waits for a kick.
     pub asleep_now: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_that_lasts_is_counted_as_far_as_it_has_come() {
+        let counters = ThreadCounters::default();
+        counters.fall_asleep();
+        let began = Instant::now();
+        while began.elapsed().is_zero() {}
+        let first = counters.read();
+        assert!(first.asleep_now && first.asleep_ns > 0 && first.sleeps == 0, "{first:?}");
+        counters.wake_up();
+        let after = counters.read();
+        assert!(after.asleep_ns >= first.asleep_ns, "{first:?}, {after:?}");
+        assert_eq!((after.asleep_now, after.sleeps), (false, 1));
+        assert_eq!(counters.read(), after);
+    }
 }

@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+use crate::client;
 use crate::event::StartError;
 use crate::question::{ControlReply, ControlRequest, Question};
 use crate::socket::SocketListener;
@@ -18,44 +20,74 @@ const MAX_CLIENTS: usize = 16;
 pub(crate) struct Desk {
     listener: SocketListener,
     clients: Vec<Client>,
+    /// How long one may take to ask, or to ask again.
+    patience: Duration,
 }
 
 #[derive(Debug)]
 struct Client {
     stream: UnixStream,
     line: Vec<u8>,
+    /// By when its next question has to be whole: its place is another's then.
+    deadline: Instant,
 }
 
 impl Desk {
-    pub(crate) fn open(path: &Path) -> Result<Self, StartError> {
-        Ok(Self { listener: SocketListener::open(path)?, clients: Vec::new() })
+    pub(crate) fn open(path: &Path, patience: Duration) -> Result<Self, StartError> {
+        let listener = SocketListener::open(path).map_err(|error| match error {
+            StartError::InUse { path } => StartError::ControlInUse { path },
+            error => error,
+        })?;
+        // Who comes while all places are taken still waits when one is free again.
+        let patience = patience.min(client::PATIENCE) / 2;
+        Ok(Self { listener, clients: Vec::new(), patience })
     }
 
-    /// What to wait for.
+    /// What to wait for. While all places are taken, those who come wait at the listener.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let clients = self.clients.iter().map(|client| client.stream.as_fd());
-        std::iter::once(self.listener.as_fd()).chain(clients)
+        let listener = (self.clients.len() < MAX_CLIENTS).then(|| self.listener.as_fd());
+        listener.into_iter().chain(clients)
+    }
+
+    /// When the first of those who ask has had its time.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.clients.iter().map(|client| client.deadline).min()
     }
 
     /// Answers what has been asked.
     pub(crate) fn serve(&mut self, mut answer: impl FnMut(Question) -> ControlReply) {
-        while let Some(stream) = self.listener.accept() {
-            if self.clients.len() < MAX_CLIENTS && stream.set_nonblocking(true).is_ok() {
-                self.clients.push(Client { stream, line: Vec::new() });
+        let patience = self.patience;
+        self.clients.retain_mut(|client| client.serve(patience, &mut answer));
+        while self.clients.len() < MAX_CLIENTS
+            && let Some(stream) = self.listener.accept()
+        {
+            if stream.set_nonblocking(true).is_ok() {
+                let deadline = Instant::now() + patience;
+                let mut client = Client { stream, line: Vec::new(), deadline };
+                if client.serve(patience, &mut answer) {
+                    self.clients.push(client);
+                }
             }
         }
-        self.clients.retain_mut(|client| client.serve(&mut answer));
     }
 }
 
 impl Client {
     /// False once it is gone.
-    fn serve(&mut self, answer: &mut impl FnMut(Question) -> ControlReply) -> bool {
+    fn serve(
+        &mut self,
+        patience: Duration,
+        answer: &mut impl FnMut(Question) -> ControlReply,
+    ) -> bool {
         let mut bytes = [0; 1024];
         match self.stream.read(&mut bytes) {
             Ok(0) => return false,
             Ok(count) => self.line.extend_from_slice(&bytes[..count]),
-            Err(error) => return error.kind() == std::io::ErrorKind::WouldBlock,
+            Err(error) => {
+                let waits = error.kind() == std::io::ErrorKind::WouldBlock;
+                return waits && Instant::now() < self.deadline;
+            }
         }
         while let Some(end) = self.line.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.line.drain(..=end).collect();
@@ -74,6 +106,7 @@ impl Client {
             if !sent {
                 return false;
             }
+            self.deadline = Instant::now() + patience;
         }
         self.line.len() <= MAX_LINE
     }

@@ -26,6 +26,11 @@ pub enum SwitchEvent {
         /// Name of the port.
         port: String,
     },
+    /// A frontend came and was sent away: a file of the last one is not closed yet.
+    FilesOpen {
+        /// Name of the port.
+        port: String,
+    },
     /// A ring was stopped.
     RingStopped {
         /// Name of the port.
@@ -49,6 +54,15 @@ pub enum StartError {
     #[error("{}: another process listens there: end it, or choose another path", path.display())]
     InUse {
         /// The socket.
+        path: PathBuf,
+    },
+    /// Another switch is asked there.
+    #[error(
+        "{}: another process is asked there: give this switch a --control of its own",
+        path.display()
+    )]
+    ControlInUse {
+        /// The control socket.
         path: PathBuf,
     },
     /// There is a file that is no socket.
@@ -84,6 +98,21 @@ pub enum StartError {
              start it with --no-sandbox"
     )]
     TapLater,
+    /// A frontend that listens is named once nothing may be connected to any more.
+    #[error(
+        "A switch in its sandbox that began without a port with server=off connects to no \
+             socket: give one when it starts, or start it with --no-sandbox"
+    )]
+    ConnectLater,
+    /// A socket is in the way, and whether somebody listens there can't be asked.
+    #[error(
+        "{}: something is there already, and a switch in its sandbox can't ask whether somebody \
+             listens: remove it first, or choose another path", path.display()
+    )]
+    InTheWay {
+        /// The socket.
+        path: PathBuf,
+    },
     /// A polling thread can't have its pCPU.
     #[error(
         "Cannot pin a polling thread to pCPU {pcpu}: it is offline or not allowed here \

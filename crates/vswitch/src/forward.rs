@@ -8,9 +8,11 @@
 //! A receiving ring belongs to one thread. Frames for another thread's ring are
 //! copied into a parcel and sent to that thread.
 
-use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
+mod crossing;
 
+use std::sync::Arc;
+
+pub(crate) use crossing::{Parcel, ThreadLink};
 use smallvec::SmallVec;
 
 use crate::burst::{
@@ -31,34 +33,30 @@ use crate::rate::Allowance;
 use crate::ring::{Chains, Direction};
 use crate::table::{LearnOutcome, MacTable, Station};
 use crate::tap::Tap;
+use crate::work::{FrameWork, TURN_WORK};
 
 /// Bytes after which a burst ends: large segments count as what they are.
 const BURST_BYTES: u64 = 256 * 1024;
 /// Bytes of the largest frame, about.
 const LARGEST: u64 = 64 * 1024;
-/// Frames on their way to a ring that another thread serves.
-#[derive(Debug)]
-pub(crate) struct Parcel {
-    pub(crate) port: u16,
-    pub(crate) queue: u16,
-    /// Header and frame, one after the other.
-    bytes: Vec<u8>,
-    frames: Vec<(Offload, u32)>,
-}
-
-/// The channel to another polling thread, and the bell that wakes it.
-#[derive(Debug, Clone)]
-pub(crate) struct ThreadLink {
-    pub(crate) parcels: SyncSender<Parcel>,
-    pub(crate) bell: Arc<crate::bell::Bell>,
-}
-
 /// Where a frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ForwardTarget {
     Port(u16),
     Flood,
     Nowhere,
+}
+
+/// What was taken from a port.
+#[derive(Debug, Clone, Copy, Default)]
+struct Taken {
+    /// Those that make no sense among them.
+    chains: usize,
+    frames: u64,
+    /// Without headers.
+    bytes: u64,
+    /// What it made this thread do, in bytes copied.
+    work: u64,
 }
 
 /// What one polling thread forwards with.
@@ -134,7 +132,7 @@ impl Forwarder {
                 }
             },
         };
-        let mut frames = 0;
+        let (mut frames, mut work) = (0, 0);
         let first = match queues {
             [_] => 0,
             several => {
@@ -146,16 +144,19 @@ impl Forwarder {
         for &queue in queues[first..].iter().chain(&queues[..first]) {
             let taken = match (&device.tap, &device.pairs[usize::from(queue)].transmit) {
                 (Some(tap), _) => self.serve_tap(snapshot, port, device, tap, left),
-                (None, Some(transmit)) => self.serve(snapshot, port, device, transmit, left),
+                (None, Some(transmit)) => {
+                    self.serve(snapshot, port, device, transmit, left, TURN_WORK - work)
+                }
                 (None, None) => continue,
             };
-            if let Some(limiter) = port.limiter.as_ref().filter(|_| taken.frames > 0) {
-                limiter.take(taken.frames, taken.bytes);
+            if let Some(limiter) = port.limiter.as_ref().filter(|_| taken.chains > 0) {
+                limiter.take(taken.chains as u64, taken.bytes);
             }
-            frames += taken.frames;
-            left.frames = left.frames.saturating_sub(taken.frames);
+            frames += taken.chains as u64;
+            left.frames = left.frames.saturating_sub(taken.chains as u64);
             left.bytes = left.bytes.saturating_sub(taken.bytes);
-            if left.frames == 0 || left.bytes == 0 {
+            work += taken.work;
+            if left.frames == 0 || left.bytes == 0 || work >= TURN_WORK {
                 break;
             }
         }
@@ -171,15 +172,16 @@ impl Forwarder {
         device: &'s VhostDevice,
         queue: &ActiveRing,
         most: Allowance,
-    ) -> Allowance {
+        most_work: u64,
+    ) -> Taken {
         let mut chains = Chains::new();
-        let mut bytes = 0;
+        let mut taken = Taken::default();
         queue.ring.fetch(&device.memory, Direction::Transmit, most.frames as usize, &mut chains);
         if !chains.is_empty() {
-            bytes = self.forward(snapshot, from, device, &mut chains, most.bytes);
+            taken = self.forward(snapshot, from, device, &mut chains, (most.bytes, most_work));
             let written = [0; BURST];
-            let taken = &written[..chains.len()];
-            let wanted = queue.ring.complete(&chains.chains, taken);
+            let written = &written[..chains.len()];
+            let wanted = queue.ring.complete(&chains.chains, written);
             if let Some(log) = &device.log {
                 let (address, length) = queue.ring.written_part();
                 log.mark(address, length);
@@ -191,7 +193,7 @@ impl Forwarder {
         if let Some(fault) = chains.fault {
             queue.ring.stop(fault);
         }
-        Allowance { frames: chains.len() as u64, bytes }
+        taken
     }
 
     /// The same from the host's network.
@@ -202,28 +204,28 @@ impl Forwarder {
         device: &'s VhostDevice,
         tap: &Tap,
         most: Allowance,
-    ) -> Allowance {
+    ) -> Taken {
         let mut chains = Chains::new();
-        let mut bytes = 0;
+        let mut taken = Taken::default();
         // What was read can't be left for the next time: large frames are few.
         let likely = (most.bytes / LARGEST).clamp(1, most.frames.max(1));
         tap.fetch(&device.memory, likely as usize, &mut chains);
         if !chains.is_empty() {
-            bytes = self.forward(snapshot, from, device, &mut chains, u64::MAX);
+            taken = self.forward(snapshot, from, device, &mut chains, (u64::MAX, u64::MAX));
         }
-        Allowance { frames: chains.len() as u64, bytes }
+        taken
     }
 
-    /// Forwards a burst, up to the frame with which it has `most_bytes`: the rest of the
-    /// chains is taken away. Returns its bytes, without headers.
+    /// Forwards a burst, up to the frame with which it has as many bytes, or has been as much
+    /// work: the rest of the chains is taken away.
     fn forward<'s>(
         &mut self,
         snapshot: &'s PortTable,
         from: &PortView,
         device: &VhostDevice,
         chains: &mut Chains<'s>,
-        most_bytes: u64,
-    ) -> u64 {
+        (most_bytes, most_work): (u64, u64),
+    ) -> Taken {
         // Large frames end the burst early: the rest is fetched again next time.
         let mut bytes: u64 = chains.chains.iter().map(|chain| u64::from(chain.bytes)).sum();
         while let Some(last) = chains.chains.last()
@@ -245,39 +247,58 @@ impl Forwarder {
                 shorts |= u32::from(taken) << number;
             }
         }
-        let (in_frames, in_bytes) = if shorts == first_bits(chains.len())
+        let taken = if shorts == first_bits(chains.len())
             && !from_tagged(from)
             && from.watches.is_empty()
             && self.short.go_the_same_way(chains.len())
         {
-            self.forward_alike(snapshot, from, device, chains, &mut early)
+            self.forward_alike(snapshot, from, device, chains, most_work, &mut early)
         } else {
-            self.forward_apart(snapshot, from, device, chains, shorts, &mut early)
+            self.forward_apart(snapshot, from, device, chains, (shorts, most_work), &mut early)
         };
-        from.counters.count_in(in_frames, in_bytes);
-        self.send_parcels(from);
-        in_bytes
+        from.counters.count_in(taken.frames, taken.bytes);
+        self.send_parcels(snapshot);
+        if taken.chains < chains.len() {
+            // The rest is fetched again next time.
+            chains.chains.truncate(taken.chains);
+            chains.fault = None;
+        }
+        taken
     }
 
     /// Forwards a burst of short frames, all with the same addresses and type: what holds
-    /// for one holds for all. Returns how many and how many bytes came in.
+    /// for one holds for all.
     fn forward_alike<'s>(
         &mut self,
         snapshot: &'s PortTable,
         from: &PortView,
         device: &VhostDevice,
         chains: &Chains<'s>,
+        most_work: u64,
         early: &mut EarlyChains<'s>,
-    ) -> (u64, u64) {
+    ) -> Taken {
         let mut frames = [BurstFrame { chain: 0, long: None, length: 0 }; BURST];
-        let mut in_bytes = 0;
         for ((number, chain), frame) in chains.chains.iter().enumerate().zip(&mut frames) {
             let length = chain.bytes - LONG_HEADER as u32;
             *frame = BurstFrame { chain: number as u8, long: None, length };
-            in_bytes += u64::from(length);
         }
         let frames = &frames[..chains.len()];
-        let target = self.judge(snapshot, from, self.short.beginning(0), frames[0].length);
+        let beginning = self.short.beginning(0);
+        let target = self.judge(snapshot, from, beginning, frames[0].length);
+        // To one port, short frames are never as much work as a turn may be.
+        let mut work = 0;
+        let mut count = frames.len();
+        if target == ForwardTarget::Flood {
+            let of = |frame: &BurstFrame| {
+                flood_work(snapshot, from, beginning, FrameWork::plain(frame.length))
+            };
+            count = 0;
+            while count < frames.len() && work < most_work {
+                work += of(&frames[count]);
+                count += 1;
+            }
+        }
+        let frames = &frames[..count];
         let burst = Burst { snapshot, from, agreed: device.features, chains, frames, longs: &[] };
         match target {
             ForwardTarget::Port(port) => {
@@ -295,29 +316,34 @@ impl Forwarder {
                 }
             }
         }
-        (frames.len() as u64, in_bytes)
+        let bytes = frames.iter().map(|frame| u64::from(frame.length)).sum();
+        Taken { chains: count, frames: count as u64, bytes, work }
     }
 
     /// Forwards a burst frame by frame. `shorts` has a bit for each that is among the
-    /// short ones. Returns how many and how many bytes came in.
+    /// short ones.
     fn forward_apart<'s>(
         &mut self,
         snapshot: &'s PortTable,
         from: &PortView,
         device: &VhostDevice,
         chains: &Chains<'s>,
-        shorts: u32,
+        (shorts, most_work): (u32, u64),
         early: &mut EarlyChains<'s>,
-    ) -> (u64, u64) {
+    ) -> Taken {
         let mut frames: SmallVec<[BurstFrame; BURST]> = SmallVec::new();
         let mut longs: SmallVec<[EthernetFrame; BURST]> = SmallVec::new();
         let mut targets: SmallVec<[ForwardTarget; BURST]> = SmallVec::new();
         let tags = from_tagged(from);
-        let (mut in_frames, mut in_bytes) = (0, 0);
+        let mut taken = Taken::default();
         // Frames of one burst often go the same way: what was found for two addresses
         // and a type holds for the next.
         let mut last: Option<([u8; ETHERNET], ForwardTarget)> = None;
         for (number, chain) in chains.chains.iter().enumerate() {
+            if taken.work >= most_work {
+                break;
+            }
+            taken.chains += 1;
             let segments = chains.segments_of(chain);
             let (long, length) = if shorts & 1 << number != 0 {
                 (None, chain.bytes - LONG_HEADER as u32)
@@ -334,8 +360,8 @@ impl Forwarder {
                 }
             };
             let frame = BurstFrame { chain: number as u8, long, length };
-            in_frames += 1;
-            in_bytes += u64::from(length);
+            taken.frames += 1;
+            taken.bytes += u64::from(length);
             if !from.watches.is_empty() {
                 watch(from, frame, &longs, segments, &self.short);
             }
@@ -356,13 +382,22 @@ impl Forwarder {
                 _ => self.judge(snapshot, from, beginning, length),
             };
             last = (target != ForwardTarget::Nowhere).then_some((way, target));
+            let work = FrameWork::new(long, length, device.features);
+            taken.work += match target {
+                ForwardTarget::Nowhere => 0,
+                ForwardTarget::Flood => flood_work(snapshot, from, beginning, work),
+                ForwardTarget::Port(port) => {
+                    let to = snapshot.ports.get(usize::from(port)).and_then(Option::as_ref);
+                    to.and_then(|to| to.device.as_ref()).map_or(0, |device| work.to(device))
+                }
+            };
             frames.push(frame);
             targets.push(target);
         }
         let agreed = device.features;
         let burst = Burst { snapshot, from, agreed, chains, frames: &frames, longs: &longs };
         self.deliver_apart(&burst, &targets, early);
-        (in_frames, in_bytes)
+        taken
     }
 
     /// Delivers frames that go to different ports.
@@ -475,15 +510,8 @@ impl Forwarder {
         let mut beginning = [0; BEGINNING];
         let there = parts.own.len().min(BEGINNING);
         beginning[..there].copy_from_slice(&parts.own[..there]);
-        let vlan = vlan_of(from, &beginning, frame.length);
-        for to in burst.snapshot.ports.iter().flatten() {
-            if to.number != from.number
-                && to.device.is_some()
-                && carries(to, vlan)
-                && may_pass(burst.snapshot, from, to)
-            {
-                self.deliver(burst, to.number, &[index], early);
-            }
+        for (to, _) in reached_by_all(burst.snapshot, from, &beginning, frame.length) {
+            self.deliver(burst, to.number, &[index], early);
         }
     }
 
@@ -592,26 +620,8 @@ impl Forwarder {
             let offload =
                 if tags { retag(burst.from, to, &mut self.whole, offload) } else { offload };
             if crosses {
-                let parcel = self.packing[thread].take();
-                let fits = |parcel: &Parcel| {
-                    (parcel.port, usize::from(parcel.queue)) == (to.number, queue)
-                };
-                let parcel = match parcel {
-                    Some(parcel) if !fits(&parcel) => {
-                        self.send_parcel(burst.snapshot, thread, parcel);
-                        None
-                    }
-                    other => other,
-                };
-                let mut parcel = parcel.unwrap_or_else(|| Parcel {
-                    port: to.number,
-                    queue: queue as u16,
-                    bytes: Vec::new(),
-                    frames: Vec::new(),
-                });
-                parcel.bytes.extend_from_slice(&self.whole);
-                parcel.frames.push((offload, self.whole.len() as u32));
-                self.packing[thread] = Some(parcel);
+                let ring = (to.number, queue as u16);
+                self.pack(burst.snapshot, thread, ring, offload);
             } else {
                 delivery.place_own(&mut self.whole, &mut self.segment, offload);
             }
@@ -668,62 +678,31 @@ impl Forwarder {
             to.counters.count_out(frames, bytes);
         }
     }
+}
 
-    fn send_parcels(&mut self, from: &PortView) {
-        for thread in 0..self.packing.len() {
-            if let Some(parcel) = self.packing[thread].take()
-                && !self.cross(thread, parcel)
-            {
-                from.counters.count_drop(DropReason::Crossing, 1);
-            }
-        }
-    }
+/// The ports, with their devices, that a frame of `length` bytes to all goes to.
+fn reached_by_all<'p>(
+    snapshot: &'p PortTable,
+    from: &'p PortView,
+    beginning: &[u8; BEGINNING],
+    length: u32,
+) -> impl Iterator<Item = (&'p PortView, &'p VhostDevice)> {
+    let vlan = vlan_of(from, beginning, length);
+    let others = snapshot.ports.iter().flatten().filter(move |to| {
+        to.number != from.number && carries(to, vlan) && may_pass(snapshot, from, to)
+    });
+    others.filter_map(|to| Some((&**to, to.device.as_deref()?)))
+}
 
-    fn send_parcel(&self, snapshot: &PortTable, thread: usize, parcel: Parcel) {
-        let (port, frames) = (usize::from(parcel.port), parcel.frames.len() as u64);
-        if !self.cross(thread, parcel)
-            && let Some(Some(to)) = snapshot.ports.get(port)
-        {
-            to.counters.count_drop(DropReason::Crossing, frames);
-        }
-    }
-
-    fn cross(&self, thread: usize, parcel: Parcel) -> bool {
-        let Some(crossing) = &self.crossings[thread] else { return false };
-        let sent = crossing.parcels.try_send(parcel).is_ok();
-        crossing.bell.ring();
-        sent
-    }
-
-    /// Delivers what another thread packed.
-    pub(crate) fn unpack(&mut self, snapshot: &PortTable, parcel: &Parcel) {
-        let to = snapshot.ports.get(usize::from(parcel.port)).and_then(Option::as_ref);
-        let Some(to) = to else { return };
-        let (port, queue) = (usize::from(parcel.port), usize::from(parcel.queue));
-        if snapshot.thread_of(port, queue) != Some(self.thread) {
-            // The ring went to another thread meanwhile.
-            let count = parcel.frames.len() as u64;
-            return to.counters.count_drop(DropReason::Crossing, count);
-        }
-        let queue = to.device.as_ref().and_then(|device| {
-            Some((device, device.pairs.get(usize::from(parcel.queue))?.receive.as_ref()?))
-        });
-        let Some((device, receive)) = queue else {
-            let count = parcel.frames.len() as u64;
-            return to.counters.count_drop(DropReason::NotConnected, count);
-        };
-        let mut chains = Chains::new();
-        let mut delivery = Delivery::new(to, device, receive, parcel.frames.len(), &mut chains);
-        let mut rest = parcel.bytes.as_slice();
-        for &(offload, length) in &parcel.frames {
-            let (frame, after) = rest.split_at(length as usize);
-            rest = after;
-            self.whole.clear();
-            self.whole.extend_from_slice(frame);
-            delivery.place_own(&mut self.whole, &mut self.segment, offload);
-        }
-        delivery.finish(&mut self.caller);
-    }
+/// The work of bringing a frame to all that it goes to.
+fn flood_work(
+    snapshot: &PortTable,
+    from: &PortView,
+    beginning: &[u8; BEGINNING],
+    work: FrameWork,
+) -> u64 {
+    let reached = reached_by_all(snapshot, from, beginning, work.length());
+    reached.map(|(_, device)| work.to(device)).sum()
 }
 
 /// True if the two may talk at all.

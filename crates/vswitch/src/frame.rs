@@ -27,6 +27,24 @@ pub(crate) const GSO_TCP6: u8 = 4;
 pub(crate) const GSO_UDP: u8 = 5;
 pub(crate) const GSO_ECN: u8 = 0x80;
 
+/// The least bytes of a TCP segment that a driver may ask for: what Linux sends at least
+/// (`TCP_MIN_SND_MSS`). With less, a single frame would be tens of thousands of them.
+const MIN_TCP_SEGMENT: u16 = 48;
+/// Datagrams that a driver may have made of one: as many as Linux has (`UDP_MAX_SEGMENTS`).
+const MAX_UDP_SEGMENTS: usize = 128;
+/// Bytes of UDP's header.
+const UDP_HEADER: usize = 8;
+
+/// True if segments of `size` bytes may be made of a frame of `length` bytes whose transport
+/// header begins at `start`.
+fn is_sound(kind: u8, size: u16, length: usize, start: usize) -> bool {
+    if kind & !GSO_ECN == GSO_UDP {
+        let payload = length.saturating_sub(start + UDP_HEADER);
+        return size > 0 && payload.div_ceil(usize::from(size)) <= MAX_UDP_SEGMENTS;
+    }
+    size >= MIN_TCP_SEGMENT
+}
+
 /// Bytes that are copied and looked at: a header and 20 bytes of the frame.
 pub(crate) const HEAD: usize = 32;
 /// Bytes of a frame that is short, with its header.
@@ -157,7 +175,8 @@ impl Offload {
             let needed = needed | if kind & GSO_ECN != 0 { features::HOST_ECN } else { 0 };
             let size = word(4);
             // Segments need checksums of their own.
-            if agreed & needed != needed || size == 0 || offload.checksum.is_none() {
+            let Some((start, _)) = offload.checksum else { return bad };
+            if agreed & needed != needed || !is_sound(kind, size, length, usize::from(start)) {
                 return bad;
             }
             offload.segments = Some((kind, size));

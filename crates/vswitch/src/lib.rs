@@ -33,6 +33,7 @@ pub mod memory;
 pub mod message;
 mod mirror;
 mod offload;
+mod passed;
 mod port;
 mod question;
 mod rate;
@@ -48,6 +49,7 @@ mod table;
 mod table_tests;
 pub mod tap;
 mod words;
+mod work;
 mod worker;
 
 pub use client::{AskError, ask};
@@ -56,6 +58,7 @@ pub use config::{
     SocketRole, SwitchConfig, mac_text,
 };
 pub use event::{StartError, SwitchEvent};
+pub use passed::PassedFile;
 pub use port::{MAX_PORTS, MAX_VLAN, MIN_MTU, Policy, Vlan};
 pub use question::{
     ControlReply, ControlRequest, LinkState, MirrorStatus, PortStatus, Question, QuestionError,

@@ -28,6 +28,23 @@ pub enum Vlan {
     Trunk(BTreeSet<u16>),
 }
 
+impl Vlan {
+    /// Those that stations behind such a port are known in; 0 without one.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u16> {
+        let (one, several) = match self {
+            Self::Unaware => (Some(0), None),
+            Self::Access(vlan) => (Some(*vlan), None),
+            Self::Trunk(carried) => (None, Some(carried)),
+        };
+        one.into_iter().chain(several.into_iter().flatten().copied())
+    }
+
+    /// True if ports with the two have a VLAN in common.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        self.numbers().any(|vlan| other.numbers().any(|known| known == vlan))
+    }
+}
+
 /// The rules of a port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {

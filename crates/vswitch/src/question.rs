@@ -29,12 +29,17 @@ pub enum Question {
         /// Its name.
         port: String,
     },
-    /// A station that neither ages nor moves.
+    /// A station that neither ages nor moves, in each VLAN of its port.
     Pin {
         /// Its address.
         mac: String,
         /// Name of the port.
         port: String,
+    },
+    /// Lets a pinned station be learned again.
+    Unpin {
+        /// Its address.
+        mac: String,
     },
     /// Forget what was learned, behind one port or all.
     Forget {
@@ -222,6 +227,7 @@ mod tests {
             Question::Add { port: "a.sock,queues=2".to_owned() },
             Question::Remove { port: "a".to_owned() },
             Question::Pin { mac: "02:00:00:00:00:01".to_owned(), port: "a".to_owned() },
+            Question::Unpin { mac: "02:00:00:00:00:01".to_owned() },
             Question::Forget { port: None },
             Question::Forget { port: Some("a".to_owned()) },
             Question::End,

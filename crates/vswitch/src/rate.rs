@@ -28,8 +28,14 @@ pub struct Rate {
 
 /// Error type for reading a [`Rate`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a rate has a unit: 100mbit, 2.5gbit, 200kpps, or both joined by +")]
-pub struct RateError;
+pub enum RateError {
+    /// No number with a unit, or two of one kind.
+    #[error("a rate has a unit: 100mbit, 2.5gbit, 200kpps, or both joined by +")]
+    Unit,
+    /// Nothing that can be kept.
+    #[error("a rate is 1bit to 10tbit, or 1pps to 10000gpps")]
+    Range,
+}
 
 /// Units, larger ones first, with what one is.
 const BITS: &[(&str, u64)] = &[
@@ -44,12 +50,13 @@ const FRAMES: &[(&str, u64)] =
 /// Neither is a rate beyond.
 const MOST: f64 = 1e13;
 
-fn number(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let (number, unit) =
-        units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))?;
+fn number(text: &str, units: &[(&str, u64)]) -> Result<u64, RateError> {
+    let known = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)));
+    let (number, unit) = known.ok_or(RateError::Unit)?;
     let plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
-    let value = number.parse::<f64>().ok().filter(|_| plain)? * unit as f64;
-    (1.0..=MOST).contains(&value).then_some(value.round() as u64)
+    let number = number.parse::<f64>().ok().filter(|_| plain).ok_or(RateError::Unit)?;
+    let value = number * unit as f64;
+    if (1.0..=MOST).contains(&value) { Ok(value.round() as u64) } else { Err(RateError::Range) }
 }
 
 impl FromStr for Rate {
@@ -59,11 +66,12 @@ impl FromStr for Rate {
         let mut rate = Self::default();
         for part in text.to_ascii_lowercase().split('+') {
             let (place, value) = match number(part, BITS) {
-                Some(bits) => (&mut rate.bits_per_s, bits),
-                None => (&mut rate.frames_per_s, number(part, FRAMES).ok_or(RateError)?),
+                Ok(bits) => (&mut rate.bits_per_s, bits),
+                Err(RateError::Unit) => (&mut rate.frames_per_s, number(part, FRAMES)?),
+                Err(error) => return Err(error),
             };
             if place.replace(value).is_some() {
-                return Err(RateError);
+                return Err(RateError::Unit);
             }
         }
         Ok(rate)
@@ -223,20 +231,13 @@ mod tests {
             assert_eq!(rate, Rate { bits_per_s: bits, frames_per_s: frames }, "{text}");
             assert_eq!(rate.to_string().parse(), Ok(rate), "{text}");
         }
-        for text in [
-            "",
-            "100",
-            "1gbit+1mbit",
-            "0pps",
-            "-1bit",
-            "1e3bit",
-            "nanbit",
-            "1gbps",
-            "1gbit+",
-            "infpps",
-            "99tbit",
-        ] {
-            assert_eq!(text.parse::<Rate>(), Err(RateError), "{text}");
+        for text in
+            ["", "100", "1gbit+1mbit", "-1bit", "1e3bit", "nanbit", "1gbps", "1gbit+", "infpps"]
+        {
+            assert_eq!(text.parse::<Rate>(), Err(RateError::Unit), "{text}");
+        }
+        for text in ["0pps", "0.4bit", "99tbit", "99999999999999999999gbit", "1gbit+10001gpps"] {
+            assert_eq!(text.parse::<Rate>(), Err(RateError::Range), "{text}");
         }
     }
 

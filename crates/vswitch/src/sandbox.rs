@@ -1,15 +1,21 @@
-//! What a running switch may still do: make sockets in the folders of its sockets,
-//! and the system calls that forwarding and its control need. What breaks into it
-//! by way of a guest's memory gets no more.
+//! What a running switch may still do: make and remove sockets in the folders of its
+//! sockets, and the system calls that forwarding and its control need, without any of
+//! root's capabilities. What breaks into it by way of a guest's memory gets no more.
 //!
-//! Source: `landlock(7)`, `seccomp(2)`.
+//! Landlock judges by folder and all below it: it can't tell one file there from another,
+//! nor a socket from what else is removed.
+//!
+//! Source: `landlock(7)`, `seccomp(2)`, `capabilities(7)`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use rustix::fs::{Access as FileAccess, AtFlags, CWD, accessat};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
+    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -25,6 +31,9 @@ pub enum ConfinementError {
     /// Landlock refuses.
     #[error("Landlock refuses")]
     Landlock(#[source] RulesetError),
+    /// Capabilities can't be dropped.
+    #[error("Cannot drop root's capabilities")]
+    Capabilities(#[source] rustix::io::Errno),
     /// The filter can't be made.
     #[error("Cannot make the filter of system calls")]
     Filter(#[source] seccompiler::BackendError),
@@ -44,6 +53,9 @@ pub(crate) fn keep_to_folders(folders: &[PathBuf]) -> Result<bool, ConfinementEr
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(handled)
         .map_err(ConfinementError::Landlock)?
+        // Other processes' abstract sockets, and signals to them (Linux 6.12).
+        .scope(Scope::AbstractUnixSocket | Scope::Signal)
+        .map_err(ConfinementError::Landlock)?
         .create()
         .map_err(ConfinementError::Landlock)?;
     for folder in folders {
@@ -55,6 +67,29 @@ pub(crate) fn keep_to_folders(folders: &[PathBuf]) -> Result<bool, ConfinementEr
     Ok(kept.ruleset != RulesetStatus::NotEnforced)
 }
 
+/// Takes all capabilities from this thread and those that it starts from now on: what
+/// needed one is done. Root in whose folders others' sockets lie keeps the right to write
+/// there, which Landlock narrows to sockets.
+///
+/// # Errors
+/// [`ConfinementError::Capabilities`].
+pub(crate) fn drop_capabilities(folders: &[PathBuf]) -> Result<(), ConfinementError> {
+    let has = capabilities(None).map_err(ConfinementError::Capabilities)?;
+    let none = CapabilitySet::empty();
+    let set = |kept: CapabilitySet, effective: CapabilitySet| {
+        let sets = CapabilitySets { effective, permitted: kept, inheritable: none };
+        set_capabilities(None, sets).map_err(ConfinementError::Capabilities)
+    };
+    let write = CapabilitySet::DAC_OVERRIDE & has.permitted;
+    // By what its user may do without any.
+    set(write, none)?;
+    let may_write = |folder: &PathBuf| {
+        let access = FileAccess::WRITE_OK | FileAccess::EXEC_OK;
+        accessat(CWD, folder, access, AtFlags::EACCESS).is_ok()
+    };
+    if folders.iter().all(may_write) { set(none, none) } else { set(write, write) }
+}
+
 /// System calls that a running switch makes, and its allocator and threads.
 const CALLS: &[libc::c_long] = &[
     libc::SYS_accept4,
@@ -63,13 +98,11 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_clock_gettime,
     libc::SYS_clock_nanosleep,
     libc::SYS_close,
-    libc::SYS_connect,
     libc::SYS_eventfd2,
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_fcntl,
     libc::SYS_fstat,
-    libc::SYS_fstatfs,
     libc::SYS_ftruncate,
     libc::SYS_futex,
     libc::SYS_getpid,
@@ -118,12 +151,16 @@ const OLD_CALLS: &[libc::c_long] =
 const OLD_CALLS: &[libc::c_long] = &[];
 
 /// Lets all threads of this process make only the system calls above. Others fail
-/// with EPERM. Memory can't be made executable, sockets are Unix sockets.
-pub(crate) fn keep_to_calls() -> Result<(), ConfinementError> {
+/// with EPERM. Memory can't be made executable, sockets are Unix sockets, and only a switch
+/// some of whose frontends listen may connect them.
+pub(crate) fn keep_to_calls(connects: bool) -> Result<(), ConfinementError> {
     let backend = |error| ConfinementError::Filter(error);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     for &call in CALLS.iter().chain(OLD_CALLS) {
         rules.insert(call, Vec::new());
+    }
+    if connects {
+        rules.insert(libc::SYS_connect, Vec::new());
     }
     let executable = u64::from(libc::PROT_EXEC.unsigned_abs());
     let not_executable =

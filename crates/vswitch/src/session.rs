@@ -8,15 +8,13 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::fs::{FileType, fstat};
-
-use crate::bell::is_event;
 use crate::device::{ActiveRing, DirtyLog, QueuePair, VhostDevice};
 use crate::memory::{GuestMemory, MapError, Region, RegionAddresses};
 use crate::message::{
     MAX_SLOTS, MessageError, MessageHeader, RingAddresses, RingFd, VhostRequest, features,
     protocol, reply,
 };
+use crate::passed::PassedFile;
 use crate::ring::{Ring, Setup, SetupError};
 
 /// Where a device runs.
@@ -138,7 +136,7 @@ pub enum SessionError {
         expected: usize,
     },
     /// What came is no event: writing to it could block, or do something else.
-    #[error("Message {request} came with a file descriptor that is no eventfd")]
+    #[error("Message {request} came with a file that is no eventfd")]
     NotAnEvent {
         /// The request's number.
         request: u32,
@@ -211,7 +209,7 @@ impl VhostSession {
         &mut self,
         header: MessageHeader,
         payload: &[u8],
-        fds: Vec<OwnedFd>,
+        fds: Vec<PassedFile>,
         plane: &mut dyn Plane,
     ) -> Result<Option<Vec<u8>>, SessionError> {
         if header.reply {
@@ -219,6 +217,15 @@ impl VhostSession {
             return Err(MessageError::Direction { request, flags }.into());
         }
         let request = VhostRequest::read(header.request, payload)?;
+        // Whatever the message is, none has a use for such a file.
+        if !fds.iter().all(PassedFile::is_of_the_kernel) {
+            return Err(match request {
+                VhostRequest::SetMemTable(_)
+                | VhostRequest::AddMemReg(_)
+                | VhostRequest::SetLogBase { .. } => MapError::NotMemory.into(),
+                _ => SessionError::NotAnEvent { request: header.request },
+            });
+        }
         // The only thing that is refused without harm: the frontend tells its user.
         let refused = match request {
             VhostRequest::SetMtu(mtu) => mtu > u64::from(self.offer.mtu.unwrap_or(u16::MAX)),
@@ -244,7 +251,7 @@ impl VhostSession {
     fn answer(
         &mut self,
         request: VhostRequest,
-        fds: Vec<OwnedFd>,
+        fds: Vec<PassedFile>,
         plane: &mut dyn Plane,
     ) -> Result<Option<Vec<u8>>, SessionError> {
         let number = request.number();
@@ -492,7 +499,7 @@ impl VhostSession {
 }
 
 /// The one file descriptor of a message.
-fn only(request: u32, mut fds: Vec<OwnedFd>) -> Result<OwnedFd, SessionError> {
+fn only(request: u32, mut fds: Vec<PassedFile>) -> Result<PassedFile, SessionError> {
     let has = fds.len();
     fds.pop().filter(|_| has == 1).ok_or(SessionError::Fds { request, has, expected: 1 })
 }
@@ -501,7 +508,7 @@ fn only(request: u32, mut fds: Vec<OwnedFd>) -> Result<OwnedFd, SessionError> {
 fn event(
     request: u32,
     fd: RingFd,
-    fds: Vec<OwnedFd>,
+    fds: Vec<PassedFile>,
 ) -> Result<Option<Arc<OwnedFd>>, SessionError> {
     if fd.without {
         let has = fds.len();
@@ -511,13 +518,6 @@ fn event(
             Err(SessionError::Fds { request, has, expected: 0 })
         };
     }
-    let event = only(request, fds)?;
-    // Of all kinds of files, those of the kernel's own (eventfd and its like) alone
-    // have no type.
-    let stat = fstat(&event).map(|stat| FileType::from_raw_mode(stat.st_mode));
-    if stat == Ok(FileType::Unknown) && is_event(&event) {
-        Ok(Some(Arc::new(event)))
-    } else {
-        Err(SessionError::NotAnEvent { request })
-    }
+    let event = only(request, fds)?.into_event();
+    event.map(|event| Some(Arc::new(event))).ok_or(SessionError::NotAnEvent { request })
 }

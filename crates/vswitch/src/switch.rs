@@ -58,7 +58,7 @@ impl Switch {
         let switch = Self { asker: SwitchHandle { calls, bell }, events, thread: Some(thread) };
         if config.sandbox {
             // Of all threads, the caller's included: no more of them are made.
-            crate::sandbox::keep_to_calls().map_err(StartError::Sandbox)?;
+            crate::sandbox::keep_to_calls(config.connects()).map_err(StartError::Sandbox)?;
         }
         Ok(switch)
     }

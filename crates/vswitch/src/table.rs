@@ -105,6 +105,17 @@ pub(crate) enum LearnOutcome {
     Full,
 }
 
+/// The result of setting a station by hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StaticOutcome {
+    /// It was so before.
+    Known,
+    /// It is now.
+    New,
+    /// There is no room for it.
+    Full,
+}
+
 impl MacTable {
     /// An empty one for `ports` ports.
     #[must_use]
@@ -219,14 +230,31 @@ impl MacTable {
         self.held[usize::from(port)].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Sets `station` behind `port` by hand: it neither ages nor moves. False if
-    /// there is no room.
+    /// The port behind which `station` was set by hand.
+    pub(crate) fn set_by_hand(&self, station: Station) -> Option<u16> {
+        let (_, value) = self.find(station).filter(|(_, value)| value & STATIC != 0)?;
+        Some((value >> PORT_SHIFT) as u16)
+    }
+
+    /// Sets `station` behind `port` by hand: it neither ages nor moves. What was learned of
+    /// it is forgotten; whether another port has it by hand, the caller has asked.
     ///
     /// Only the control thread adds by hand and takes away.
-    pub(crate) fn set_static(&self, station: Station, port: u16) -> bool {
-        self.forget(|known, _, _| known == station);
+    pub(crate) fn set_static(&self, station: Station, port: u16) -> StaticOutcome {
+        if self.set_by_hand(station) == Some(port) {
+            return StaticOutcome::Known;
+        }
+        self.forget_station(station);
         let value = PRESENT | STATIC | u64::from(port) << PORT_SHIFT;
-        self.insert(station, port, value) == LearnOutcome::New
+        match self.insert(station, port, value) {
+            LearnOutcome::New => StaticOutcome::New,
+            _ => StaticOutcome::Full,
+        }
+    }
+
+    /// Takes away one station, however it is known.
+    pub(crate) fn forget_station(&self, station: Station) {
+        self.forget_in(self.set(station), |known, _, _| known == station);
     }
 
     /// Takes away what was not heard for `limit_s` seconds.
@@ -245,7 +273,11 @@ impl MacTable {
     }
 
     fn forget(&self, unwanted: impl Fn(Station, u16, Option<u32>) -> bool) {
-        for way in &self.ways {
+        self.forget_in(&self.ways, unwanted);
+    }
+
+    fn forget_in(&self, ways: &[FdbSlot], unwanted: impl Fn(Station, u16, Option<u32>) -> bool) {
+        for way in ways {
             let Some(entry) = self.read(way) else { continue };
             if !unwanted(entry.station, entry.port, entry.age_s) {
                 continue;

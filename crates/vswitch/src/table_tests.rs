@@ -35,7 +35,7 @@ fn stations_are_learned_move_and_age() {
 fn what_is_set_by_hand_stays() {
     let table = MacTable::new(4);
     table.learn(station(1), 0);
-    assert!(table.set_static(station(1), 1));
+    assert_eq!(table.set_static(station(1), 1), StaticOutcome::New);
     assert_eq!(table.learn(station(1), 0), LearnOutcome::Refused);
     assert_eq!(table.learn(station(1), 1), LearnOutcome::Known);
     table.set_now(10_000);
@@ -93,4 +93,20 @@ fn threads_that_learn_move_and_forget_at_once_never_read_another_s_port() {
     });
     let held: u32 = table.held.iter().map(|held| held.load(Ordering::Relaxed)).sum();
     assert_eq!(held as usize, table.entries().len());
+}
+
+#[test]
+fn what_is_set_by_hand_is_told_and_goes_alone() {
+    let table = MacTable::with_capacity(2, 64);
+    assert_eq!(table.set_static(station(1), 0), StaticOutcome::New);
+    assert_eq!(table.set_static(station(1), 0), StaticOutcome::Known);
+    // What was learned elsewhere makes way.
+    table.learn(station(2), 0);
+    assert_eq!(table.set_by_hand(station(2)), None);
+    assert_eq!(table.set_static(station(2), 1), StaticOutcome::New);
+    assert_eq!(table.set_by_hand(station(2)), Some(1));
+    table.forget_station(station(1));
+    let left: Vec<_> = table.entries().iter().map(|entry| (entry.station, entry.port)).collect();
+    assert_eq!(left, [(station(2), 1)]);
+    assert_eq!([0, 1].map(|port| table.held[port].load(Ordering::Relaxed)), [0, 1]);
 }

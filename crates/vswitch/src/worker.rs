@@ -21,6 +21,7 @@ use crate::memory;
 use crate::port::{PortTable, PortView};
 use crate::ring::RingFault;
 use crate::tap::Tap;
+use crate::work::TURN_WORK;
 
 /// The longest that a thread looks for work before it sleeps.
 const MAX_LOOK: Duration = Duration::from_micros(200);
@@ -106,13 +107,14 @@ impl Worker {
                 Ok(WorkerCommand::End) | Err(TryRecvError::Disconnected) => return,
                 Err(TryRecvError::Empty) => {}
             }
-            let mut parcels = 0;
-            while let Ok(parcel) = self.parcels.try_recv() {
-                self.forwarder.unpack(&snapshot, &parcel);
+            // No more than a port's turn, for the own ports' sake.
+            let (mut parcels, mut work) = (0, 0);
+            while parcels < 16
+                && work < TURN_WORK
+                && let Ok(parcel) = self.parcels.try_recv()
+            {
+                work += self.forwarder.unpack(&snapshot, &parcel);
                 parcels += 1;
-                if parcels == 16 {
-                    break;
-                }
             }
             let (bursts, frames) = self.forwarder.pass(&snapshot);
             if losses != memory::losses() {
@@ -149,7 +151,6 @@ impl Worker {
             }
             count_ns(&self.counters.idle_ns, now - since);
             let slept = self.sleep(&snapshot);
-            count_ns(&self.counters.asleep_ns, slept);
             look =
                 if slept < MAX_LOOK { (look * 2).min(MAX_LOOK) } else { (look / 2).max(MIN_LOOK) };
             since = Instant::now();
@@ -219,10 +220,9 @@ impl Worker {
         self.pending = self.orders.try_recv().ok();
         let parcel = self.parcels.try_recv();
         if !has_work && self.pending.is_none() && parcel.is_err() {
-            self.counters.asleep_now.store(true, Ordering::Relaxed);
+            self.counters.fall_asleep();
             wait(&self.bell, &waiting);
-            self.counters.asleep_now.store(false, Ordering::Relaxed);
-            self.counters.sleeps.fetch_add(1, Ordering::Relaxed);
+            self.counters.wake_up();
         }
         self.bell.get_up();
         self.ask_for_kicks(snapshot, false);

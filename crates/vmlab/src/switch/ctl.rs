@@ -45,6 +45,11 @@ enum CtlCommand {
         /// The port's name.
         port: String,
     },
+    /// Let a pinned station be learned again.
+    Unpin {
+        /// The station's address.
+        mac: String,
+    },
     /// Forget what was learned.
     Forget {
         /// The port's name; all ports if not given.
@@ -70,6 +75,7 @@ pub(super) fn run(args: &CtlArgs) -> anyhow::Result<ExitCode> {
         }
         CtlCommand::Remove { port } => Question::Remove { port: port.clone() },
         CtlCommand::Pin { mac, port } => Question::Pin { mac: mac.clone(), port: port.clone() },
+        CtlCommand::Unpin { mac } => Question::Unpin { mac: mac.clone() },
         CtlCommand::Forget { port } => Question::Forget { port: port.clone() },
         CtlCommand::End => Question::End,
     };

@@ -130,6 +130,11 @@ fn parse(text: &str) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> {
     if let Some(pcpus) = &file.pcpus {
         let pcpus: PcpuSet = pcpus.parse().with_context(|| format!("pcpus = {pcpus:?}"))?;
         config.pcpus = pcpus.iter().collect();
+        if config.pcpus.is_empty() {
+            bail!(
+                "pcpus = \"\" names no pCPU: leave it out for one thread wherever the kernel likes"
+            );
+        }
     }
     config.control = file.control;
     config.age_s = file.age_s.unwrap_or(config.age_s).max(1);

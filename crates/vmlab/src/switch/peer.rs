@@ -47,11 +47,20 @@ fn nic(port: &PortConfig, socket: PathBuf) -> Nic {
 }
 
 fn qemu(name: &str, nic: &Nic, mtu: Option<u32>) -> String {
-    let interface = Interface { id: name.to_owned(), mtu, ..Interface::of_nic(0, nic) };
+    let interface = Interface { id: id(name), mtu, ..Interface::of_nic(0, nic) };
     // A word that every QEMU knows which is used.
     let options = interface.options(Accel::Kvm, &Capabilities::oldest());
     let words: Vec<&str> = options.iter().flat_map(|(option, value)| [*option, value]).collect();
     join(&words)
+}
+
+/// What QEMU takes for an id: letters, digits, `-`, `.` and `_` behind a letter.
+///
+/// Source: QEMU `util/id.c`, `id_wellformed`.
+fn id(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '_' };
+    let begin = if name.starts_with(|c: char| c.is_ascii_alphabetic()) { "" } else { "p" };
+    format!("{begin}{}", name.chars().map(plain).collect::<String>())
 }
 
 #[cfg(test)]
@@ -64,6 +73,7 @@ mod tests {
             "/s/a&,sock.sock",
             "/s/b.sock,queues=4,server=off,mac=52:54:00:00:00:01,mtu=9000",
             "tap:t0",
+            "/s/0 d.sock",
         ];
         let ports = ports.map(|text| {
             PortConfig::parse(text).unwrap_or_else(|_| PortConfig::at("/s/a&b,c.sock"))
@@ -71,6 +81,9 @@ mod tests {
         let text = text(&ports);
         for part in [
             "path=/s/a&b,,c.sock,server=off,reconnect=1",
+            "id=chr-a_b_c,",
+            "id=chr-p0_d,",
+            "-netdev vhost-user,id=p0_d,chardev=chr-p0_d",
             "path='/s/a&amp;b,c.sock' mode='client'",
             "-chardev socket,id=chr-b,path=/s/b.sock,server=on,wait=off",
             "-netdev vhost-user,id=b,chardev=chr-b,queues=4",

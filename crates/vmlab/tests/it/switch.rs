@@ -148,6 +148,17 @@ fn a_hangup_ends_a_switch_unless_nohup_started_it() {
     assert_eq!(switch.interrupt(), Some(0));
 }
 
+/// A field of the status of each thread of a process, with the thread's name.
+fn of_threads(pid: u32, field: &str) -> Vec<(String, String)> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let of = |folder: PathBuf| {
+        let status = fs::read_to_string(folder.join("status")).unwrap();
+        let value = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+        (fs::read_to_string(folder.join("comm")).unwrap(), value.trim().to_owned())
+    };
+    threads.map(|thread| of(thread.unwrap().path())).collect()
+}
+
 #[test]
 fn the_sandbox_is_in_force() {
     for (args, expected) in
@@ -156,15 +167,41 @@ fn the_sandbox_is_in_force() {
         let switch = Running::new(args);
         let pid = switch.child.id();
         suite::until("all threads to be in the sandbox", || {
-            let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-            let all = threads.map(|thread| {
-                let status = fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
-                let line = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
-                line.unwrap().trim() == expected
-            });
-            all.collect::<Vec<_>>().iter().all(|fine| *fine).then_some(())
+            let all = of_threads(pid, "Seccomp:");
+            all.iter().all(|(_, value)| value == expected).then_some(())
         });
+        // The folder is as good as the other, but there was no port in it.
+        let elsewhere = tempfile::tempdir().unwrap();
+        let port = elsewhere.path().join("b.sock");
+        let added = switch.ctl(&["add", port.to_str().unwrap()]);
+        let listens = switch.ctl(&["add", "c.sock,server=off"]);
+        if expected == "0" {
+            added.has_code(0);
+            listens.has_code(0);
+            continue;
+        }
+        // Landlock, unless this kernel has none.
+        if !switch.text("err").contains("no Landlock") {
+            added.is_error(&["Cannot listen on", "Permission denied"]);
+            assert!(!port.exists());
+        }
+        listens.is_error(&["began without a port with server=off"]);
+        // Root without what makes it root.
+        for set in ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:"] {
+            let own = of_threads(pid, set);
+            let own: Vec<_> = own.iter().filter(|(name, _)| name.starts_with("vswitch-")).collect();
+            assert!(own.len() >= 2, "{own:?}");
+            assert!(own.iter().all(|(_, set)| set == "0000000000000000"), "{set} {own:?}");
+        }
+        // A socket that was left can't be asked whether somebody listens.
+        drop(std::os::unix::net::UnixListener::bind(switch.path("left.sock")).unwrap());
+        switch.ctl(&["add", "left.sock"]).is_error(&["something is there already"]);
     }
+    // Where a frontend listens from the start, others may come.
+    let switch = Running::new(&["--port", "a.sock,server=off"]);
+    switch.ctl(&["add", "b.sock,server=off"]).has_code(0);
+    drop(std::os::unix::net::UnixListener::bind(switch.path("left.sock")).unwrap());
+    switch.ctl(&["add", "left.sock"]).has_code(0);
 }
 
 #[test]
@@ -190,6 +227,8 @@ fn what_is_wrong_is_one_clear_error() {
         (&["--config", "none.toml"], &["Cannot read none.toml"]),
         (&["--port", "control"], &["is the control socket and a port's"]),
         (&["--port", "a.sock,rate=100"], &["rate=100: a rate has a unit: 100mbit"]),
+        (&["--port", "a.sock,rate=20tbit"], &["rate=20tbit: a rate is 1bit to 10tbit"]),
+        (&["--port", "a.sock", "--pcpus", ""], &["--pcpus names no pCPU: leave it out"]),
         (&["--port", "a.sock,mtu=9"], &["mtu=9: 256 to 65535 bytes"]),
         (&["--port", "a.sock", "--port", "a.sock,name=b"], &["have the same socket"]),
         (&["--port", "a.sock", "--mirror", "f,ports=b"], &["f names the port b"]),
@@ -200,6 +239,9 @@ fn what_is_wrong_is_one_clear_error() {
         let args = [&["switch", "--control", "control"], args].concat();
         vmlab_in(folder.path(), &args).is_error(parts);
     }
+    let second = ["switch", "--control", "taken", "--port", "a.sock"];
+    vmlab_in(folder.path(), &second)
+        .is_error(&["taken", "give this switch a --control of its own"]);
     let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
     assert_eq!(left.len(), 3, "{left:?}");
 }

@@ -1,12 +1,14 @@
 //! What a port that sends as much as it can costs one that sends little: its frames, and
 //! their time on the way.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use vswitch::frontend::{
     FrameBytes, Frontend, FrontendOptions, Touch, Traffic, TrafficFlow, TrafficPlan,
 };
+
+use vswitch::message::features;
 
 use crate::machine::distance;
 use crate::peers::Peer;
@@ -17,6 +19,103 @@ const QUIET_PER_S: f64 = 100_000.0;
 /// What the quiet one keeps at least, and how long its frames take at most.
 const LEAST_KEPT: f64 = 0.8;
 const MOST_P99_US: f64 = 1000.0;
+
+/// What the other port does meanwhile.
+#[derive(Debug, Clone, Copy)]
+enum FloodKind {
+    Nothing,
+    /// It sends short frames, so many ahead of its receiver.
+    Frames {
+        window: u64,
+    },
+    /// It sends the largest segments, to be cut by the switch into the smallest.
+    Segments,
+}
+
+/// A flood that goes on.
+#[derive(Debug)]
+enum Flood {
+    Frames(Traffic),
+    Segments { sender: Frontend, receiver: Frontend },
+}
+
+/// Bytes of a large segment with its headers, and of the parts that are made of it.
+const LARGE: usize = 64_054;
+const PART: u16 = 48;
+
+impl Flood {
+    fn begin(kind: FloodKind, sockets: [&Path; 2]) -> Result<Option<Self>, String> {
+        let options = FrontendOptions::default();
+        let [to, from] = [sockets[1], sockets[0]];
+        match kind {
+            FloodKind::Nothing => Ok(None),
+            FloodKind::Frames { window } => {
+                let ends = vec![connect(from, options)?, connect(to, options)?];
+                let flows = vec![TrafficFlow { from: 0, to: 1 }];
+                let mut flood = Traffic::new(ends, plan(flows, window, None));
+                flood.greet(GREETING)?;
+                Ok(Some(Self::Frames(flood)))
+            }
+            FloodKind::Segments => {
+                let segments = options.features | features::CSUM | features::HOST_TSO4;
+                let large = FrontendOptions {
+                    features: segments,
+                    buffer: 65_536,
+                    ring_size: 64,
+                    ..options
+                };
+                // It takes no segments.
+                let (mut sender, receiver) = (connect(from, large)?, connect(to, options)?);
+                let bytes = large_segment();
+                let ring = &mut sender.pairs()[0].transmit;
+                let mut slots = Vec::new();
+                while let Some(slot) = ring.take_free() {
+                    ring.buffer(slot).write(&bytes);
+                    slots.push(slot);
+                }
+                slots.into_iter().for_each(|slot| ring.post(slot, bytes.len() as u32));
+                Ok(Some(Self::Segments { sender, receiver }))
+            }
+        }
+    }
+
+    fn pass(&mut self) {
+        match self {
+            Self::Frames(flood) => flood.pass(),
+            Self::Segments { sender, receiver } => {
+                let ring = &mut receiver.pairs()[0].receive;
+                while ring.take_used().is_some() {}
+                while let Some(slot) = ring.take_free() {
+                    ring.post(slot, 0);
+                }
+                ring.publish();
+                let ring = &mut sender.pairs()[0].transmit;
+                while ring.take_used().is_some() {}
+                while let Some(slot) = ring.take_free() {
+                    // What is in it stays.
+                    ring.post(slot, 12 + LARGE as u32);
+                }
+                ring.publish();
+                ring.kick();
+            }
+        }
+    }
+}
+
+/// A TCP segment over IPv4 with the header that asks for it to be cut.
+fn large_segment() -> Vec<u8> {
+    let mut bytes = vec![0; 12 + LARGE];
+    bytes[..2].copy_from_slice(&[1, 1]);
+    for (at, word) in [(2, 54), (4, PART), (6, 34), (8, 16)] {
+        bytes[at..at + 2].copy_from_slice(&word.to_le_bytes());
+    }
+    let frame = &mut bytes[12..];
+    frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+    frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+    frame[23] = 6;
+    frame[46] = 5 << 4;
+    bytes
+}
 
 /// What the quiet port had of it.
 #[derive(Debug)]
@@ -36,11 +135,11 @@ fn plan(flows: Vec<TrafficFlow>, window: u64, pace_per_s: Option<f64>) -> Traffi
     }
 }
 
-/// One time: the quiet port sends beside a flood with this window, or alone.
-fn once(peer: &mut Peer, window: Option<u64>, judge: &mut Judge) -> Result<Had, Unusable> {
+/// One time: the quiet port sends beside a flood, or alone.
+fn once(peer: &mut Peer, kind: FloodKind, judge: &mut Judge) -> Result<Had, Unusable> {
     let before = distance(judge.pcpus);
     peer.wake(true).map_err(Unusable::Failed)?;
-    let had = had(&peer.sockets, peer.pid(), window, judge.length);
+    let had = had(&peer.sockets, peer.pid(), kind, judge.length);
     peer.wake(false).map_err(Unusable::Failed)?;
     let (had, waiting) = had.map_err(Unusable::Failed)?;
     judge.undisturbed(before, waiting, Figure::P99)?;
@@ -52,22 +151,19 @@ fn once(peer: &mut Peer, window: Option<u64>, judge: &mut Judge) -> Result<Had, 
 fn had(
     sockets: &[PathBuf],
     pid: u32,
-    window: Option<u64>,
+    kind: FloodKind,
     length: Duration,
 ) -> Result<(Had, f64), String> {
     let options = FrontendOptions::default();
-    let ends = |ports: [usize; 2]| -> Result<Vec<Frontend>, String> {
-        ports.iter().map(|&port| connect(&sockets[port], options)).collect()
-    };
-    let one = || vec![TrafficFlow { from: 0, to: 1 }];
-    let mut flood = Traffic::new(ends([0, 1])?, plan(one(), window.unwrap_or(1), None));
-    flood.greet(GREETING)?;
-    let mut quiet = Traffic::new(ends([2, 3])?, plan(one(), 256, Some(QUIET_PER_S)));
+    let mut flood = Flood::begin(kind, [&sockets[0], &sockets[1]])?;
+    let ends = vec![connect(&sockets[2], options)?, connect(&sockets[3], options)?];
+    let flows = vec![TrafficFlow { from: 0, to: 1 }];
+    let mut quiet = Traffic::new(ends, plan(flows, 256, Some(QUIET_PER_S)));
     quiet.greet(GREETING)?;
     let (began, waits) = (Instant::now(), Waits::begin(pid));
     let mut asked = 0_u32;
     quiet.run(|_| {
-        if window.is_some() {
+        if let Some(flood) = &mut flood {
             flood.pass();
         }
         asked += 1;
@@ -92,11 +188,15 @@ pub(crate) fn compare(
     dropped: &mut Dropped,
 ) -> Result<(), String> {
     // Full to the driver's ring, and more than any ring holds.
-    for (what, window) in [("a flood that waits", 256), ("a flood that does not", 1 << 30)] {
+    for (what, kind) in [
+        ("a flood that waits", FloodKind::Frames { window: 256 }),
+        ("a flood that does not", FloodKind::Frames { window: 1 << 30 }),
+        ("a flood to be cut", FloodKind::Segments),
+    ] {
         let (mut alone, mut beside) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             let both = again(dropped, || {
-                Ok((once(peer, None, judge)?, once(peer, Some(window), judge)?))
+                Ok((once(peer, FloodKind::Nothing, judge)?, once(peer, kind, judge)?))
             })?;
             if let Some(both) = both {
                 alone.push(both.0);

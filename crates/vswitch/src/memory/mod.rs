@@ -28,6 +28,7 @@ pub(crate) mod tun;
 pub use area::{Area, AreaError, Entries};
 pub use caller::AioContext;
 pub use fault::{install as survive_shrunk_files, losses};
+pub(crate) use region::is_in_memory;
 pub use region::{GuestMemory, MapError, Region, RegionAddresses};
 pub use span::{ByteRange, GuestBuffer};
 

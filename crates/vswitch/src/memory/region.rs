@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::ptr;
 use std::sync::Arc;
 
-use rustix::fs::{fstat, fstatfs};
+use rustix::fs::{fcntl_get_seals, fstat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::fault::Guard;
@@ -25,12 +25,26 @@ pub struct RegionAddresses {
     pub file_offset: u64,
 }
 
-/// The file systems of memory: tmpfs (with memfd), hugetlbfs (`statfs(2)`).
-const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x9584_58f6];
+/// True if a file is kept in memory: of tmpfs, a memfd or of hugetlbfs. Only these have
+/// seals, even if none is set or can be. The kernel says so itself, unlike `fstatfs`, which
+/// asks the file system.
+///
+/// Source: Linux `mm/memfd.c`, `memfd_file_seals_ptr`.
+pub(crate) fn is_in_memory(file: impl AsFd) -> bool {
+    fcntl_get_seals(file).is_ok()
+}
 
 /// Error type for [`Region::map`].
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
+    /// The file is of a file system that may let each access wait, for ever if it likes.
+    #[error(
+        "The file is no memory: it lies on a disk, a network or a file system in user space. \
+             Give QEMU -object memory-backend-memfd,...,share=on or memory-backend-file with \
+             mem-path= in /dev/shm or on hugetlbfs; libvirt <memoryBacking>\
+             <source type='memfd'/><access mode='shared'/></memoryBacking>"
+    )]
+    NotMemory,
     /// A size of zero, or addresses that wrap around.
     #[error("A memory region of {size:#x} bytes at {address:#x} is no range of addresses")]
     Range {
@@ -95,10 +109,14 @@ impl Region {
             }
         }
         let os = |error: rustix::io::Errno| MapError::Map(error.into());
+        // Before anything else is asked of it. A page of any other file may come late or never,
+        // and the thread that touches it serves all ports.
+        if !is_in_memory(&file) {
+            return Err(MapError::NotMemory);
+        }
         let stat = fstat(&file).map_err(os)?;
-        // Of these file systems, one page that was written is one that the file has.
-        let in_memory = fstatfs(&file).is_ok_and(|system| IN_MEMORY.contains(&system.f_type));
-        let untouched = stat.st_blocks == 0 && in_memory;
+        // One page that was written is one that the file has.
+        let untouched = stat.st_blocks == 0;
         let needed = file_offset + size;
         let has = u64::try_from(stat.st_size).unwrap_or(0);
         if needed > has {

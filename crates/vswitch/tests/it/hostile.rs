@@ -20,20 +20,20 @@ use vswitch::message::{
 use crate::lab::{GRACE, Lab, PATIENCE};
 
 /// The number of the hostile port; 0 and 1 are the others.
-const HOSTILE: usize = 2;
+pub(crate) const HOSTILE: usize = 2;
 const FRAMES: u64 = 300;
 /// Of a descriptor: goes on, to be written, a table.
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const TABLE: u16 = 4;
 
-struct Case {
-    lab: Lab,
+pub(crate) struct Case {
+    pub(crate) lab: Lab,
     others: Traffic,
 }
 
 impl Case {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let lab = Lab::with(&["", "", ""], |config| config.patience = Duration::from_secs(2));
         let plan = TrafficPlan {
             flows: TrafficPlan::ring(2),
@@ -49,7 +49,7 @@ impl Case {
 
     /// The others' frames arrive.
     #[track_caller]
-    fn others_are_well(&mut self, what: &str) {
+    pub(crate) fn others_are_well(&mut self, what: &str) {
         let before = self.others.tally().sent;
         self.others.run(|tally| tally.sent >= before + FRAMES);
         assert!(self.others.tally().is_whole(), "{what}: {:?}", self.others.tally());
@@ -65,14 +65,14 @@ impl Case {
 
     /// A guest as it should be has the port next, and is heard by all.
     #[track_caller]
-    fn the_port_is_of_use(&mut self, what: &str) {
+    pub(crate) fn the_port_is_of_use(&mut self, what: &str) {
         let good = suite::until(&format!("the port to be free after {what}"), || {
             Frontend::connect(&self.lab.path(HOSTILE), FrontendOptions::default()).ok()
         });
         drop(good);
     }
 
-    fn hostile(&self, extra: u64) -> Frontend {
+    pub(crate) fn hostile(&self, extra: u64) -> Frontend {
         let options = FrontendOptions::default();
         let options = FrontendOptions {
             features: options.features | extra | features::CSUM | features::HOST_TSO4,

@@ -1,8 +1,11 @@
 //! The switch as a whole: real sockets, real shared memory, frontends of our own.
 
+mod files;
 mod forwarding;
 mod hostile;
 mod lab;
 mod links;
 mod policies;
+mod stations;
+mod turns;
 mod wire;
