@@ -23,6 +23,9 @@ pub enum Accounting {
     Used {
         /// One for each load x workload x variant whose difference is known.
         accounts: Vec<VariantAccount>,
+        /// Settings of the host that were others when the prices were taken.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        other_settings: Vec<OtherSetting>,
     },
 }
 
@@ -59,6 +62,17 @@ pub enum UnfitPrices {
     NoClock,
 }
 
+/// A setting of the host that was another one when the prices were taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OtherSetting {
+    /// The setting: `kvm.halt_poll_ns`, `thp_enabled`, `cmdline`.
+    pub setting: String,
+    /// In the list.
+    pub list: String,
+    /// In the study.
+    pub study: String,
+}
+
 /// What tells one host from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -69,6 +83,10 @@ pub enum HostFact {
     Kernel,
     /// QEMU's version.
     Qemu,
+    /// The machine's name.
+    Name,
+    /// The guests' architecture.
+    Architecture,
 }
 
 /// The difference between a variant and the baseline, taken apart.
@@ -146,7 +164,8 @@ pub enum NoPrice {
     NotTheEvent,
 }
 
-/// A kind of event that has a price. No exit is in two of them.
+/// A kind of event that has a price. No exit is in two of them. Later versions may tell more
+/// kinds.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -169,7 +188,16 @@ pub enum PricedEvent {
     Hypercall,
     /// A nested page fault.
     PageFault,
-    /// An exit that belongs to none of these, at the price of the cheapest.
+    /// A CPUID.
+    Cpuid,
+    /// A read of a model-specific register that KVM handles, none of the local APIC's.
+    MsrRead,
+    /// A write to one, none of the local APIC's nor of its timer's.
+    MsrWrite,
+    /// An access to a device's memory that KVM handles by itself.
+    KernelMemory,
+    /// An exit that belongs to none of these, at the mean of those that KVM handles by
+    /// itself.
     OtherExit,
 }
 
@@ -180,12 +208,16 @@ impl PricedEvent {
         match self {
             Self::IpiToHalted => "IPIs to halted vCPUs",
             Self::IpiToRunning => "IPIs to running vCPUs",
-            Self::Wakeup => "HLT exits woken by no IPI",
+            Self::Wakeup => "halts woken by no IPI",
             Self::Sleep => "halts slept instead of polled",
             Self::DeviceMemory => "device memory (MMIO) in QEMU",
             Self::Port => "I/O ports",
             Self::Hypercall => "hypercalls",
-            Self::PageFault => "EPT/NPT faults",
+            Self::PageFault => "EPT/NPT/stage 2 faults",
+            Self::Cpuid => "CPUIDs",
+            Self::MsrRead => "MSR reads",
+            Self::MsrWrite => "MSR writes",
+            Self::KernelMemory => "device memory (MMIO) in KVM",
             Self::OtherExit => "other exits",
         }
     }

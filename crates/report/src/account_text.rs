@@ -4,8 +4,8 @@ use record::Unit;
 
 use crate::quantity::{event_count, percent};
 use crate::{
-    AccountPart, Accounting, CountOf, HostFact, NoPrice, PricedEvent, ReasonsIn, Report,
-    ShownEstimate, UnfitPrices, UnpricedEvents, VariantAccount,
+    AccountPart, Accounting, CountOf, HostFact, NoPrice, OtherSetting, PricedEvent, ReasonsIn,
+    Report, ShownEstimate, UnfitPrices, UnpricedEvents, VariantAccount,
 };
 
 /// The unit of an account: seconds, or instructions where the clock counts those.
@@ -126,7 +126,7 @@ impl VariantAccount {
                 ),
                 NoPrice::NotTheEvent if *event == PricedEvent::Sleep => format!(
                     "Without a price: {many} {more}. KVM polled as many halts of timer-halt as \
-                     of {operation}: it does not where halt_poll_ns is 200000, its default."
+                     of {operation}: it does not where halt_poll_ns is what KVM sets by itself."
                 ),
                 NoPrice::NotTheEvent => format!(
                     "Without a price: {many} {more}. KVM counted none of them when {operation} was measured."
@@ -156,10 +156,21 @@ impl VariantAccount {
     }
 }
 
-/// What is to be said where there is no account: of the whole report, once.
-pub(crate) fn why_none(report: &Report) -> Option<String> {
+/// What is to be said of the prices, of the whole report once: why there is no account, or
+/// what was not the same when they were taken.
+pub(crate) fn of_prices(report: &Report) -> Option<String> {
     match report.accounting.as_ref()? {
-        Accounting::Used { .. } => None,
+        Accounting::Used { other_settings, .. } => {
+            let said =
+                |one: &OtherSetting| format!("{} {}, not {}", one.setting, one.list, one.study);
+            let all: Vec<String> = other_settings.iter().map(said).collect();
+            (!all.is_empty()).then(|| {
+                format!(
+                    "The prices of the account were taken with other settings of the host: {}.",
+                    all.join("; ")
+                )
+            })
+        }
         Accounting::Missing => {
             let text = "No account in seconds: there is no price list of this host. `vmlab \
                         calibrate --all --as-in-trials --out prices.json` makes one there, \
@@ -187,6 +198,8 @@ impl std::fmt::Display for UnfitPrices {
                     HostFact::Processor => "processor",
                     HostFact::Kernel => "host kernel",
                     HostFact::Qemu => "QEMU",
+                    HostFact::Name => "host",
+                    HostFact::Architecture => "guest architecture",
                 };
                 let shown = |fact: &Option<String>| {
                     fact.as_ref()

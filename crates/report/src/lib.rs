@@ -30,7 +30,7 @@ pub mod trend;
 mod verdict;
 
 pub use account::{
-    AccountPart, Accounting, HostFact, NoPrice, PricedEvent, ReasonsIn, UnfitPrices,
+    AccountPart, Accounting, HostFact, NoPrice, OtherSetting, PricedEvent, ReasonsIn, UnfitPrices,
     UnpricedEvents, VariantAccount,
 };
 pub use across::{

@@ -539,7 +539,7 @@ impl Report {
         group: &'a ResultGroup,
     ) -> impl Iterator<Item = &'a VariantAccount> {
         let all: &[VariantAccount] = match &self.accounting {
-            Some(Accounting::Used { accounts }) => accounts,
+            Some(Accounting::Used { accounts, .. }) => accounts,
             _ => &[],
         };
         all.iter().filter(|one| {

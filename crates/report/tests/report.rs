@@ -191,14 +191,14 @@ fn a_difference_is_told_as_an_account() {
         The account in seconds, a run of hackbench (half), 95 % intervals: 4-vcpu
         against 1-vcpu
         4-vcpu takes 410.0 ms more than 1-vcpu (±60.00 ms): IPIs to halted vCPUs +230.0
-        ms ±50.00 ms, HLT exits woken by no IPI +110.0 ms ±10.000 ms, EPT/NPT faults
+        ms ±50.00 ms, halts woken by no IPI +110.0 ms ±10.000 ms, EPT/NPT/stage 2 faults
         +20.00 ms ±2.000 ms, unexplained +50.00 ms ±80.00 ms.
-                                       more      each      makes    interval
-          IPIs to halted vCPUs       +23000  10.00 µs  +230.0 ms   ±50.00 ms
-          HLT exits woken by no IPI  +15700  7.000 µs  +110.0 ms  ±10.000 ms
-          EPT/NPT faults              +8000  2.500 µs  +20.00 ms   ±2.000 ms
-          unexplained                                  +50.00 ms   ±80.00 ms
-          difference                                   +410.0 ms   ±60.00 ms
+                                    more      each      makes    interval
+          IPIs to halted vCPUs    +23000  10.00 µs  +230.0 ms   ±50.00 ms
+          halts woken by no IPI   +15700  7.000 µs  +110.0 ms  ±10.000 ms
+          EPT/NPT/stage 2 faults   +8000  2.500 µs  +20.00 ms   ±2.000 ms
+          unexplained                               +50.00 ms   ±80.00 ms
+          difference                                +410.0 ms   ±60.00 ms
           Without a price: 120 I/O ports more. `vmlab calibrate --all` measures
           pio-qemu.
           Parts are time of vCPUs. What several vCPUs, or a vCPU and the rest of the
@@ -208,9 +208,16 @@ fn a_difference_is_told_as_an_account() {
     "#]]
     .assert_eq(&text[from..from + upto]);
     let page = html(&report);
-    for part in ["EPT/NPT faults", "unexplained", "±50.00 ms", "measures pio-qemu"] {
+    for part in ["EPT/NPT/stage 2 faults", "unexplained", "±50.00 ms", "measures pio-qemu"] {
         assert!(page.contains(part), "{part}");
     }
+    if let Some(report::Accounting::Used { other_settings, .. }) = &mut report.accounting {
+        let [setting, list, study] = ["kvm.halt_poll_ns", "0", "200000"].map(str::to_owned);
+        other_settings.push(report::OtherSetting { setting, list, study });
+    }
+    let told = text_of(&report).split_whitespace().collect::<Vec<_>>().join(" ");
+    let other = "taken with other settings of the host: kvm.halt_poll_ns 0, not 200000.";
+    assert!(told.contains(other) && html(&report).contains(other), "{told}");
     // Where the clock counts instructions it is not told as time.
     report.environment = Environment::InstructionCounted;
     let text = text_of(&report);

@@ -385,6 +385,10 @@ impl Freezer<'_> {
         if is_thin && self.machine.libvirt.is_some() {
             messages.push("kernel \"builtin:thin\" can't be had through libvirt".to_owned());
         }
+        if is_thin && spec.vcpus() as usize > thinguest::MAX_VCPUS {
+            let (most, vcpus) = (thinguest::MAX_VCPUS, spec.vcpus());
+            messages.push(format!("the thin guest starts {most} vCPUs at the most, not {vcpus}"));
+        }
         for workload in &self.study.workloads {
             let Ok(params) = workload.resolve_with(&variant.params) else { continue };
             let label = &workload.label;

@@ -37,3 +37,6 @@ pub use start_info::{MapPiece, StartInfo, Told, write_start_info};
 /// Version of what the guest and its host say to each other: the plan's words and
 /// the records' fields.
 pub const FORMAT_VERSION: u32 = 1;
+
+/// Most vCPUs that the guest starts.
+pub const MAX_VCPUS: usize = 64;

@@ -18,6 +18,17 @@ pub enum Apic {
 
 names! { Apic: Xapic "xapic", X2apic "x2apic", Gicv2 "gicv2", Gicv3 "gicv3", }
 
+impl Apic {
+    /// True if guests of this architecture, by its name in Rust and in QEMU, have it.
+    #[must_use]
+    pub fn is_of(self, arch: &str) -> bool {
+        match self {
+            Self::Xapic | Self::X2apic => arch == "x86_64",
+            Self::Gicv2 | Self::Gicv3 => arch == "aarch64",
+        }
+    }
+}
+
 /// How a program's calls reach the null device: what [`Operation::NullIo`] does.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Calls {

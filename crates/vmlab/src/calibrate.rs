@@ -1,27 +1,28 @@
 //! `vmlab calibrate`: what exits, interrupts and wake-ups cost on this host.
 
 mod change;
+mod comparison;
 mod picture;
 mod text;
 
 pub(crate) use change::Change;
+use comparison::ListComparison;
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser as _, ValueEnum};
-use compare::Data;
-use compare::analyse::{self, DataWarning, analyse};
 use guest::Cancel;
 use guest::qemu::{Qemu, find_qemu};
-use record::{Environment, LogValue};
+use record::Environment;
 use runner::calibration::{
-    Agreement, Ask, CalibrateError, Calibration, Count, Progress, always_exits, calibrate,
+    Agreement, Ask, CalibrateError, Calibration, Progress, always_exits, calibrate,
 };
 use runner::freeze;
-use thinguest::{Apic, Item, MAX_N, Operation};
+use thinguest::{Apic, Item, MAX_N, MAX_VCPUS, Operation};
 use topology::Host;
 use vmconfig::{Accel, AccelChoice, Arch, BootSource, Resolve, VmPatch, VmSettings, builtin};
 
@@ -134,10 +135,10 @@ pub(crate) struct CalibrateArgs {
     /// files VARIANT.json in a folder.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Draw the prices to this SVG file.
+    /// Draw the prices to this SVG file, which is new or such a picture.
     #[arg(long, value_name = "FILE", conflicts_with = "compare")]
     picture: Option<PathBuf>,
-    /// Print the price list as JSON.
+    /// Print the price list as JSON; the same as --format json.
     #[arg(long)]
     json: bool,
     /// Show what would be run, and stop.
@@ -157,7 +158,7 @@ pub(crate) struct CalibrateArgs {
     /// instructions 0].
     #[arg(long, value_name = "PERCENT")]
     margin: Option<f64>,
-    /// How to print a comparison of times.
+    /// How to print what is found; all but text and json are of a comparison of times.
     #[arg(long, value_enum, default_value_t)]
     format: CompareFormat,
     #[command(flatten)]
@@ -207,13 +208,22 @@ pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
     }
     if let [old, new] = &args.compare[..] {
         let lists = [old, new].map(|file| Ok((file.display().to_string(), read(file)?)));
-        return compare(args, &lists.into_iter().collect::<anyhow::Result<Vec<_>>>()?);
+        let lists = lists.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+        let found = comparison::of(&lists, args.margin)?;
+        found.print(args.format())?;
+        return Ok(code(!args.gate || found.passes()));
     }
     if args.on.kubevirt()?.is_some() {
         bail!("--on kubevirt is for studies: a calibration starts no instance");
     }
     if let Some(uri) = args.on.libvirt() {
         bail!("--on libvirt:{uri} is for studies: a calibration starts no domain");
+    }
+    let is_list = [CompareFormat::Text, CompareFormat::Json].contains(&args.format());
+    if !is_list && args.each.len() < 2 {
+        bail!(
+            "A price list has --format text and json; the others want --compare A B, or --each twice"
+        );
     }
     if args.dry_run {
         terminal::print(&dry_run(args)?)?;
@@ -222,20 +232,23 @@ pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
     if !args.each.is_empty() {
         return each(args);
     }
-    if let Some(out) = &args.out {
-        check_out(out)?;
-    }
+    args.out.iter().try_for_each(|out| check_out(out))?;
+    check_picture(args)?;
     let calibration = measure(args)?;
-    if let Some(out) = &args.out {
-        write(out, &calibration.to_json())?;
-    }
     let name = args.out.as_deref().unwrap_or(Path::new("here")).display().to_string();
-    draw(args, &[(name, &calibration)])?;
-    let shown = if args.json { calibration.to_json() } else { text::prices(&calibration) };
+    let written = args.out.iter().try_for_each(|out| write(out, &calibration.to_json()));
+    let drawn = draw(args, &[(name, &calibration)]);
+    // What was measured is shown, whatever became of the files.
+    let json = args.format() == CompareFormat::Json;
+    let shown = if json { calibration.to_json() } else { text::prices(&calibration) };
     terminal::print(&shown)?;
-    // The far side's findings are in its list.
-    let differs = differs(&calibration) && !args.json;
-    Ok(if differs { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS })
+    written.and(drawn)?;
+    Ok(code(!differs(&calibration)))
+}
+
+/// The exit code, if all `is_fine` or if not.
+fn code(is_fine: bool) -> ExitCode {
+    if is_fine { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) }
 }
 
 /// True if KVM and the guest count anything differently.
@@ -243,12 +256,40 @@ fn differs(list: &Calibration) -> bool {
     list.prices.iter().any(|price| matches!(list.agreement(price), Agreement::Differs(_)))
 }
 
-/// Whatever else lies there is not ours to overwrite.
+/// Before anything is measured: whatever else lies there is not ours to overwrite.
 fn check_out(out: &Path) -> anyhow::Result<()> {
     if out.exists() {
         read(out).with_context(|| format!("{} is in the way", out.display()))?;
     }
-    Ok(())
+    check_writable(out)
+}
+
+/// The same of a picture.
+fn check_picture(args: &CalibrateArgs) -> anyhow::Result<()> {
+    let Some(file) = &args.picture else { return Ok(()) };
+    let cannot = || format!("Cannot write {}", file.display());
+    match fs::metadata(file) {
+        // Whatever else stands there (a FIFO would never end) is not opened.
+        Ok(there) if there.is_file() && picture::is_one(file).with_context(cannot)? => {}
+        Ok(_) => bail!("{} is in the way: it is no picture of prices", file.display()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).with_context(cannot),
+    }
+    check_writable(file)
+}
+
+/// Whether a file can be written; one that is not there is not there afterwards.
+fn check_writable(file: &Path) -> anyhow::Result<()> {
+    let is_there = file.exists();
+    let mut options = OpenOptions::new();
+    if is_there {
+        options.append(true)
+    } else {
+        options.write(true).create_new(true)
+    };
+    let opened = options.open(file).map(drop);
+    let left = if is_there { opened } else { opened.and_then(|()| fs::remove_file(file)) };
+    left.with_context(|| format!("Cannot write {}", file.display()))
 }
 
 fn write(file: &Path, text: &str) -> anyhow::Result<()> {
@@ -297,6 +338,7 @@ fn each(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
         fs::create_dir_all(folder).with_context(|| format!("Cannot make {}", folder.display()))?;
         args.each.iter().try_for_each(|name| check_out(&file(folder, name)))?;
     }
+    check_picture(args)?;
     // Where it is the same in every boot one is enough.
     let boots = args.boots.unwrap_or(if args.accel == AccelArg::Tcg { 1 } else { BOOTS });
     let mut lists: Vec<(String, Calibration)> = Vec::new();
@@ -315,30 +357,53 @@ fn each(args: &CalibrateArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    for (name, list) in &lists {
-        if let Some(folder) = &args.out {
-            write(&file(folder, name), &list.to_json())?;
+    let written = lists.iter().try_for_each(|(name, list)| match &args.out {
+        Some(folder) => write(&file(folder, name), &list.to_json()),
+        None => Ok(()),
+    });
+    let borrowed: Vec<_> = lists.iter().map(|(name, list)| (name.clone(), list)).collect();
+    let drawn = draw(args, &borrowed);
+    let format = args.format();
+    let compared = (lists.len() > 1).then(|| comparison::of(&lists, args.margin)).transpose();
+    let compared = compared.and_then(|found| {
+        found.as_ref().map(|found| found.check_format(format)).transpose()?;
+        Ok(found)
+    });
+    // What was measured is shown, whatever else becomes of it.
+    if format == CompareFormat::Text || format != CompareFormat::Json && compared.is_err() {
+        for (name, list) in &lists {
+            terminal::print(&format!("{name}\n{}\n", text::prices(list)))?;
         }
     }
-    let borrowed: Vec<_> = lists.iter().map(|(name, list)| (name.clone(), list)).collect();
-    draw(args, &borrowed)?;
-    if args.json {
-        let variants: Vec<_> = lists
-            .iter()
-            .map(|(name, list)| serde_json::json!({ "name": name, "calibration": list }))
-            .collect();
-        let all = serde_json::json!({
-            "format": "vmlab-calibrations", "version": 1, "variants": variants,
-        });
-        terminal::print(&(serde_json::to_string_pretty(&all)? + "\n"))?;
-        return Ok(ExitCode::SUCCESS);
+    if format == CompareFormat::Json {
+        let found = compared.as_ref().ok().and_then(Option::as_ref);
+        terminal::print(&json_of(&lists, found)?)?;
     }
-    for (name, list) in &lists {
-        terminal::print(&format!("{name}\n{}\n", text::prices(list)))?;
+    written.and(drawn)?;
+    let compared = compared?;
+    if let Some(found) = compared.as_ref().filter(|_| format != CompareFormat::Json) {
+        found.print(format)?;
     }
-    let code = if lists.len() > 1 { compare(args, &lists)? } else { ExitCode::SUCCESS };
-    let differs = lists.iter().any(|(_, list)| differs(list));
-    Ok(if differs { ExitCode::from(FINDINGS) } else { code })
+    let passes = !args.gate || compared.as_ref().is_none_or(ListComparison::passes);
+    Ok(code(passes && !lists.iter().any(|(_, list)| differs(list))))
+}
+
+/// All lists and what differs, as JSON.
+fn json_of(
+    lists: &[(String, Calibration)],
+    found: Option<&ListComparison>,
+) -> anyhow::Result<String> {
+    let of_one = |(name, list): &(String, Calibration)| {
+        let list = list.clone().with_findings();
+        serde_json::json!({ "name": name, "calibration": list })
+    };
+    let variants: Vec<_> = lists.iter().map(of_one).collect();
+    let comparison = found.map(ListComparison::json).transpose()?;
+    let all = serde_json::json!({
+        "format": "vmlab-calibrations", "version": 1, "variants": variants,
+        "comparison": comparison,
+    });
+    Ok(serde_json::to_string_pretty(&all)? + "\n")
 }
 
 /// What would be run.
@@ -365,20 +430,33 @@ fn ask(args: &CalibrateArgs, patch: &VmPatch, accel: Accel, host: &Host) -> anyh
     let environment = freeze::environment_of_vm(accel, host);
     let repeats = accel == Accel::Tcg || environment.is_deterministic();
     let arch = args.arch_on(host);
+    let vm = settings(patch, arch, accel)?;
+    if vm.vcpus() as usize > MAX_VCPUS {
+        bail!("The thin guest starts {MAX_VCPUS} vCPUs at the most, and the VM has {}", vm.vcpus());
+    }
+    let apic = args.apic.map(|apic| match apic {
+        ApicArg::Xapic => Apic::Xapic,
+        ApicArg::X2apic => Apic::X2apic,
+        ApicArg::Gicv2 => Apic::Gicv2,
+        ApicArg::Gicv3 => Apic::Gicv3,
+    });
+    if let Some(apic) = apic.filter(|apic| !apic.is_of(arch.name())) {
+        let all = [Apic::Xapic, Apic::X2apic, Apic::Gicv2, Apic::Gicv3];
+        let known: Vec<&str> =
+            all.into_iter().filter(|one| one.is_of(arch.name())).map(Apic::name).collect();
+        bail!("--apic {}: {arch} guests have {}", apic.name(), known.join(" and "));
+    }
     Ok(Ask {
-        vm: settings(patch, arch, accel)?,
+        vm,
         items: args.items(arch, environment)?,
-        apic: args.apic.map(|apic| match apic {
-            ApicArg::Xapic => Apic::Xapic,
-            ApicArg::X2apic => Apic::X2apic,
-            ApicArg::Gicv2 => Apic::Gicv2,
-            ApicArg::Gicv3 => Apic::Gicv3,
-        }),
+        apic,
         boots: args.boots.unwrap_or(if repeats { 1 } else { BOOTS }),
         environment,
         as_in_trials: args.as_in_trials,
         kernel: host.kernel.clone(),
         cpu_model: host.cpu_model.clone(),
+        hostname: host.hostname.clone(),
+        host_settings: runner::calibration::settings_of(host),
     })
 }
 
@@ -481,6 +559,11 @@ impl CalibrateArgs {
         Ok(Some((text, patch)))
     }
 
+    /// How to print what is found.
+    fn format(&self) -> CompareFormat {
+        if self.json { CompareFormat::Json } else { self.format }
+    }
+
     fn patch(&self, host: &Host) -> anyhow::Result<VmPatch> {
         let mut patch =
             VmPatch { memory_mib: Some(MEMORY_MIB), vcpus: Some(VCPUS), ..VmPatch::default() };
@@ -578,55 +661,4 @@ impl CalibrateArgs {
 fn read(file: &Path) -> anyhow::Result<Calibration> {
     let named = || format!("Cannot read {}", file.display());
     Calibration::from_json(&input::text(file).with_context(named)?).with_context(named)
-}
-
-/// Compares lists with the first.
-fn compare(args: &CalibrateArgs, lists: &[(String, Calibration)]) -> anyhow::Result<ExitCode> {
-    let Some(((old, a), others)) = lists.split_first() else { return Ok(ExitCode::SUCCESS) };
-    if let Some((new, b)) = others.iter().find(|(_, list)| list.count != a.count) {
-        let counts = [a.count, b.count].map(Count::name);
-        bail!("{old} has {}, and {new} {}: they can't be compared", counts[0], counts[1]);
-    }
-    if a.count == Count::Instructions {
-        let mut worse = false;
-        for (_, b) in others {
-            let changes = change::changes(a, b, args.margin.unwrap_or(0.0) / 100.0);
-            let shown =
-                if args.json { change::json(&changes) } else { text::changes(a, b, &changes) };
-            terminal::print(&shown)?;
-            worse |= changes.iter().any(|change| change.is_worse);
-        }
-        return Ok(if args.gate && worse { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS });
-    }
-    let mut data = Data::default();
-    for (name, list) in lists {
-        let values: Vec<LogValue> = list.values().into_iter().map(LogValue::from).collect();
-        data.add_imported(name, &values);
-    }
-    let asked = analyse::CompareOptions {
-        variant: None,
-        block: None,
-        boot: Some("boot".to_owned()),
-        by: vec!["operation".to_owned()],
-        baseline: None,
-        metrics: Vec::new(),
-        filter: None,
-        better: Default::default(),
-        margin: args.margin.unwrap_or(3.0) / 100.0,
-        alpha: 0.05,
-    };
-    let mut comparison = analyse(&data.finish(), &asked)?;
-    for (name, list) in lists {
-        if list.environment.is_emulated_time() || list.is_software_kvm() {
-            let text = format!("{name}: {}", list.environment_sentence());
-            comparison.warnings.push(DataWarning { code: "emulated", text });
-        }
-    }
-    let format = if args.json { CompareFormat::Json } else { args.format };
-    crate::compare::print(&comparison, format)?;
-    if args.gate && !comparison.gate.passed {
-        comparison.gate.failures.iter().for_each(|failure| terminal::note(failure));
-        return Ok(ExitCode::from(FINDINGS));
-    }
-    Ok(ExitCode::SUCCESS)
 }

@@ -231,6 +231,7 @@ fn ask(args: &CompareArgs) -> anyhow::Result<CompareOptions> {
         better: better?,
         margin: args.margin / 100.0,
         alpha: args.alpha,
+        advise_options: true,
     })
 }
 

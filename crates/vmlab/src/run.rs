@@ -361,6 +361,12 @@ fn finish(args: &RunArgs, ended: ExecutionEnd, dir: &Path) -> anyhow::Result<Exi
 fn check_prices(prices: Option<&Calibration>, plan: &StudyPlan, host: &Host) -> anyhow::Result<()> {
     let why = prices.map(|prices| prices.unfit_for(plan, host)).unwrap_or_default();
     if why.is_empty() {
+        for one in prices.map(|prices| prices.other_settings(plan, host)).unwrap_or_default() {
+            terminal::note(&format!(
+                "--prices were taken with another setting of the host: {} {}, not {}",
+                one.setting, one.list, one.study
+            ));
+        }
         return Ok(());
     }
     let why: Vec<String> = why.iter().map(ToString::to_string).collect();

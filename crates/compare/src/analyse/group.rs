@@ -65,7 +65,8 @@ impl RowGroups {
 }
 
 /// Labels whose values name a row by themselves.
-const PLAIN_LABELS: [&str; 7] = ["benchmark", "workload", "command", "test", "name", "load", "op"];
+const PLAIN_LABELS: [&str; 8] =
+    ["benchmark", "workload", "command", "test", "name", "load", "op", "operation"];
 
 /// What is known of a label's values.
 #[derive(Clone, Copy, PartialEq, Eq)]

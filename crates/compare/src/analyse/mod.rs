@@ -51,6 +51,9 @@ pub struct CompareOptions {
     pub margin: f64,
     /// The rate of false claims.
     pub alpha: f64,
+    /// Whether words may advise options of `vmlab compare`: who asks through another
+    /// command has none of them.
+    pub advise_options: bool,
 }
 
 impl Default for CompareOptions {
@@ -66,6 +69,7 @@ impl Default for CompareOptions {
             better: BTreeMap::new(),
             margin: 0.03,
             alpha: 0.05,
+            advise_options: true,
         }
     }
 }
@@ -324,7 +328,7 @@ pub fn analyse(set: &Dataset, ask: &CompareOptions) -> Result<ComparedData, Anal
     let steadiness = several::steadiness(judge.spreads(), ask.alpha);
     warnings.extend(judge.warnings());
     let metrics = grouped.metrics;
-    warnings.extend(warn::after(&metrics, &rows));
+    warnings.extend(warn::after(&metrics, &rows, ask));
     Ok(ComparedData {
         format: "vmlab-comparison",
         version: COMPARISON_VERSION,

@@ -259,9 +259,16 @@ impl Roles {
             Some(label) => vec![format!(
                 "Inside blocks (label {label}): Student's t on the logarithms of the ratios, one number a boot."
             )],
-            None => vec![
-                "Which boots were measured beside each other is not known: Welch's t on the logarithms, with the Mann-Whitney test as a second opinion. Drift of the machine and the order of measurement count as differences here; --block names the label that says more.".to_owned(),
-            ],
+            None => {
+                let advice = if ask.advise_options {
+                    "; --block names the label that says more"
+                } else {
+                    ""
+                };
+                vec![format!(
+                    "Which boots were measured beside each other is not known: Welch's t on the logarithms, with the Mann-Whitney test as a second opinion. Drift of the machine and the order of measurement count as differences here{advice}."
+                )]
+            }
         };
         method.push(match (&self.boot_label, &self.block_label) {
             (Some(label), _) => format!("One number a boot (label {label})."),

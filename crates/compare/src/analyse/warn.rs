@@ -6,7 +6,7 @@ use record::Environment;
 
 use super::group::{Member, RowGroups};
 use super::roles::Roles;
-use super::{ComparedRow, DataWarning, Design, MetricInfo};
+use super::{CompareOptions, ComparedRow, DataWarning, Design, MetricInfo};
 use crate::data::{Data, Dataset, NAME};
 
 /// Values that a cell needs before a trend in it means something.
@@ -83,7 +83,11 @@ pub(super) fn before(set: &Dataset, roles: &Roles, grouped: &RowGroups) -> Vec<D
 }
 
 /// Warnings about the result.
-pub(super) fn after(metrics: &[MetricInfo], rows: &[ComparedRow]) -> Vec<DataWarning> {
+pub(super) fn after(
+    metrics: &[MetricInfo],
+    rows: &[ComparedRow],
+    ask: &CompareOptions,
+) -> Vec<DataWarning> {
     let used: BTreeSet<u32> = rows.iter().map(|row| row.metric).collect();
     let unknown: Vec<&str> = used
         .iter()
@@ -106,10 +110,13 @@ pub(super) fn after(metrics: &[MetricInfo], rows: &[ComparedRow]) -> Vec<DataWar
     let single = cells().filter(|cell| cell.values == 1).count();
     if rows.len() > 1 && !metrics.iter().any(|metric| metric.exact) && 2 * single > cells().count()
     {
-        warnings.push(DataWarning {
-            code: "single-values",
-            text: "Most rows have one value a variant. If a label numbers repetitions, say what it is: --block or --boot LABEL; or name the labels that make rows with --by.".to_owned(),
-        });
+        let advice = if ask.advise_options {
+            " If a label numbers repetitions, say what it is: --block or --boot LABEL; or name the labels that make rows with --by."
+        } else {
+            ""
+        };
+        let text = format!("Most rows have one value a variant.{advice}");
+        warnings.push(DataWarning { code: "single-values", text });
     }
     let alone = rows.iter().filter(|row| row.cells.iter().flatten().count() < 2).count();
     if alone > 0 {

@@ -278,6 +278,20 @@ pub enum ThinFailure {
     },
 }
 
+impl ThinFailure {
+    /// The registers of all vCPUs of a guest that hangs, as QEMU's monitor prints them; none
+    /// if it did not answer, and of other failures.
+    #[must_use]
+    pub fn registers(&self) -> Option<&str> {
+        match self {
+            Self::Silent { registers, .. } | Self::Stuck { registers, .. } => {
+                Some(registers.trim_end()).filter(|text| !text.is_empty())
+            }
+            _ => None,
+        }
+    }
+}
+
 impl From<GuestFailure> for ThinFailure {
     fn from(failure: GuestFailure) -> Self {
         Self::Vm(failure)
@@ -325,8 +339,10 @@ fn during(operation: Option<Operation>) -> String {
 fn at(registers: &str) -> String {
     const TOLD_VCPUS: usize = 4;
     let mut vcpus = places(registers);
+    let others = vcpus.len().saturating_sub(TOLD_VCPUS);
     vcpus.truncate(TOLD_VCPUS);
-    if vcpus.is_empty() { String::new() } else { format!(": {}", vcpus.join(", ")) }
+    let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+    if vcpus.is_empty() { String::new() } else { format!(": {}{more}", vcpus.join(", ")) }
 }
 
 /// The exception in the words of the processors' manuals.

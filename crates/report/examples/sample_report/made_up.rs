@@ -184,7 +184,8 @@ pub(crate) fn accounted() -> Report {
         }],
         exits_by_reason_only: None,
     };
-    report.accounting = Some(Accounting::Used { accounts: vec![account] });
+    report.accounting =
+        Some(Accounting::Used { accounts: vec![account], other_settings: Vec::new() });
     report
 }
 

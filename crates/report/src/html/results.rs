@@ -54,7 +54,7 @@ pub(crate) fn sections(report: &Report) -> String {
         text.push_str(&profiles(report, workload, i));
         text.push_str("</section>\n");
     }
-    if let Some(why) = account_text::why_none(report) {
+    if let Some(why) = account_text::of_prices(report) {
         text.push_str(&format!("<p class=\"quiet\">{}</p>\n", escape(&why)));
     }
     text

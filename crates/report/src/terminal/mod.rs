@@ -66,7 +66,7 @@ pub fn terminal(report: &Report, width: usize, style: TerminalStyle) -> String {
             host_beside(report, group, &mut out);
         }
     }
-    if let Some(why) = account_text::why_none(report) {
+    if let Some(why) = account_text::of_prices(report) {
         out.blank();
         out.paragraph("", &why, None);
     }

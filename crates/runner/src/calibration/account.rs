@@ -12,19 +12,28 @@
 //! what slept beyond those costs what a timer's halt that is too long for a poll costs more
 //! than one that is not.
 //!
+//! Where exits were counted by reason those of a kind that has a price of its own are paid
+//! at that: CPUIDs, readings and writings of model-specific registers, device memory that KVM
+//! handles by itself. The local APIC's registers and its timer's belong to IPIs, halts and
+//! timers, whose prices hold them.
+//!
 //! Source: Linux `arch/x86/kvm/x86.c` (`kvm_vcpu_stats_desc`) and where each is
 //! counted: `halt_exits` in `kvm_emulate_halt_noskip`, `mmio_exits` on the way to
 //! user space in `x86_emulate_instruction`, `io_exits` in `io_interception` and
-//! `handle_io`, `hypercalls` in `kvm_emulate_hypercall`, `pf_fixed` in
-//! `kvm_mmu_do_page_fault`, `exits` in `vcpu_enter_guest`; `halt_successful_poll` in
-//! `kvm_vcpu_halt` (`virt/kvm/kvm_main.c`).
+//! `handle_io`, `hypercalls` in `kvm_emulate_hypercall`, `pf_taken` in
+//! `kvm_mmu_do_page_fault`, where an access to a device that is known as such does not
+//! come, and `pf_fixed` and `pf_emulate` behind it, `exits` in `vcpu_enter_guest`;
+//! `halt_successful_poll` in `kvm_vcpu_halt` (`virt/kvm/kvm_main.c`). On arm64
+//! `arch/arm64/kvm/handle_exit.c` (`hvc_exit_stat`, `wfi_exit_stat`), `mmio.c`
+//! (`mmio_exit_user`, `mmio_exit_kernel`) and `arm.c` (`exits`).
 
 use std::collections::BTreeMap;
 
 use record::{CounterSet, Environment};
-use report::{HostFact, NoPrice, PricedEvent, UnfitPrices};
+use report::{NoPrice, PricedEvent, UnfitPrices};
 use stats::Estimate;
 use topology::Host;
+use vmconfig::Arch;
 
 use super::{Calibration, Count, Price, agreement, measure};
 use crate::plan::StudyPlan;
@@ -40,7 +49,10 @@ const PRICED: &[(PricedEvent, &str)] = &[
     (PricedEvent::Port, "pio-qemu"),
     (PricedEvent::Hypercall, "hypercall"),
     (PricedEvent::PageFault, "page-fill-4k"),
-    (PricedEvent::OtherExit, OTHER),
+    (PricedEvent::Cpuid, "cpuid"),
+    (PricedEvent::MsrRead, "msr-read"),
+    (PricedEvent::MsrWrite, "msr-write"),
+    (PricedEvent::KernelMemory, "mmio-kernel"),
 ];
 
 /// Halts that KVM polls to their end, if it polls at all.
@@ -49,12 +61,15 @@ const SHORT_HALT: &str = "timer-halt";
 /// The events that are halts.
 const HALTS: [PricedEvent; 2] = [PricedEvent::IpiToHalted, PricedEvent::Wakeup];
 
-/// The operation whose price an exit has that belongs to no other.
-const OTHER: &str = "cpuid";
-
-/// Operations whose exits KVM handles by itself: what an exit costs of which nobody knows
-/// why it was lies between these.
-const IN_KERNEL: &[&str] = &[OTHER, "msr-read", "msr-write", "self-ipi", "mmio-kernel"];
+/// Operations whose exits KVM handles by itself, the cheapest first, whose price is the least:
+/// what an exit costs of which nobody knows why it was lies between these.
+fn in_kernel(arch: &str) -> &'static [&'static str] {
+    if arch == Arch::Aarch64.name() {
+        &["sysreg-trap", "self-ipi", "mmio-kernel"]
+    } else {
+        &["cpuid", "msr-read", "msr-write", "self-ipi", "mmio-kernel"]
+    }
+}
 /// Fewer of them say nothing of how they differ.
 const LEAST_KINDS: usize = 3;
 
@@ -62,12 +77,6 @@ const LEAST_KINDS: usize = 3;
 const LEAST_PART: f64 = 0.5;
 
 const NS_PER_S: f64 = crate::results::NS_PER_S;
-
-/// The operation that has the price of `event`.
-#[must_use]
-pub fn operation(event: PricedEvent) -> &'static str {
-    PRICED.iter().find(|row| row.0 == event).map_or(OTHER, |row| row.1)
-}
 
 /// IPIs between vCPUs: as the guest counts them, which knows of those too that the
 /// processor delivers without KVM; else as KVM does.
@@ -99,16 +108,7 @@ impl Calibration {
         if list != study {
             return vec![UnfitPrices::OtherEnvironment { list, study }];
         }
-        let facts = [
-            (HostFact::Processor, self.cpu_model.clone(), host.cpu_model.clone()),
-            (HostFact::Kernel, self.kernel.clone(), host.kernel.clone()),
-            (HostFact::Qemu, Some(self.qemu.clone()), Some(plan.qemu.version.clone())),
-        ];
-        // What neither knows shows no sameness.
-        let other = |(what, list, study): (HostFact, Option<String>, Option<String>)| {
-            (list.is_none() || list != study).then_some(UnfitPrices::Other { what, list, study })
-        };
-        let mut why: Vec<UnfitPrices> = facts.into_iter().filter_map(other).collect();
+        let mut why = self.other_facts(plan, host);
         let mut boots = self.prices.iter().flat_map(|price| &price.boots);
         if self.is_software_kvm() {
             why.push(UnfitPrices::SoftwareKvm);
@@ -145,6 +145,22 @@ impl Calibration {
         ((mean(price) - empty) / done.max(1.0)).max(0.0)
     }
 
+    /// The operation that has the price of `event`.
+    #[must_use]
+    pub fn operation_of(&self, event: PricedEvent) -> &'static str {
+        let least = in_kernel(&self.arch)[0];
+        PRICED.iter().find(|row| row.0 == event).map_or(least, |row| row.1)
+    }
+
+    /// KVM's counter of halts.
+    fn halt_counter(&self) -> &'static str {
+        if self.is_of_arm64() { "kvm.wfi_exit_stat" } else { "kvm.halt_exits" }
+    }
+
+    fn is_of_arm64(&self) -> bool {
+        self.arch == Arch::Aarch64.name()
+    }
+
     /// What an event costs, s.
     ///
     /// # Errors
@@ -155,12 +171,14 @@ impl Calibration {
         {
             return Ok(found);
         }
-        let operation = operation(event);
+        let operation = self.operation_of(event);
         let price = self.price(operation).ok_or(NoPrice::NotMeasured)?;
         if event == PricedEvent::Sleep {
             return self.price_of_a_sleep(price);
         }
         let counter = match event {
+            // That of arm64 counts no faults.
+            PricedEvent::PageFault if self.is_of_arm64() => Some("kvm.exits"),
             PricedEvent::PageFault => Some("kvm.pf_fixed"),
             _ => agreement::counter(&self.arch, operation),
         };
@@ -175,8 +193,8 @@ impl Calibration {
 
     /// Halts of one operation in which KVM did not poll until it was over.
     fn sleeps_each(&self, price: &Price) -> f64 {
-        let [halts, polled] = ["kvm.halt_exits", "kvm.halt_successful_poll"]
-            .map(|counter| self.counted_each(price, counter));
+        let [halts, polled] =
+            [self.halt_counter(), POLLED].map(|counter| self.counted_each(price, counter));
         (halts - polled).max(0.0)
     }
 
@@ -206,7 +224,7 @@ impl Calibration {
             let cost = self.estimate_of_many(price)?.centre;
             (exits >= LEAST_PART && cost > 0.0).then_some(cost / exits)
         };
-        let kinds: Vec<f64> = IN_KERNEL.iter().filter_map(each).collect();
+        let kinds: Vec<f64> = in_kernel(&self.arch).iter().filter_map(each).collect();
         if kinds.len() < LEAST_KINDS {
             return None;
         }
@@ -229,7 +247,10 @@ impl Calibration {
     #[must_use]
     pub fn events(&self, counters: &CounterSet) -> BTreeMap<PricedEvent, f64> {
         let mut events = BTreeMap::new();
-        let halts = counters.get("kvm.halt_exits").or_else(|| counters.counted("kvm.exits.hlt"));
+        let halts = counters.get(self.halt_counter());
+        // On arm64 those for that reason are WFEs, too.
+        let by_reason = || counters.counted("kvm.exits.hlt").filter(|_| !self.is_of_arm64());
+        let halts = halts.or_else(by_reason);
         let ipis = ipis(counters);
         if let Some(ipis) = ipis {
             let woken = ipis.min(halts.unwrap_or(0.0));
@@ -239,28 +260,20 @@ impl Calibration {
         if let Some(halts) = halts {
             events.insert(PricedEvent::Wakeup, halts - halts.min(ipis.unwrap_or(0.0)));
         }
-        let counted = [
-            (PricedEvent::DeviceMemory, counters.get("kvm.mmio_exits")),
-            (PricedEvent::Port, counters.get("kvm.io_exits")),
-            (PricedEvent::PageFault, counters.get("kvm.pf_fixed")),
-            (
-                PricedEvent::Hypercall,
-                counters.get("kvm.hypercalls").map(|all| {
-                    // Those are IPIs.
-                    all - counters.counted("kvm.hypercalls.send_ipi").unwrap_or(0.0)
-                }),
-            ),
-        ];
-        events.extend(counted.into_iter().filter_map(|(event, count)| Some((event, count?))));
-        if let Some(exits) = counters.get("kvm.exits") {
-            let own = |(event, count): (&PricedEvent, &f64)| count * self.exits_of(*event);
-            let others = exits - events.iter().map(own).sum::<f64>();
+        if self.is_of_arm64() {
+            self.add_of_arm64(counters, &mut events);
+        } else {
+            self.add_of_x86(counters, &mut events);
+        }
+        if let Some(exits) = counters.get(EXITS) {
+            let others = exits - self.own(&events, EXITS);
             events.insert(PricedEvent::OtherExit, others);
         }
         // It is no exit of its own.
-        if let Some((halts, polled)) = halts.zip(counters.get("kvm.halt_successful_poll")) {
+        if let Some((halts, polled)) = halts.zip(counters.get(POLLED)) {
             let own = |event: PricedEvent| {
-                let price = self.price(operation(event)).filter(|_| self.price_of(event).is_ok());
+                let price =
+                    self.price(self.operation_of(event)).filter(|_| self.price_of(event).is_ok());
                 let each = price.map_or(0.0, |price| self.sleeps_each(price));
                 each * events.get(&event).copied().unwrap_or(0.0)
             };
@@ -270,10 +283,108 @@ impl Calibration {
         events
     }
 
-    /// Exits that belong to one event: as many as KVM counted when its price was
-    /// taken. What has no price is one exit, as it can't be the cheapest.
-    fn exits_of(&self, event: PricedEvent) -> f64 {
-        let price = self.price(operation(event)).filter(|_| self.price_of(event).is_ok());
-        price.map_or(1.0, |price| self.counted_each(price, "kvm.exits"))
+    fn add_of_x86(&self, counters: &CounterSet, events: &mut BTreeMap<PricedEvent, f64>) {
+        let hypercalls = counters.get("kvm.hypercalls").map(|all| {
+            // Those are IPIs.
+            all - counters.counted("kvm.hypercalls.send_ipi").unwrap_or(0.0)
+        });
+        let counted = [
+            (PricedEvent::DeviceMemory, counters.get("kvm.mmio_exits")),
+            (PricedEvent::Port, counters.get("kvm.io_exits")),
+            (PricedEvent::PageFault, counters.get("kvm.pf_fixed")),
+            (PricedEvent::Hypercall, hypercalls),
+            (PricedEvent::Cpuid, counters.counted("kvm.exits.cpuid")),
+            (PricedEvent::MsrRead, of_msrs(counters, "kvm.msr_reads.")),
+            (PricedEvent::MsrWrite, of_msrs(counters, "kvm.msr_writes.")),
+            (PricedEvent::KernelMemory, kernel_memory(counters)),
+        ];
+        let is_paid = |event: PricedEvent| {
+            let by_reason = [
+                PricedEvent::Cpuid,
+                PricedEvent::MsrRead,
+                PricedEvent::MsrWrite,
+                PricedEvent::KernelMemory,
+            ];
+            // Without a price of their own they are of those that nobody knows.
+            !by_reason.contains(&event) || self.price_of(event).is_ok()
+        };
+        let counted = counted.into_iter().filter(|(event, _)| is_paid(*event));
+        events.extend(counted.filter_map(|(event, count)| Some((event, count?))));
     }
+
+    fn add_of_arm64(&self, counters: &CounterSet, events: &mut BTreeMap<PricedEvent, f64>) {
+        const KERNEL: &str = "kvm.mmio_exit_kernel";
+        let [user, kernel] = ["kvm.mmio_exit_user", KERNEL].map(|name| counters.get(name));
+        // Stage 2's aborts are faults, or accesses to devices.
+        let aborts: Option<f64> = ["kvm.exits.dabt_low", "kvm.exits.iabt_low"]
+            .map(|reason| counters.counted(reason))
+            .into_iter()
+            .sum();
+        let faults = aborts.zip(user.zip(kernel)).map(|(all, (user, kernel))| all - user - kernel);
+        // With GICv2 an IPI writes to the distributor, which is in its price.
+        let of_ipis = self.own(events, KERNEL);
+        let counted = [
+            (PricedEvent::DeviceMemory, user),
+            (PricedEvent::KernelMemory, kernel.map(|all| all - of_ipis)),
+            (PricedEvent::Hypercall, counters.get("kvm.hvc_exit_stat")),
+            (PricedEvent::PageFault, faults),
+        ];
+        events.extend(counted.into_iter().filter_map(|(event, count)| Some((event, count?))));
+    }
+
+    /// How many of `counter` belong to these events.
+    fn own(&self, events: &BTreeMap<PricedEvent, f64>, counter: &str) -> f64 {
+        events.iter().map(|(event, count)| count * self.each_of(*event, counter)).sum()
+    }
+
+    /// How many of `counter` belong to one event: as many as KVM counted when its price was
+    /// taken. What has no price is one exit, as it can't be the cheapest.
+    fn each_of(&self, event: PricedEvent, counter: &str) -> f64 {
+        let price = self.price(self.operation_of(event)).filter(|_| self.price_of(event).is_ok());
+        let unknown = if counter == EXITS { 1.0 } else { 0.0 };
+        price.map_or(unknown, |price| self.counted_each(price, counter))
+    }
+}
+
+const EXITS: &str = "kvm.exits";
+const POLLED: &str = "kvm.halt_successful_poll";
+
+/// Accesses to model-specific registers of one family of counters, without those that belong
+/// to IPIs, interrupts and timers; none where they were not counted.
+fn of_msrs(counters: &CounterSet, family: &str) -> Option<f64> {
+    // The rows of a family begin with its first event: exits say whether they were counted.
+    counters.counted(family)?;
+    let all =
+        counters.0.iter().filter_map(|(name, count)| Some((name.strip_prefix(family)?, count)));
+    Some(all.filter(|(msr, _)| !is_of_local_apic(msr)).map(|(_, count)| count).sum())
+}
+
+/// Registers of the x2APIC, 0x800 to 0x8ff, and of the local timer.
+fn is_of_local_apic(msr: &str) -> bool {
+    let number = msr.strip_prefix("0x").and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    msr == "tsc_deadline"
+        || msr.starts_with(X2APIC)
+        || number.is_some_and(|number| (0x800..0x900).contains(&number))
+}
+
+const X2APIC: &str = "x2apic_";
+
+/// Accesses to the memory of devices that KVM handles by itself: nested faults that were no
+/// faults, less those that QEMU handled. None of them is told where the local APIC is memory,
+/// too: that belongs to IPIs and interrupts.
+fn kernel_memory(counters: &CounterSet) -> Option<f64> {
+    let nested: Option<f64> = ["npf", "ept_violation", "ept_misconfig"]
+        .map(|reason| counters.counted(&format!("kvm.exits.{reason}")))
+        .into_iter()
+        .sum();
+    let [taken, emulated, qemu] =
+        ["kvm.pf_taken", "kvm.pf_emulate", "kvm.mmio_exits"].map(|name| counters.get(name));
+    let sum = |family: &str| -> f64 {
+        let all = counters.0.iter().filter(|(name, _)| name.starts_with(family));
+        all.map(|(_, count)| count).sum()
+    };
+    let interrupts = sum("kvm.ipis.") + sum("kvm.irqs.");
+    let is_memory = interrupts > 0.0 && sum(&format!("kvm.msr_writes.{X2APIC}")) == 0.0;
+    let found = nested? - (taken? - emulated?) - qemu?;
+    Some(if is_memory { 0.0 } else { found.max(0.0) })
 }

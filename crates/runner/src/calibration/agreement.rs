@@ -25,7 +25,7 @@ pub enum Agreement {
     },
     /// They are not.
     Differs(Disagreement),
-    /// KVM has no counter for it, or none could be read.
+    /// KVM has no counter for it, none could be read, or there is no boot.
     NotCounted,
 }
 

@@ -53,6 +53,10 @@ pub struct Ask {
     pub kernel: Option<String>,
     /// See [`Self::kernel`].
     pub cpu_model: Option<String>,
+    /// The host's name.
+    pub hostname: Option<String>,
+    /// Its settings that prices depend on, as [`super::settings_of`] has them.
+    pub host_settings: BTreeMap<String, String>,
 }
 
 impl Ask {
@@ -277,6 +281,7 @@ pub fn calibrate(
                     // What was due is what ended it.
                     let ended = left.remove(0);
                     list.fail(ended.operation, failure.to_string());
+                    list.hung(ended.operation, &failure);
                 }
             }
         }
@@ -435,7 +440,16 @@ impl List {
             let (name, summary) = (operation.name().to_owned(), operation.summary().to_owned());
             (
                 operation,
-                Price { operation: name, summary, n, batch, boots: Vec::new(), missing: None },
+                Price {
+                    operation: name,
+                    summary,
+                    n,
+                    batch,
+                    boots: Vec::new(),
+                    missing: None,
+                    registers: None,
+                    found: None,
+                },
             )
         };
         Self {
@@ -459,6 +473,13 @@ impl List {
     fn fail(&mut self, operation: Operation, why: String) {
         if let Some(price) = self.of(operation) {
             price.missing = Some(why);
+        }
+    }
+
+    /// Keeps where the vCPUs were, if the guest hung.
+    fn hung(&mut self, operation: Operation, failure: &ThinFailure) {
+        if let (Some(price), Some(registers)) = (self.of(operation), failure.registers()) {
+            price.registers = Some(registers.to_owned());
         }
     }
 
@@ -506,6 +527,9 @@ impl List {
             count,
             kernel: ask.kernel.clone().filter(|_| here),
             cpu_model: ask.cpu_model.clone().filter(|_| here),
+            // An emulated host's is the replica's, whoever starts it.
+            hostname: ask.hostname.clone().filter(|_| ask.environment == Environment::Kvm),
+            host_settings: if here { ask.host_settings.clone() } else { BTreeMap::new() },
             qemu: qemu.version_text.clone(),
             arch: ask.vm.arch.name().to_owned(),
             machine: ask.vm.machine.clone(),
@@ -548,6 +572,8 @@ mod tests {
             as_in_trials: false,
             kernel: None,
             cpu_model: None,
+            hostname: None,
+            host_settings: BTreeMap::new(),
         };
         let folder = tempfile::tempdir().unwrap();
         let kernel = folder.path().join("vmlab-thin");
@@ -568,6 +594,10 @@ mod tests {
             ),
             "{failure}"
         );
+        // In the list lie the registers of each vCPU.
+        list.hung(Operation::Cpuid, &failure);
+        let registers = list.prices[0].1.registers.as_deref().unwrap_or_default();
+        assert!(registers.contains("RSP=") && registers.contains("CPU#0"), "{registers}");
         vm.shutdown();
     }
 }

@@ -7,6 +7,7 @@
 
 mod account;
 mod agreement;
+mod identity;
 mod measure;
 
 use std::collections::BTreeMap;
@@ -18,8 +19,8 @@ use stats::{BootStatistic, Estimate, Interval, SampleKind, describe};
 use thinguest::Operation;
 use vmconfig::Arch;
 
-pub use account::operation;
 pub use agreement::{Agreement, Disagreement};
+pub use identity::{ListDifference, settings_of};
 pub(crate) use measure::skipped;
 pub use measure::{Ask, CalibrateError, Progress, calibrate};
 
@@ -66,6 +67,13 @@ pub struct Calibration {
     pub kernel: Option<String>,
     /// The host's processor; absent where the count does not depend on it.
     pub cpu_model: Option<String>,
+    /// The host's name; absent as the kernel is, and in earlier lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// Settings of the host that prices depend on, see [`settings_of`]; none as the kernel
+    /// is, and in earlier lists.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub host_settings: BTreeMap<String, String>,
     /// QEMU, as it names itself.
     pub qemu: String,
     /// The guest's architecture.
@@ -114,6 +122,52 @@ pub struct Price {
     /// Why it was not measured, or not in all boots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
+    /// The vCPUs' registers where the guest hung in it, as QEMU's monitor printed them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registers: Option<String>,
+    /// What follows from all the list, for whoever reads the file: vmlab itself works it out
+    /// anew. See [`Calibration::with_findings`].
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
+    pub found: Option<PriceFindings>,
+}
+
+/// What a price list says of an operation.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct PriceFindings {
+    /// Whether KVM counted what the guest did.
+    pub agreement: Agreement,
+    /// In units of [`Calibration::count`]; absent without a boot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<NetPrice>,
+    /// In nanoseconds; absent where instructions are counted or the clock's rate is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price_ns: Option<NetPrice>,
+}
+
+/// What an operation costs, less the reading of the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+pub struct NetPrice {
+    /// The least sample of all boots.
+    pub min: f64,
+    /// The geometric mean of the boots' medians.
+    pub centre: f64,
+    /// Its interval between boots, 95 %; absent with one boot and where instructions are
+    /// counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lo: Option<f64>,
+    /// See [`Self::lo`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hi: Option<f64>,
+    /// The greatest 99th percentile of the boots.
+    pub p99: f64,
+}
+
+impl NetPrice {
+    fn scaled(self, by: f64) -> Self {
+        let Self { min, centre, lo, hi, p99 } = self;
+        let scaled = |end: Option<f64>| end.map(|end| end * by);
+        Self { min: min * by, centre: centre * by, lo: scaled(lo), hi: scaled(hi), p99: p99 * by }
+    }
 }
 
 /// What it cost in one boot, in units of [`Calibration::count`] an operation.
@@ -153,6 +207,9 @@ pub enum NoCalibration {
     /// A price that is no number above 0, or none at all.
     #[error("Its price of {0:?} is no number")]
     Number(String),
+    /// Two prices of one operation.
+    #[error("It has two prices of {0:?}")]
+    Twice(String),
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -165,7 +222,32 @@ impl Calibration {
     /// The file's text.
     #[must_use]
     pub fn to_json(&self) -> String {
-        serde_json::to_string_pretty(self).expect("names and numbers have a text") + "\n"
+        let shown = self.clone().with_findings();
+        serde_json::to_string_pretty(&shown).expect("names and numbers have a text") + "\n"
+    }
+
+    /// The list with what follows from it.
+    #[must_use]
+    pub fn with_findings(mut self) -> Self {
+        let found: Vec<PriceFindings> = self.prices.iter().map(|one| self.findings(one)).collect();
+        let prices = self.prices.iter_mut().zip(found);
+        prices.for_each(|(price, found)| price.found = Some(found));
+        self
+    }
+
+    fn findings(&self, price: &Price) -> PriceFindings {
+        let net = self.estimate(price).map(|found| {
+            let interval = found.interval.filter(|_| self.count == Count::Cycles);
+            NetPrice {
+                min: self.net_min(price),
+                centre: found.centre,
+                lo: interval.map(|interval| interval.lo),
+                hi: interval.map(|interval| interval.hi),
+                p99: self.net_p99(price),
+            }
+        });
+        let price_ns = net.zip(self.ns_of_count()).map(|(net, ns)| net.scaled(ns));
+        PriceFindings { agreement: self.agreement(price), price: net, price_ns }
     }
 
     /// Reads the file's text.
@@ -189,6 +271,12 @@ impl Calibration {
                 return Err(NoCalibration::Number(price.operation.clone()));
             }
         }
+        let mut names: Vec<&str> =
+            calibration.prices.iter().map(|price| price.operation.as_str()).collect();
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(NoCalibration::Twice(twice[0].to_owned()));
+        }
         Ok(calibration)
     }
 
@@ -209,8 +297,7 @@ impl Calibration {
     /// The prices of an operation boot by boot, less the reading of the clock.
     #[must_use]
     pub fn net(&self, price: &Price) -> Vec<f64> {
-        let empty = if price.operation == measure::EMPTY { 0.0 } else { self.empty_sample() };
-        let share = empty / f64::from(price.batch.max(1));
+        let share = self.reading_in(price);
         price.boots.iter().map(|boot| (boot.median - share).max(0.0)).collect()
     }
 
@@ -218,8 +305,20 @@ impl Calibration {
     #[must_use]
     pub fn net_p99(&self, price: &Price) -> f64 {
         let greatest = price.boots.iter().map(|boot| boot.p99).fold(0.0, f64::max);
+        (greatest - self.reading_in(price)).max(0.0)
+    }
+
+    /// The least sample of all boots, less the reading of the clock.
+    #[must_use]
+    pub fn net_min(&self, price: &Price) -> f64 {
+        let least = price.boots.iter().map(|boot| boot.min).reduce(f64::min).unwrap_or(0.0);
+        (least - self.reading_in(price)).max(0.0)
+    }
+
+    /// How much of the clock's reading is in one operation.
+    fn reading_in(&self, price: &Price) -> f64 {
         let empty = if price.operation == measure::EMPTY { 0.0 } else { self.empty_sample() };
-        (greatest - empty / f64::from(price.batch.max(1))).max(0.0)
+        empty / f64::from(price.batch.max(1))
     }
 
     /// True if KVM counted next to no exits for [`always_exits`]: this one executes guests in

@@ -22,6 +22,8 @@ pub(crate) fn price(operation: &str, n: u32, boots: &[(f64, &[(&str, f64)])]) ->
         batch: 1,
         boots: boots.iter().map(boot).collect(),
         missing: None,
+        registers: None,
+        found: None,
     }
 }
 
@@ -33,6 +35,8 @@ pub(crate) fn list(prices: Vec<Price>) -> Calibration {
         count: Count::Cycles,
         kernel: None,
         cpu_model: None,
+        hostname: None,
+        host_settings: BTreeMap::new(),
         qemu: "QEMU emulator version 7.2.22".to_owned(),
         arch: "x86_64".to_owned(),
         machine: "q35".to_owned(),
@@ -156,7 +160,7 @@ pub(crate) fn priced_events() -> Calibration {
             kvm = vec![("halt_exits", 100.0), ("exits", 200.0)];
         }
         let boots: Vec<_> = [0.99, 1.0, 1.01].map(|by| (cycles * by, &kvm[..])).into();
-        price(operation(*event), 100, &boots)
+        price(list(Vec::new()).operation_of(*event), 100, &boots)
     });
     let prices = [price("nothing", 100, &[(0.0, &[])])].into_iter().chain(counted).collect();
     let processor = Some("A processor".to_owned());
@@ -267,8 +271,12 @@ fn a_sleep_is_priced_where_some_halts_are_polled_and_others_not() {
 
 #[test]
 fn every_priced_operation_is_one_of_the_guest_s() {
-    for (event, ..) in EVENTS {
-        assert!(Operation::from_name(operation(*event)).is_some(), "{event:?}");
+    for arch in ["x86_64", "aarch64"] {
+        let all = Calibration { arch: arch.to_owned(), ..list(Vec::new()) };
+        for (event, ..) in EVENTS.iter().filter(|row| row.0 != PricedEvent::Port) {
+            let operation = Operation::from_name(all.operation_of(*event)).unwrap();
+            assert!(operation.is_of(arch), "{arch}: {event:?}");
+        }
     }
 }
 
@@ -306,4 +314,135 @@ fn many_operations_are_paid_by_their_mean() {
     assert!(!old.contains("1500"), "{old}");
     let old = Calibration::from_json(&old).unwrap();
     assert!((old.price_of(PricedEvent::PageFault).unwrap().centre * 2e9 - 1000.0).abs() < 1e-6);
+}
+
+fn counters(rows: &[(&str, f64)]) -> CounterSet {
+    CounterSet(rows.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect())
+}
+
+#[test]
+fn exits_are_paid_by_their_reason_where_that_has_a_price() {
+    use PricedEvent::*;
+    let of = |name: &str, cycles: f64| {
+        let boots: Vec<_> =
+            [0.99, 1.0, 1.01].map(|by| (cycles * by, &[("exits", 100.0)][..])).into();
+        price(name, 100, &boots)
+    };
+    let mut all = priced_events();
+    all.prices.extend([of("msr-read", 1100.0), of("mmio-kernel", 2000.0)]);
+    let (mut run, _) = counted(&[(OtherExit, 500.0)]);
+    run.merge(counters(&[
+        ("kvm.exits.cpuid", 200.0),
+        ("kvm.exits.msr", 90.0),
+        ("kvm.msr_reads.efer", 30.0),
+        // The local APIC's, which interrupts and IPIs are paid with.
+        ("kvm.msr_reads.0x839", 7.0),
+        ("kvm.msr_writes.x2apic_eoi", 20.0),
+        // Without a price in this list.
+        ("kvm.msr_writes.0x1b", 33.0),
+        ("kvm.exits.npf", 60.0),
+        ("kvm.pf_taken", 12.0),
+        ("kvm.pf_emulate", 2.0),
+    ]));
+    let found = all.events(&run);
+    assert_eq!((found[&Cpuid], found[&MsrRead], found[&KernelMemory]), (200.0, 30.0, 50.0));
+    assert_eq!(found.get(&MsrWrite), None);
+    assert_eq!(found[&OtherExit], 500.0 - 280.0);
+    let cpuid = all.price_of(Cpuid).unwrap();
+    assert!((cpuid.centre - 1e-6).abs() < 1e-9 && cpuid.interval.is_some(), "{cpuid:?}");
+    // Where the local APIC is memory nobody knows which of these accesses is an interrupt's.
+    run.0.remove("kvm.msr_writes.x2apic_eoi");
+    run.set("kvm.irqs.0x22", 20.0);
+    let found = all.events(&run);
+    assert_eq!((found[&KernelMemory], found[&OtherExit]), (0.0, 500.0 - 230.0));
+    // Where reasons were not counted all are of those that nobody knows.
+    let (run, _) = counted(&[(OtherExit, 500.0)]);
+    let found = all.events(&run);
+    assert_eq!((found.get(&Cpuid), found[&OtherExit]), (None, 500.0));
+}
+
+#[test]
+fn arm64_counts_have_names_of_their_own() {
+    use PricedEvent::*;
+    let of = |name: &str, cycles: f64, kvm: &[(&str, f64)]| {
+        let kvm: Vec<_> = kvm.iter().map(|(name, each)| (*name, each * 100.0)).collect();
+        let boots: Vec<_> = [0.99, 1.0, 1.01].map(|by| (cycles * by, &kvm[..])).into();
+        price(name, 100, &boots)
+    };
+    let all = Calibration {
+        arch: "aarch64".to_owned(),
+        tsc_khz: 1_000_000,
+        ..list(vec![
+            price("nothing", 100, &[(0.0, &[])]),
+            of("sysreg-trap", 1000.0, &[("exits", 1.0)]),
+            of("self-ipi", 2600.0, &[("exits", 2.0)]),
+            of("hypercall", 1200.0, &[("exits", 1.0), ("hvc_exit_stat", 1.0)]),
+            of("mmio-kernel", 2000.0, &[("exits", 1.0), ("mmio_exit_kernel", 1.0)]),
+            of("mmio-qemu", 7000.0, &[("exits", 1.0), ("mmio_exit_user", 1.0)]),
+            of("page-fill-4k", 2500.0, &[("exits", 1.0)]),
+            of("timer-halt", 5000.0, &[("exits", 2.0), ("wfi_exit_stat", 1.0)]),
+            of("ipi-spin", 3000.0, &[("exits", 2.0)]),
+            // GICv2's: the IPI is a write to the distributor.
+            of(
+                "ipi-halt",
+                9000.0,
+                &[("exits", 3.0), ("wfi_exit_stat", 1.0), ("mmio_exit_kernel", 1.0)],
+            ),
+        ])
+    };
+    let run = counters(&[
+        ("kvm.exits", 100.0 * 3.0 + 40.0 * 2.0 + 7.0 + 50.0 + 11.0 + 300.0 + 25.0),
+        ("kvm.wfi_exit_stat", 140.0),
+        ("kvm.halt_successful_poll", 140.0),
+        ("guest.ipi_reschedule", 60.0),
+        ("guest.ipi_call_function", 40.0),
+        ("kvm.hvc_exit_stat", 7.0),
+        ("kvm.mmio_exit_user", 11.0),
+        ("kvm.mmio_exit_kernel", 150.0),
+        ("kvm.exits.wfx", 150.0),
+        ("kvm.exits.dabt_low", 150.0 + 11.0 + 299.0),
+        ("kvm.exits.iabt_low", 1.0),
+    ]);
+    let found = all.events(&run);
+    let expected = [
+        (IpiToHalted, 100.0),
+        (IpiToRunning, 0.0),
+        (Wakeup, 40.0),
+        (DeviceMemory, 11.0),
+        (KernelMemory, 50.0),
+        (Hypercall, 7.0),
+        (PageFault, 300.0),
+        (OtherExit, 25.0),
+    ];
+    for (event, count) in expected {
+        assert!((found[&event] - count).abs() < 1e-9, "{event:?}: {found:?}");
+        assert!(all.price_of(event).is_ok(), "{event:?}");
+    }
+    // There are no ports, and none of x86's kinds.
+    assert!([Port, Cpuid, MsrRead, MsrWrite].iter().all(|one| !found.contains_key(one)));
+}
+
+#[test]
+fn the_file_says_what_follows_from_it_and_is_read_without() {
+    let all = list(vec![
+        price("nothing", 1000, &[(20.0, &[("exits", 0.0)])]),
+        price("cpuid", 1000, &[(1020.0, &[("exits", 1003.0)])]),
+        price("pio-qemu", 1000, &[(1020.0, &[("exits", 1003.0)])]),
+    ]);
+    let text = all.to_json();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let found = &json["prices"][1]["found"];
+    assert_eq!(found["agreement"]["kvm"], "agrees");
+    assert_eq!(json["prices"][2]["found"]["agreement"]["kvm"], "differs");
+    let near = |value: &serde_json::Value, expected: f64| {
+        (value.as_f64().unwrap() - expected).abs() < 1e-6
+    };
+    assert!(near(&found["price"]["min"], 1000.0) && near(&found["price_ns"]["p99"], 500.0));
+    assert!(near(&found["price_ns"]["centre"], 500.0), "{found}");
+    // A reader works it out anew, whatever stands there.
+    let lie = text.replace("\"differs\"", "\"agrees\"");
+    assert_eq!(Calibration::from_json(&lie).unwrap(), all);
+    // Instructions are no time.
+    let counted = Calibration { count: Count::Instructions, ..all }.with_findings();
+    assert_eq!(counted.prices[1].found.as_ref().unwrap().price_ns, None);
 }

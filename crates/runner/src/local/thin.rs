@@ -235,18 +235,21 @@ fn thin_failure(error: ThinFailure, limit: Duration) -> Failure {
         ThinFailure::Flooded { .. } => FailureKind::GuestFlooded,
         ThinFailure::Fault { .. } | ThinFailure::Panicked { .. } => FailureKind::GuestPanicked,
     };
+    let registers = error.registers().map(|all| format!("; its vCPUs:\n{all}"));
+    let registers = registers.unwrap_or_default();
+    let during = |operation: Option<Operation>| {
+        operation.map(|operation| format!(" in {}", operation.name())).unwrap_or_default()
+    };
     match error {
         ThinFailure::Vm(error) => failure(error),
-        ThinFailure::Silent { operation, registers, .. } => {
-            let at = operation.map(|operation| format!(" in {}", operation.name()));
-            let at = at.unwrap_or_default();
-            let registers = if registers.is_empty() {
-                String::new()
-            } else {
-                format!("; its vCPUs:\n{}", registers.trim_end())
-            };
-            let detail =
-                format!("The thin guest was not through in {} s{at}{registers}", limit.as_secs());
+        ThinFailure::Silent { operation, .. } => {
+            let (limit, at) = (limit.as_secs(), during(operation));
+            let detail = format!("The thin guest was not through in {limit} s{at}{registers}");
+            Failure::new(kind, detail)
+        }
+        ThinFailure::Stuck { operation, .. } => {
+            let at = during(operation);
+            let detail = format!("The thin guest does not get past an instruction{at}{registers}");
             Failure::new(kind, detail)
         }
         error => Failure::new(kind, error.to_string()),
@@ -266,5 +269,21 @@ mod tests {
         add_counted(&mut all, &stats(10.0, 5.0), stats(15.0, 4.0));
         add_counted(&mut all, &stats(20.0, 4.0), stats(27.0, 3.0));
         assert_eq!(all, stats(12.0, 3.0));
+    }
+
+    #[test]
+    fn a_guest_that_hangs_is_kept_with_all_registers() {
+        let registers = "CPU#0\nRIP=1\nCPU#9\nRIP=2\n".to_owned();
+        let operation = Some(Operation::Cpuid);
+        let limit = Duration::from_secs(3);
+        let stuck = ThinFailure::Stuck { operation, registers: registers.clone() };
+        for failure in [stuck, ThinFailure::Silent { operation, limit, registers }] {
+            let kept = thin_failure(failure, limit);
+            assert_eq!(kept.kind, FailureKind::TimeLimit);
+            assert!(
+                kept.detail.ends_with("in cpuid; its vCPUs:\nCPU#0\nRIP=1\nCPU#9\nRIP=2"),
+                "{kept:?}"
+            );
+        }
     }
 }

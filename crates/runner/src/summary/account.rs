@@ -9,7 +9,7 @@ use stats::{EstimatedAmount, PricedEvents};
 use topology::Host;
 
 use super::{span, why};
-use crate::calibration::{self, Calibration};
+use crate::calibration::Calibration;
 use crate::plan::StudyPlan;
 use crate::results::{self, ALPHA, JournalTrial, MetricGroup};
 use crate::study::RunsOn;
@@ -62,7 +62,10 @@ pub(super) fn accounting(
         }
     }
     match prices {
-        Some(_) => Some(Accounting::Used { accounts }),
+        Some(prices) => {
+            let other_settings = prices.other_settings(plan, host);
+            Some(Accounting::Used { accounts, other_settings })
+        }
         // Where time is emulated a price list would not help.
         None => (payable && !plan.environment().is_emulated_time()).then_some(Accounting::Missing),
     }
@@ -185,7 +188,7 @@ fn account(
         match prices.price_of(event) {
             Ok(price) => priced.push((event, price, counts, count)),
             Err(why) => {
-                let operation = calibration::operation(event).to_owned();
+                let operation = prices.operation_of(event).to_owned();
                 unpriced.push(UnpricedEvents { event, count, operation, why });
             }
         }
@@ -317,7 +320,7 @@ mod tests {
     #[track_caller]
     fn used(found: Option<Accounting>) -> VariantAccount {
         match found {
-            Some(Accounting::Used { accounts }) => accounts.into_iter().next().unwrap(),
+            Some(Accounting::Used { accounts, .. }) => accounts.into_iter().next().unwrap(),
             other => panic!("no account: {other:?}"),
         }
     }

@@ -1,9 +1,12 @@
-//! DrawnPrice lists drawn: a row an operation, a mark a list, on a scale of powers of ten.
+//! Price lists drawn: a row an operation, a mark a list, on a scale of powers of ten.
 
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
 
 use report::escape;
-use runner::calibration::{Calibration, Count};
+use runner::calibration::{Agreement, Calibration, Count};
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 150.0;
@@ -21,19 +24,42 @@ const COLOURS: [&str; 4] = ["#2563a8", "#b3431a", "#2f7d4f", "#7a4fa3"];
 struct DrawnPrice {
     centre: f64,
     interval: Option<(f64, f64)>,
+    /// That KVM counted otherwise than the guest, in words.
+    disagreement: Option<String>,
 }
 
 fn price(list: &Calibration, operation: &str, in_ns: bool) -> Option<DrawnPrice> {
     let price = list.price(operation).filter(|price| !price.boots.is_empty())?;
+    let disagreement = match list.agreement(price) {
+        Agreement::Differs(differs) => {
+            let name = differs.counter.trim_start_matches("kvm.");
+            Some(format!("KVM counted {} {name}, NOT the guest's {}", differs.found, differs.guest))
+        }
+        Agreement::Agrees { .. } | Agreement::NotCounted => None,
+    };
     if in_ns {
         let (centre, interval) = list.estimate_ns(price)?;
-        return Some(DrawnPrice { centre, interval: interval.map(|one| (one.lo, one.hi)) });
+        let interval = interval.map(|one| (one.lo, one.hi));
+        return Some(DrawnPrice { centre, interval, disagreement });
     }
     let found = list.estimate(price)?;
     // What is counted is the same in every boot.
     let counted = list.count == Count::Instructions;
     let interval = found.interval.filter(|_| !counted).map(|one| (one.lo, one.hi));
-    Some(DrawnPrice { centre: found.centre, interval })
+    Some(DrawnPrice { centre: found.centre, interval, disagreement })
+}
+
+/// What each of these pictures says of itself, and no other.
+const TITLE: &str = "<title>What operations cost, ";
+/// Where that stands, at the most.
+const TITLE_WITHIN: u64 = 1024;
+
+/// True if the file holds a picture of this kind.
+pub(super) fn is_one(file: &Path) -> io::Result<bool> {
+    let mut begin = Vec::new();
+    File::open(file)?.take(TITLE_WITHIN).read_to_end(&mut begin)?;
+    let begin = String::from_utf8_lossy(&begin);
+    Ok(begin.starts_with("<svg ") && begin.contains(TITLE))
 }
 
 /// The picture.
@@ -73,7 +99,7 @@ pub(super) fn svg(lists: &[(String, &Calibration)]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          width=\"{WIDTH}\" height=\"{height}\" role=\"img\" \
          font-family=\"system-ui, sans-serif\" font-size=\"12\">\n\
-         <title>What operations cost, {unit}</title>\n\
+         {TITLE}{unit}</title>\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
     );
     let say = |at_x: f64, at_y: f64, anchor: &str, words: &str| {
@@ -100,19 +126,27 @@ pub(super) fn svg(lists: &[(String, &Calibration)]) -> String {
         );
         text += &say(at, TOP + rows * row + 18.0, "middle", &format!("{value} {unit}"));
     }
+    let mut differs = false;
     for (number, name) in operations.iter().enumerate() {
         let middle = TOP + (number as f64 + 0.5) * row;
         text += &say(LEFT - 10.0, middle + 4.0, "end", name);
         for (which, (list_name, list)) in lists.iter().enumerate() {
             let Some(one) = price(list, name, in_ns) else { continue };
             let at = middle + (which as f64 - (lists.len() as f64 - 1.0) / 2.0) * STEP;
-            let words = match one.interval {
+            let mut words = match one.interval {
                 Some((lo, hi)) => {
                     format!("{list_name}: {name} {:.1} [{lo:.1}, {hi:.1}] {unit}", one.centre)
                 }
                 None => format!("{list_name}: {name} {:.1} {unit}", one.centre),
             };
+            if let Some(disagreement) = &one.disagreement {
+                words += &format!("; {disagreement}");
+                differs = true;
+            }
             let _ = write!(text, "<g><title>{}</title>", escape(&words));
+            if one.disagreement.is_some() {
+                text += &ring(x(one.centre), at);
+            }
             if let Some((lo, hi)) = one.interval {
                 let _ = write!(
                     text,
@@ -126,7 +160,18 @@ pub(super) fn svg(lists: &[(String, &Calibration)]) -> String {
             text += "</g>\n";
         }
     }
+    if differs {
+        text += &ring(at + 5.0, 34.0);
+        text += &say(at + 16.0, 38.0, "start", "KVM counted otherwise than the guest");
+    }
     text + "</svg>\n"
+}
+
+/// What marks a price of which nobody knows what it is of.
+fn ring(x: f64, y: f64) -> String {
+    format!(
+        "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"7\" fill=\"none\" stroke=\"#c21f30\" stroke-width=\"1.5\"/>"
+    )
 }
 
 /// The mark of the list `number` at a place.
@@ -151,5 +196,47 @@ fn mark(number: usize, x: f64, y: f64) -> String {
             x - 1.5,
             y - 4.5
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_price_that_kvm_counted_otherwise_is_marked() {
+        let list = |exits: f64| {
+            let boot = serde_json::json!({
+                "min": 1000.0, "median": 1000.0, "p99": 1000.0, "ipis": 0, "hlts": 0,
+                "kvm": { "kvm.io_exits": exits },
+            });
+            let text = serde_json::json!({
+                "format": "vmlab-calibration", "version": 1, "environment": "kvm",
+                "count": "cycles", "kernel": null, "cpu_model": null, "qemu": "QEMU 9",
+                "machine": "q35", "cpu": "host", "vcpus": 1, "apic": "x2apic",
+                "tsc_khz": 1_000_000, "notes": [],
+                "prices": [{
+                    "operation": "pio-qemu", "summary": "", "n": 1000, "batch": 1,
+                    "boots": [boot],
+                }],
+            });
+            Calibration::from_json(&text.to_string()).unwrap()
+        };
+        let drawn = |exits: f64| svg(&[("here".to_owned(), &list(exits))]);
+        let marked = "KVM counted 500 io_exits, NOT the guest's 1000";
+        assert!(drawn(500.0).contains(marked), "{}", drawn(500.0));
+        assert!(drawn(500.0).contains(&ring(17.0 + 30.0 + 7.5 * 4.0, 34.0)), "{}", drawn(500.0));
+        assert!(!drawn(1000.0).contains("otherwise"), "{}", drawn(1000.0));
+        // It is known again, and nothing else is taken for it.
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.svg");
+        for (text, known) in [
+            (drawn(1.0), true),
+            ("mine".to_owned(), false),
+            ("<svg xmlns=\"\"><title>Mine</title></svg>".to_owned(), false),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            assert_eq!(is_one(&file).unwrap(), known);
+        }
     }
 }

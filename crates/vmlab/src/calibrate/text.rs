@@ -112,15 +112,15 @@ pub(super) fn prices(list: &Calibration) -> String {
     text.push('\n');
     let mut rows: Vec<Vec<String>> = Vec::new();
     let heads: &[&str] = if counted {
-        &["operation", "n", "instructions", "p99", "KVM counted"]
+        &["operation", "n", "instructions", "min", "p99", "KVM counted"]
     } else {
-        &["operation", "n", "ns", "cycles", "p99", "KVM counted"]
+        &["operation", "n", "ns", "cycles", "min", "p99", "KVM counted"]
     };
     rows.push(heads.iter().map(|head| (*head).to_owned()).collect());
     for price in list.prices.iter().filter(|price| !price.boots.is_empty()) {
         let Some(estimate) = list.estimate(price) else { continue };
         let n = (price.n * price.batch).to_string();
-        let tail = number(list.net_p99(price));
+        let (least, tail) = (number(list.net_min(price)), number(list.net_p99(price)));
         let mut row = vec![price.operation.clone(), n];
         if !counted {
             let ns =
@@ -128,7 +128,7 @@ pub(super) fn prices(list: &Calibration) -> String {
             row.push(ns.unwrap_or_else(|| "?".to_owned()));
         }
         row.push(with_interval(estimate.centre, estimate.interval.filter(|_| !counted)));
-        row.extend([tail, kvm(list, price)]);
+        row.extend([least, tail, kvm(list, price)]);
         rows.push(row);
     }
     text += &table(&rows);
@@ -147,13 +147,20 @@ pub(super) fn prices(list: &Calibration) -> String {
     text
 }
 
-/// What changed from one list of counts to another.
-pub(super) fn changes(a: &Calibration, b: &Calibration, changes: &[Change]) -> String {
+/// What changed from the counts of `a` to another list's.
+pub(super) fn changes(a: &Calibration, changes: &[Change]) -> String {
     let mut text = format!("{}, {}\n", a.environment.sentence(), a.qemu);
-    if a.qemu != b.qemu {
-        let _ = writeln!(text, "and {}", b.qemu);
+    let (facts, counts): (Vec<&Change>, Vec<&Change>) =
+        changes.iter().partition(|change| change.is_of_what_was_compared());
+    if !facts.is_empty() {
+        text += "\nThe lists are not of the same:\n";
+        let words = |text: &Option<String>| text.clone().unwrap_or_default();
+        let row = |one: &&Change| vec![one.of.clone(), words(&one.old_text), words(&one.new_text)];
+        let heads = ["what", "old", "new"].map(str::to_owned).to_vec();
+        let rows: Vec<Vec<String>> = [heads].into_iter().chain(facts.iter().map(row)).collect();
+        text += &table(&rows);
     }
-    if changes.is_empty() {
+    if counts.is_empty() {
         return text + "\nEvery count is the same.\n";
     }
     text.push('\n');
@@ -161,7 +168,7 @@ pub(super) fn changes(a: &Calibration, b: &Calibration, changes: &[Change]) -> S
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
     let shown =
         |count: Option<f64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
-    for change in changes {
+    for change in counts {
         let percent = match (change.old, change.new) {
             (Some(old), Some(new)) if old > 0.0 => format!("{:+.2} %", (new / old - 1.0) * 100.0),
             _ => String::new(),

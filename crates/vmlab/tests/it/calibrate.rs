@@ -1,6 +1,7 @@
 //! `vmlab calibrate`, with the real thin guest.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use expect_test::expect_file;
@@ -46,6 +47,16 @@ fn bad_input_is_one_clear_error() {
     let other = file("other.txt", "mine");
     calibrate(&["--out", &other]).is_error(&["in the way", "no calibration"]);
     assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
+    for (args, parts) in [
+        (["--arch", "x86_64", "--apic", "gicv3"], ["gicv3", "xapic and x2apic"]),
+        (["--arch", "aarch64", "--apic", "xapic"], ["xapic", "gicv2 and gicv3"]),
+        (["--arch", "x86_64", "--vcpus", "66"], ["64", "66"]),
+        (["--arch", "x86_64", "--vcpus", "300"], ["64", "300"]),
+    ] {
+        if guest::qemu::find_qemu(vmconfig::Arch::from_name(args[1]).unwrap()).is_ok() {
+            calibrate(&[&args[..], &["--dry-run"]].concat()).is_error(&parts);
+        }
+    }
     let vm = file("vm.toml", "kernel_cmdline = \"quiet\"");
     calibrate(&["--dry-run", "--vm", &vm]).is_error(&["kernel_cmdline"]);
 }
@@ -152,6 +163,8 @@ fn variants_are_measured_in_one_call_and_drawn() {
         assert!(text.contains("vmlab-calibration"), "{text}");
     }
     let drawn = fs::read_to_string(&picture).unwrap();
+    let again = calibrate(&[&args[..], &["--picture", &picture]].concat());
+    again.has_code(0);
     let drawn = roxmltree::Document::parse(&drawn).unwrap();
     let words: Vec<&str> = drawn.descendants().filter_map(|node| node.text()).collect();
     for part in ["cpuid", "self-ipi", "base", "vtune"] {
@@ -161,9 +174,50 @@ fn variants_are_measured_in_one_call_and_drawn() {
     let json: Value = serde_json::from_str(&json.has_code(0).stdout).unwrap();
     assert_eq!(json["variants"][1]["name"], "vtune");
     assert_eq!(json["variants"][1]["calibration"]["version"], 1);
+    assert_eq!(json["comparison"], serde_json::json!([[]]));
     calibrate(&["--each", "base", "--each", "base"]).is_error(&["base", "twice"]);
     calibrate(&["--each", "base", "--gate"]).is_error(&["--gate"]);
     calibrate(&["--exact", "--on", "replica"]).has_code(2);
+}
+
+#[test]
+fn the_gate_and_the_exit_code_do_not_depend_on_what_is_printed() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    if !is_there() {
+        return;
+    }
+    let qemu = guest::qemu::find_qemu(vmconfig::Arch::X86_64).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    // A QEMU under which a VM with two threads a core counts each instruction twice.
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *threads=2*) slow=1;; esac\n\
+         for word; do\n  shift\n  \
+         [ \"$slow$word\" = 1shift=0,sleep=off ] && word=shift=1,sleep=off\n  \
+         set -- \"$@\" \"$word\"\ndone\nexec {} \"$@\"\n",
+        qemu.path.display()
+    );
+    let program = folder.path().join("qemu-system-x86_64");
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", folder.path().display());
+    let run = |variants: [&str; 2], more: &[&str]| {
+        let args = ["--accel", "tcg", "--only", "cpuid,self-ipi", "--n", "20"];
+        let each = variants.map(|name| ["--each", name]).concat();
+        said(vmlab([&["calibrate"], &args[..], &each, more].concat()).env("PATH", &path))
+    };
+    for format in [&[][..], &["--json"], &["--format", "json"]] {
+        run(["cores", "threads"], &[&["--gate"], format].concat()).has_code(1);
+        run(["threads", "cores"], &[&["--gate"], format].concat()).has_code(0);
+        run(["cores", "threads"], format).has_code(0);
+    }
+    let found = run(["cores", "threads"], &["--json"]);
+    let found: Value = serde_json::from_str(&found.stdout).unwrap();
+    let of = |change: &Value| change["operation"] == "cpuid" && change["is_worse"] == true;
+    assert!(found["comparison"][0].as_array().unwrap().iter().any(of), "{found}");
+    // What was measured is shown, though counts have no such form.
+    let said = run(["cores", "threads"], &["--format", "csv"]);
+    assert!(said.code == Some(2) && said.stdout.contains("self-ipi"), "{said:?}");
 }
 
 #[test]
@@ -290,37 +344,169 @@ fn an_arm64_guest_has_a_list_of_its_own() {
     expect_file!["../../testdata/calibrate-tcg-7.2-aarch64.txt"].assert_eq(&table);
 }
 
-#[test]
-fn times_are_compared_by_the_engine_and_emulated_ones_say_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let list = |name: &str, environment: &str, cpuid: [f64; 4]| {
-        let boot = |median: &f64| serde_json::json!({ "min": median, "median": median, "p99": median, "ipis": 0, "hlts": 0 });
-        let price = |name: &str, boots: &[f64]| {
+/// A list of times made up: of each operation what its boots took, and what KVM counted of
+/// it in each, if that is told.
+fn list_of_times(prices: &[(&str, &[f64], Option<f64>)]) -> Value {
+    let price = |(name, boots, exits): &(&str, &[f64], Option<f64>)| {
+        let boot = |median: &f64| {
+            let kvm = exits.map(|exits| serde_json::json!({ "kvm.exits": exits }));
             serde_json::json!({
-                "operation": name, "summary": name, "n": 1000, "batch": 1,
-                "boots": boots.iter().map(boot).collect::<Vec<_>>(),
+                "min": median - 10.0, "median": median, "p99": median, "ipis": 0, "hlts": 0,
+                "kvm": kvm.unwrap_or(serde_json::json!({})),
             })
         };
-        let text = serde_json::json!({
-            "format": "vmlab-calibration", "version": 1, "environment": environment,
-            "count": "cycles", "kernel": null, "cpu_model": null, "qemu": "QEMU 9",
-            "machine": "q35", "cpu": "host", "vcpus": 1, "apic": "x2apic",
-            "tsc_khz": 2_000_000, "notes": [],
-            "prices": [price("nothing", &[20.0; 4]), price("cpuid", &cpuid)],
-        });
-        let path = folder.path().join(name);
-        fs::write(&path, text.to_string()).unwrap();
-        path.to_str().unwrap().to_owned()
+        serde_json::json!({
+            "operation": name, "summary": name, "n": 1000, "batch": 1,
+            "boots": boots.iter().map(boot).collect::<Vec<_>>(),
+        })
     };
-    let fast = list("fast.json", "kvm", [1000.0, 1003.0, 998.0, 1001.0]);
-    let slow = list("slow.json", "kvm", [2000.0, 2003.0, 1998.0, 2001.0]);
+    let nothing: (&str, &[f64], Option<f64>) = ("nothing", &[20.0; 4], None);
+    let prices: Vec<Value> = [nothing].iter().chain(prices).map(price).collect();
+    serde_json::json!({
+        "format": "vmlab-calibration", "version": 1, "environment": "kvm",
+        "count": "cycles", "kernel": "6.1", "cpu_model": "A", "qemu": "QEMU 9",
+        "machine": "q35", "cpu": "host", "vcpus": 1, "apic": "x2apic",
+        "tsc_khz": 2_000_000, "notes": [], "prices": prices,
+    })
+}
+
+const FAST: [f64; 4] = [1000.0, 1003.0, 998.0, 1001.0];
+const SLOW: [f64; 4] = [2000.0, 2003.0, 1998.0, 2001.0];
+
+/// Files in a folder of a test's own.
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn with(&self, name: &str, list: &Value) -> String {
+        let path = self.path(name);
+        fs::write(&path, list.to_string()).unwrap();
+        path
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+}
+
+#[test]
+fn times_are_compared_by_the_engine_and_emulated_ones_say_so() {
+    let files = Files::new();
+    let fast = files.with("fast.json", &list_of_times(&[("cpuid", &FAST, None)]));
+    let slow = files.with("slow.json", &list_of_times(&[("cpuid", &SLOW, None)]));
     let said = calibrate(&["--compare", &fast, &slow, "--gate"]);
-    assert!(said.has_code(1).stdout.contains("cpuid"), "{said:?}");
+    // The operation by its name, though it is the only one.
+    assert!(said.has_code(1).stdout.lines().any(|line| line.starts_with("  cpuid ")), "{said:?}");
     assert!(said.stdout.contains("slower"), "{said:?}");
+    // Of no option that only another command has.
+    assert!(!said.stdout.contains("--block"), "{said:?}");
+    calibrate(&["--compare", &fast, &slow, "--gate", "--json"]).has_code(1);
     calibrate(&["--compare", &slow, &fast, "--gate"]).has_code(0);
-    let nested = list("nested.json", "nested-kvm", [1000.0, 1003.0, 998.0, 1001.0]);
+    calibrate(&["--compare", &fast, &fast, "--gate"]).has_code(0);
+    let mut nested = list_of_times(&[("cpuid", &FAST, None)]);
+    nested["environment"] = "nested-kvm".into();
+    let nested = files.with("nested.json", &nested);
     let said = calibrate(&["--compare", &fast, &nested]);
     assert!(said.has_code(0).stdout.contains("emulated time"), "{said:?}");
+}
+
+#[test]
+fn what_times_are_of_is_compared_too() {
+    let files = Files::new();
+    let both = [("cpuid", &FAST[..], None), ("hypercall", &FAST[..], None)];
+    let (a, fewer) = (list_of_times(&both), list_of_times(&both[..1]));
+    let (a, fewer) = (files.with("a.json", &a), files.with("fewer.json", &fewer));
+    let said = calibrate(&["--compare", &a, &fewer, "--gate"]);
+    assert!(said.has_code(1).stderr.contains("no price of hypercall any more"), "{said:?}");
+    // An operation more is none that got worse.
+    calibrate(&["--compare", &fewer, &a, "--gate"]).has_code(0);
+    let changed = |name: &str, field: &str, value: Value| {
+        let mut list = list_of_times(&both);
+        list[field] = value;
+        files.with(name, &list)
+    };
+    let other = changed("kernel.json", "kernel", "6.6".into());
+    let said = calibrate(&["--compare", &a, &other]);
+    assert!(said.has_code(0).stdout.contains("host kernel 6.6, not 6.1"), "{said:?}");
+    let other = changed("arm.json", "arch", "aarch64".into());
+    calibrate(&["--compare", &a, &other, "--gate"]).is_error(&["aarch64", "can't be compared"]);
+    let empty = changed("empty.json", "prices", serde_json::json!([]));
+    let said = calibrate(&["--compare", &a, &empty]);
+    said.is_error(&["empty.json", "no price"]);
+    assert!(!said.stderr.contains("--variant"), "{said:?}");
+    // Two prices of one operation are no list.
+    let twice = [both[0], both[0]];
+    let twice = files.with("twice.json", &list_of_times(&twice));
+    calibrate(&["--compare", &a, &twice]).is_error(&["two prices", "cpuid"]);
+}
+
+#[test]
+fn what_counts_are_of_is_compared_too() {
+    let files = Files::new();
+    let changed = |name: &str, field: &str, value: Value| {
+        let mut list = list_of_times(&[("cpuid", &FAST[..1], Some(1000.0))]);
+        list["count"] = "instructions".into();
+        list["environment"] = "instruction-counted".into();
+        list[field] = value;
+        files.with(name, &list)
+    };
+    let a = changed("a.json", "vcpus", 1.into());
+    let same = calibrate(&["--compare", &a, &a, "--gate"]);
+    assert!(same.has_code(0).stdout.contains("Every count is the same"), "{same:?}");
+    for (field, shown, value) in [
+        ("vcpus", "vCPUs", Value::from(2)),
+        ("machine", "machine", "pc".into()),
+        ("cpu", "CPU model", "max".into()),
+        ("apic", "interrupt controller", "xapic".into()),
+        ("qemu", "QEMU", "QEMU 10".into()),
+        ("kernel", "host kernel", "6.6".into()),
+    ] {
+        let b = changed("b.json", field, value);
+        let said = calibrate(&["--compare", &a, &b]);
+        let said = &said.has_code(0).stdout;
+        assert!(said.contains("not of the same"), "{said}");
+        assert!(said.lines().any(|line| line.starts_with(shown)), "{shown}: {said}");
+        let json = calibrate(&["--compare", &a, &b, "--json"]);
+        crate::schemas::holds("calibration-changes", &json.has_code(0).stdout);
+        let json: Value = serde_json::from_str(&json.stdout).unwrap();
+        assert_eq!(json[0]["of"], shown, "{json}");
+    }
+    for (field, value) in [("arch", "aarch64"), ("environment", "tcg")] {
+        let b = changed("b.json", field, value.into());
+        calibrate(&["--compare", &a, &b]).is_error(&["can't be compared"]);
+    }
+    // What counts can't be printed as is refused, and what they can is.
+    calibrate(&["--compare", &a, &a, "--format", "html"]).is_error(&["--format text and json"]);
+    let said = calibrate(&["--compare", &a, &a, "--format", "json"]);
+    assert_eq!(said.has_code(0).stdout.trim(), "[]");
+}
+
+#[test]
+fn what_is_in_the_way_of_files_is_found_before_anything_is_measured() {
+    let files = Files::new();
+    let precious = files.path("precious.txt");
+    fs::write(&precious, "mine").unwrap();
+    // No thin guest, so that nothing could be measured.
+    let fails = |args: &[&str], parts: &[&str]| {
+        let mut run = vmlab([&["calibrate", "--accel", "tcg"], args].concat());
+        said(run.env(guest::thin::FILE_VARIABLE, files.path("no-guest"))).is_error(parts);
+    };
+    fails(&["--picture", &precious], &["in the way", "no picture"]);
+    fails(&["--each", "base", "--picture", &precious], &["in the way", "no picture"]);
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "mine");
+    let nowhere = files.path("no-folder/file");
+    fails(&["--out", &nowhere], &["Cannot write", "no-folder"]);
+    fails(&["--picture", &nowhere], &["Cannot write", "no-folder"]);
+    // What is fine is not there if nothing was measured.
+    let new = files.path("new.json");
+    if guest::qemu::find_qemu(vmconfig::Arch::X86_64).is_ok() {
+        fails(&["--arch", "x86_64", "--out", &new], &["no-guest"]);
+    }
+    assert!(!Path::new(&new).exists());
+    fails(&["--format", "html"], &["--format text and json"]);
 }
 
 /// The software KVM of some machines, or a real one.
@@ -337,8 +523,11 @@ fn a_kvm_that_is_there_is_measured_or_why_not_is_said() {
         return;
     }
     let said = calibrate(&["--only", "cpuid,timer-halt", "--n", "50", "--boots", "2", "--json"]);
-    let list: Value = serde_json::from_str(&said.has_code(0).stdout).unwrap();
+    let list: Value = serde_json::from_str(&said.stdout).unwrap();
     let prices = list["prices"].as_array().unwrap();
+    // Whether KVM counted what the guest did stands in the list, and is the exit code.
+    let differs = |price: &Value| price["found"]["agreement"]["kvm"] == "differs";
+    said.has_code(i32::from(prices.iter().any(differs)));
     let names: Vec<&str> = prices.iter().filter_map(|price| price["operation"].as_str()).collect();
     assert_eq!(names, ["nothing", "cpuid", "timer-halt"]);
     if list["environment"] == "tcg" {

@@ -3,8 +3,7 @@
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Most vCPUs that are started.
-pub(crate) const MAX_VCPUS: usize = 64;
+pub(crate) use thinguest::MAX_VCPUS;
 
 /// What belongs to one vCPU; a register of its own (`gs`, `TPIDR_EL1`) points to it.
 #[repr(C, align(128))]
