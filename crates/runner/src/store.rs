@@ -17,6 +17,7 @@
 
 mod files;
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 
 use record::journal::{self, Damage, Journal, JournalEvent, JournalTail};
 use rustix::fs::{Access, FlockOperation};
+use topology::bounded;
 
 use crate::calibration::{Calibration, NoCalibration};
 use crate::plan::{ReadPlanError, StudyPlan};
@@ -199,6 +201,40 @@ pub struct Contents {
     pub damage: Vec<Damage>,
     /// What events cost, as somebody said who had it measured.
     pub prices: Option<Calibration>,
+    /// The files with fields that this vmlab does not know, and these: whoever uses the
+    /// rest says it.
+    pub unknown: Vec<UnknownFields>,
+}
+
+impl Contents {
+    /// Those of a study that has just begun.
+    #[must_use]
+    pub fn begun(plan: StudyPlan, host: topology::Host, prices: Option<Calibration>) -> Self {
+        let (events, damage, unknown) = (Vec::new(), Vec::new(), Vec::new());
+        Self { plan, host, events, damage, prices, unknown }
+    }
+}
+
+/// What was passed over in a file that a later vmlab wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownFields {
+    /// The file.
+    pub path: PathBuf,
+    /// The paths of the fields in it; not empty.
+    pub fields: Vec<String>,
+}
+
+impl fmt::Display for UnknownFields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 5;
+        let shown = &self.fields[..self.fields.len().min(SHOWN)];
+        let path = self.path.display();
+        write!(f, "{path}: This vmlab does not know and passes over: {}", shown.join(", "))?;
+        match self.fields.len() - shown.len() {
+            0 => Ok(()),
+            more => write!(f, ", and {more} more"),
+        }
+    }
 }
 
 /// Reads the results in `dir`. Damage is told, and not an error.
@@ -209,15 +245,20 @@ pub fn read(dir: &Path) -> Result<Contents, ResultsError> {
     let plan = read_plan(dir)?;
     let host_path = dir.join(HOST);
     let host = files::read(&host_path).map_err(io_error("read", &host_path))?;
-    let host = serde_json::from_slice(&host)
-        .map_err(|error| bad_json(&host_path, &ReadPlanError::Json(error)))?;
+    let host =
+        bounded::json(&host).map_err(|error| bad_json(&host_path, &ReadPlanError::Json(error)))?;
     let (_, Journal { events, damage, .. }) = read_journal(dir)?;
     check_belongs(&dir.join(JOURNAL), &plan, &events)?;
     let prices = match read_if_there(&dir.join(PRICES))? {
         text if text.is_empty() => None,
         text => Some(prices_of(&dir.join(PRICES), &text)?),
     };
-    Ok(Contents { plan, host, events, damage, prices })
+    let unknown = [(dir.join(PLAN), plan.unknown_fields().to_vec()), (host_path, host.unknown)]
+        .into_iter()
+        .filter(|(_, fields)| !fields.is_empty())
+        .map(|(path, fields)| UnknownFields { path, fields });
+    let unknown = unknown.collect();
+    Ok(Contents { plan, host: host.value, events, damage, prices, unknown })
 }
 
 /// Reads the price list `path`.
