@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::Spanned;
 use toml::value::Datetime;
+use topology::bounded::{self, FileProblems, LineProblem};
 
 /// The version of the format, which a plan begins with: `vmlab = 1`.
 pub const PLAN_FORMAT_VERSION: u32 = 1;
@@ -178,38 +179,19 @@ pub struct RolloutPlan {
     pub assume: Option<stats::FleetNoise>,
 }
 
-/// What is wrong with a plan.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}: {message}")]
-pub struct PlanError {
-    /// The file, as it was named.
-    pub file: String,
-    /// The line, from 1.
-    pub line: usize,
-    /// What is wrong, and what to do.
-    pub message: String,
-}
-
 impl RolloutPlan {
     /// Reads the plan `text` of a file that is called `file`.
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn parse(file: &str, text: &str) -> Result<Self, PlanError> {
+    pub fn parse(file: &str, text: &str) -> Result<Self, FileProblems> {
         let line_of =
             |at: usize| text.as_bytes().iter().take(at).filter(|b| **b == b'\n').count() + 1;
-        let error = |at: usize, message: String| PlanError {
+        let error = |at: usize, message: String| FileProblems {
             file: file.to_owned(),
-            line: line_of(at),
-            message,
+            problems: vec![LineProblem { line: line_of(at), message }],
         };
-        let parsed: RolloutFile = toml::from_str(text).map_err(|cause| {
-            let mut message = cause.message().trim_end().to_owned();
-            if message == "missing field `vmlab`" {
-                message.push_str(": begin the plan with `vmlab = 1`");
-            }
-            error(cause.span().map_or(0, |span| span.start), message)
-        })?;
+        let parsed: RolloutFile = bounded::toml(file, text)?;
         let version = *parsed.vmlab.get_ref();
         if version != PLAN_FORMAT_VERSION {
             let message = format!(
@@ -354,16 +336,19 @@ mod tests {
     fn what_is_wrong_is_told_by_line() {
         let check = |text: &str, line: usize, words: &str| {
             let error = RolloutPlan::parse("a.toml", text).unwrap_err();
-            assert!(error.line == line && error.message.contains(words), "{error}");
+            let [problem] = &error.problems[..] else { panic!("{error}") };
+            assert!(problem.line == line && problem.message.contains(words), "{error}");
         };
-        check("", 1, "begin the plan with `vmlab = 1`");
+        check("", 1, "begin the file with `vmlab = 1`");
+        check("vmlab = 1\ntitel = 'a'\n", 2, "Unknown key `titel`");
+        check("vmlab = 1\ntitel = 'a'\n", 2, "did you mean `title`?");
         check("vmlab = 2\n[[metric]]\ncounter = 'kvm.exits'\nbetter = 'lower'", 1, "not known");
         check("vmlab = 1\n", 1, "0 metrics");
         check("vmlab = 1\nalpha = 0.7\n", 2, "alpha is 0.7");
         check("vmlab = 1\npower = 1\n", 2, "power is 1");
         check("vmlab = 1\nbefore_days = 3\n", 2, "before_days is 3");
         check("vmlab = 1\nsettle_hours = 8785\n", 2, "settle_hours is 8785");
-        check("vmlab = 1\ncolour = 3\n", 2, "unknown field `colour`");
+        check("vmlab = 1\ncolour = 3\n", 2, "Unknown key `colour`");
         let metric = |rest: &str| format!("vmlab = 1\n[[metric]]\nbetter = 'lower'\n{rest}\n");
         check(&metric("counter = 'kvm.mapped_4k_bytes'"), 4, "is a level");
         check(&metric("counter = 'vcpu.nothing'"), 4, "no counter vcpu.nothing");

@@ -1,5 +1,7 @@
 //! Writing the fixes into a text.
 
+use similar::TextDiff;
+
 use crate::finding::{Edit, Finding};
 
 /// The text with every certain fix of the findings, and how many findings that
@@ -34,82 +36,55 @@ pub fn apply(text: &str, findings: &[Finding]) -> (String, usize) {
 }
 
 /// The difference between two texts in the unified format, with three lines
-/// around each change; empty if there is none.
+/// around each change, as `patch` takes it; empty if there is none.
 #[must_use]
 pub fn difference(name: &str, before: &str, after: &str) -> String {
-    let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
-    let steps = steps(&old, &new);
-    let mut text = String::new();
-    let mut at = 0;
-    while let Some(first) = steps[at..].iter().position(|step| step.sign != ' ').map(|n| n + at) {
-        let mut last = first;
-        for (index, step) in steps.iter().enumerate().skip(first) {
-            if step.sign != ' ' {
-                last = index;
-            } else if index > last + 6 {
-                break;
-            }
-        }
-        let begin = first.saturating_sub(3).max(at);
-        let end = (last + 4).min(steps.len());
-        if text.is_empty() {
-            text = format!("--- {name}\n+++ {name}\n");
-        }
-        let hunk = &steps[begin..end];
-        let count = |sign: char| hunk.iter().filter(|step| step.sign != sign).count();
-        text.push_str(&format!(
-            "@@ -{},{} +{},{} @@\n",
-            hunk[0].old + 1,
-            count('+'),
-            hunk[0].new + 1,
-            count('-')
-        ));
-        for step in hunk {
-            text.push(step.sign);
-            text.push_str(step.line);
-            text.push('\n');
-        }
-        at = end;
-    }
-    text
+    // `patch` knows no other ends of lines.
+    let lines = |text| str::split_inclusive(text, '\n').collect::<Vec<_>>();
+    TextDiff::configure()
+        .newline_terminated(true)
+        .diff_slices(&lines(before), &lines(after))
+        .unified_diff()
+        .context_radius(3)
+        .header(name, name)
+        .to_string()
 }
 
-struct DiffLine<'a> {
-    sign: char,
-    line: &'a str,
-    old: usize,
-    new: usize,
-}
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::Command;
 
-/// Fixes change few lines, so what is equal at both ends is taken first and
-/// the middle line by line: lines that stay are found by looking ahead.
-fn steps<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<DiffLine<'a>> {
-    let mut steps = Vec::new();
-    let (mut i, mut j) = (0, 0);
-    while i < old.len() || j < new.len() {
-        if i < old.len() && j < new.len() && old[i] == new[j] {
-            steps.push(DiffLine { sign: ' ', line: old[i], old: i, new: j });
-            i += 1;
-            j += 1;
-            continue;
+    use super::*;
+
+    #[test]
+    fn patch_makes_the_other_text_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let long: String = (0..40).map(|line| format!("line {line}\n")).collect();
+        let no_end = long.strip_suffix('\n').unwrap();
+        let crlf = long.replace('\n', "\r\n");
+        let mended =
+            |text: &str| text.replacen("line 3", "line three", 1).replacen("line 30\n", "", 1);
+        for (before, after) in [
+            (long.clone(), mended(&long)),
+            (no_end.to_owned(), mended(no_end)),
+            (no_end.to_owned(), no_end.replace("line 39", "line last")),
+            (no_end.to_owned(), long.clone()),
+            (long.clone(), no_end.to_owned()),
+            (crlf.clone(), crlf.replacen("line 3", "line three", 1)),
+            (crlf.clone(), crlf.replacen("line 39\r\n", "line 39", 1)),
+            ("a".to_owned(), "b\n".to_owned()),
+            ("a\rb\n".to_owned(), "a\rc\n".to_owned()),
+        ] {
+            let (file, diff) = (dir.path().join("vm.xml"), dir.path().join("vm.diff"));
+            fs::write(&file, &before).unwrap();
+            fs::write(&diff, difference("vm.xml", &before, &after)).unwrap();
+            let mut patch = Command::new("patch");
+            patch.arg("--binary").arg("--input").arg(&diff).current_dir(dir.path());
+            let output = patch.output().expect("patch is installed");
+            assert!(output.status.success(), "{before:?}: {output:?}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), after);
         }
-        // The nearest pair of equal lines ends the change.
-        let (skip_old, skip_new) = (0..old.len() - i + new.len() - j + 1)
-            .find_map(|sum| {
-                (0..=sum).map(|a| (a, sum - a)).find(|(a, b)| {
-                    let (left, right) = (old.get(i + a), new.get(j + b));
-                    left.is_some() && left == right
-                })
-            })
-            .unwrap_or((old.len() - i, new.len() - j));
-        for _ in 0..skip_old {
-            steps.push(DiffLine { sign: '-', line: old[i], old: i, new: j });
-            i += 1;
-        }
-        for _ in 0..skip_new {
-            steps.push(DiffLine { sign: '+', line: new[j], old: i, new: j });
-            j += 1;
-        }
+        assert_eq!(difference("a", &long, &long), "");
     }
-    steps
 }

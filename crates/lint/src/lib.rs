@@ -44,7 +44,7 @@ pub use fix::{apply, difference};
 pub use fleet::SharedHostVm;
 pub use placement::predict::KubevirtVersion;
 pub use read::TextError;
-pub use rule::{Affected, ConfigFormat, Product, Rule, RuleExample};
+pub use rule::{Affected, ConfigFormat, Rule, RuleExample};
 pub use rules::{RULES, UnknownRule, find};
 pub use running::{
     MemoryPlacement, Observation, Observed, ObservedVm, ParseFactError, ThreadOwner,

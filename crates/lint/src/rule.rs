@@ -1,79 +1,128 @@
 //! The shape of a rule: one row of the table.
 
-use std::str::FromStr;
+use placement::predict::{Ability, KubevirtRange, KubevirtVersion};
 
 use crate::context::{Context, ExampleHost};
 use crate::finding::{Drafts, Severity};
 use crate::fleet::{FleetDrafts, SharedHostVm};
 pub use crate::format::ConfigFormat;
 use crate::object::KubeObject;
+use crate::version::ReleaseVersion;
 use crate::vm::Vm;
 
-/// Software whose version decides whether a rule holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Product {
-    /// KubeVirt.
-    Kubevirt,
-    /// Kubernetes, whose kubelet hands out pCPUs.
-    Kubernetes,
-}
-
-impl Product {
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kubevirt => "KubeVirt",
-            Self::Kubernetes => "Kubernetes",
-        }
-    }
-}
-
-/// Versions in which a rule holds: from `since`, before `until`.
+/// Versions in which a rule holds: from `since`, before `until`; all where a bound is
+/// missing.
 #[derive(Debug, Clone, Copy)]
-pub struct Affected {
-    /// Of what.
-    pub product: Product,
-    /// First version that has the fault; `None`: all before `until`.
-    pub since: Option<&'static str>,
-    /// First version without it; `None`: not mended.
-    pub until: Option<&'static str>,
+pub enum Affected {
+    /// Of KubeVirt.
+    Kubevirt {
+        /// First version that has the fault.
+        since: Option<KubevirtVersion>,
+        /// First version without it.
+        until: Option<KubevirtVersion>,
+    },
+    /// Of Kubernetes, whose kubelet hands out pCPUs.
+    Kubernetes {
+        /// First version without it.
+        until: Option<ReleaseVersion>,
+    },
 }
 
 impl Affected {
+    /// KubeVirt's versions from one, before another, as they are written.
     pub(crate) const fn kubevirt(since: Option<&'static str>, until: Option<&'static str>) -> Self {
-        Self { product: Product::Kubevirt, since, until }
+        const fn version(text: Option<&str>) -> Option<KubevirtVersion> {
+            match text {
+                Some(text) => {
+                    let [major, minor, patch] = numbers(text);
+                    Some(KubevirtVersion::new(major, minor, patch))
+                }
+                None => None,
+            }
+        }
+        Self::Kubevirt { since: version(since), until: version(until) }
     }
 
     pub(crate) const fn kubernetes(until: Option<&'static str>) -> Self {
-        Self { product: Product::Kubernetes, since: None, until }
+        let until = match until {
+            Some(text) => {
+                let [major, minor, patch] = numbers(text);
+                Some(ReleaseVersion(major, minor, patch))
+            }
+            None => None,
+        };
+        Self::Kubernetes { until }
+    }
+
+    /// The versions of KubeVirt in which it does something, as the predictor knows them.
+    pub(crate) const fn with(ability: Ability) -> Self {
+        let KubevirtRange { from, until } = ability.range(0);
+        Self::Kubevirt { since: Some(from), until }
+    }
+
+    /// Those before it did something for the first time.
+    pub(crate) const fn before(ability: Ability) -> Self {
+        Self::Kubevirt { since: None, until: Some(ability.first()) }
+    }
+
+    /// Those between two abilities.
+    pub(crate) const fn between(there: Ability, not_yet: Ability) -> Self {
+        Self::Kubevirt { since: Some(there.first()), until: Some(not_yet.first()) }
+    }
+
+    /// Those that lost an ability that was back-ported, until it was there again.
+    pub(crate) const fn without_again(ability: Ability) -> Self {
+        Self::Kubevirt { since: ability.range(0).until, until: Some(ability.range(1).from) }
     }
 
     pub(crate) fn holds(&self, context: &Context) -> bool {
-        match self.product {
-            Product::Kubevirt => self.has(context.kubevirt),
-            Product::Kubernetes => self.has(context.kubernetes),
+        fn within<V: PartialOrd>(version: &V, since: Option<&V>, until: Option<&V>) -> bool {
+            since.is_none_or(|since| version >= since) && until.is_none_or(|until| version < until)
+        }
+        match self {
+            Self::Kubevirt { since, until } => {
+                within(&context.kubevirt, since.as_ref(), until.as_ref())
+            }
+            Self::Kubernetes { until } => within(&context.kubernetes, None, until.as_ref()),
         }
     }
 
-    /// Whether a version of the product is one of them.
-    fn has<V: FromStr + PartialOrd>(&self, version: V) -> bool {
-        let bound = |text: Option<&str>| text.and_then(|text| text.parse::<V>().ok());
-        bound(self.since).is_none_or(|since| version >= since)
-            && bound(self.until).is_none_or(|until| version < until)
-    }
-
-    /// "KubeVirt 1.5.0 to before 1.7.5".
+    /// "KubeVirt from 1.5.0, before 1.7.5".
     #[must_use]
     pub fn text(&self) -> String {
-        let name = self.product.name();
-        match (self.since, self.until) {
+        let text = |bound: &dyn ToString| bound.to_string();
+        let (name, since, until) = match self {
+            Self::Kubevirt { since, until } => {
+                let [since, until] = [since, until].map(|bound| bound.as_ref().map(|v| text(v)));
+                ("KubeVirt", since, until)
+            }
+            Self::Kubernetes { until } => ("Kubernetes", None, until.as_ref().map(|v| text(v))),
+        };
+        match (since, until) {
             (None, None) => format!("{name}, all versions"),
             (Some(since), None) => format!("{name} since {since}"),
             (None, Some(until)) => format!("{name} before {until}"),
             (Some(since), Some(until)) => format!("{name} from {since}, before {until}"),
         }
     }
+}
+
+/// The three numbers of a version.
+const fn numbers(text: &str) -> [u32; 3] {
+    let text = text.as_bytes();
+    let (mut numbers, mut number, mut at) = ([0; 3], 0, 0);
+    while at < text.len() {
+        match text[at] {
+            b'.' => number += 1,
+            digit => {
+                assert!(digit.is_ascii_digit(), "A version is three numbers");
+                numbers[number] = numbers[number] * 10 + (digit - b'0') as u32;
+            }
+        }
+        at += 1;
+    }
+    assert!(number == 2, "A version is three numbers");
+    numbers
 }
 
 /// How a rule looks at one VM.

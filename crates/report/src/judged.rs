@@ -10,10 +10,6 @@ use crate::{InterimLook, ShownEstimate, ShownInterval, ShownVerdict, VariantJudg
 /// A difference of more than a factor of 11 is not a bound.
 const HOPELESSLY_WIDE: f64 = 10.0;
 
-/// An interval that reaches below this ratio, or above its inverse, says
-/// nothing: before the first look there is no other.
-const NO_BOUND: f64 = 1e-9;
-
 impl VariantJudgement {
     /// What `engine` says of `comparison`, and what it knew after each block.
     #[must_use]
@@ -39,10 +35,11 @@ fn looks(engine: &dyn Engine, comparison: &Comparison) -> Vec<InterimLook> {
         so_far.blocks.log_ratios.truncate(blocks);
         so_far.host.truncate(blocks);
         let judged = engine.judge(&so_far);
-        let says_something = |span: &Interval| span.lo > NO_BOUND && span.hi < 1.0 / NO_BOUND;
-        let interval = judged.interval.filter(says_something)?;
-        let interval = Some(ShownInterval { lo: interval.lo, hi: interval.hi });
-        let ratio = ShownEstimate { centre: judged.ratio?, interval };
+        let Interval { lo, hi, .. } = judged.interval?;
+        let ratio =
+            ShownEstimate { centre: judged.ratio?, interval: Some(ShownInterval { lo, hi }) };
+        // Before the first look there is no other.
+        ratio.bound()?;
         Some(InterimLook { blocks: judged.blocks_used, ratio })
     };
     (2..=comparison.blocks.log_ratios.len()).filter_map(after).collect()

@@ -38,7 +38,7 @@ pub use across::{
 };
 pub use count_of::CountOf;
 pub use escape::escape;
-pub use estimate::{ShownEstimate, ShownInterval};
+pub use estimate::{NO_BOUND_YET, ShownEstimate, ShownInterval, is_bound};
 pub use export::{SampleRows, csv, json};
 pub use host_beside::{busy, unsteady};
 pub use html::{html, page_head};
@@ -49,6 +49,6 @@ pub use model::{
     TrialFailure, VariantDisturbance, VariantJudgement, VariantRole, WorkloadLatencies,
 };
 pub use profile::{FunctionChange, ProfileComparison, ProfileOverhead, ProfiledSide, StackFrame};
-pub use quantity::sample_kind;
+pub use quantity::{counted, sample_kind};
 pub use terminal::{TerminalStyle, terminal};
 pub use verdict::{EQUAL, Label, Terms, class_sgr, label, percent, steadiness};

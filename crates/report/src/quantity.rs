@@ -1,5 +1,7 @@
 //! Numbers as people read them: values with their unit, ratios, intervals.
 
+use std::fmt;
+
 use record::{MetricKind, Unit};
 use stats::SampleKind;
 
@@ -66,14 +68,16 @@ impl UnitScale {
 
     /// `57.8 s [55.1, 60.2]`, or the number alone where there is no interval.
     pub(crate) fn show_estimate(&self, estimate: &ShownEstimate) -> String {
-        match estimate.interval {
-            Some(span) => format!("{} {}", self.show(estimate.centre), self.span(span)),
+        match self.span(estimate) {
+            Some(span) => format!("{} {span}", self.show(estimate.centre)),
             None => self.show(estimate.centre),
         }
     }
 
-    pub(crate) fn span(&self, span: ShownInterval) -> String {
-        format!("[{}, {}]", self.number(span.lo), self.number(span.hi))
+    /// `[55.1, 60.2]`, if there is an interval.
+    pub(crate) fn span(&self, estimate: &ShownEstimate) -> Option<String> {
+        estimate
+            .shown_interval(|span| format!("[{}, {}]", self.number(span.lo), self.number(span.hi)))
     }
 
     /// The unit's name for an axis or a table's head: `ms`, `k/s`, `count`.
@@ -126,30 +130,22 @@ pub(crate) fn ratio_range(range: ShownInterval) -> String {
 
 /// `×0.53 [0.49, 0.58]`, or `×0.53` alone.
 pub(crate) fn ratio_estimate(estimate: &ShownEstimate) -> String {
-    let digits = ratio_digits(estimate.centre, estimate.interval);
-    let centre = ratio_number(estimate.centre, digits);
-    match estimate.interval {
-        Some(span) => {
-            format!(
-                "×{centre} [{}, {}]",
-                ratio_number(span.lo, digits),
-                ratio_number(span.hi, digits)
-            )
-        }
-        None => format!("×{centre}"),
+    match ratio_span(estimate) {
+        Some(span) => format!("{} {span}", ratio_centre(estimate)),
+        None => ratio_centre(estimate),
     }
 }
 
 /// `[0.49, 0.58]` with the digits that its estimate is shown with.
 pub(crate) fn ratio_span(estimate: &ShownEstimate) -> Option<String> {
-    let digits = ratio_digits(estimate.centre, estimate.interval);
+    let digits = ratio_digits(estimate.centre, estimate.bound());
     let number = |value| ratio_number(value, digits);
-    estimate.interval.map(|span| format!("[{}, {}]", number(span.lo), number(span.hi)))
+    estimate.shown_interval(|span| format!("[{}, {}]", number(span.lo), number(span.hi)))
 }
 
 /// The ratio alone, with the digits that its interval needs.
 pub(crate) fn ratio_centre(estimate: &ShownEstimate) -> String {
-    format!("×{}", ratio_number(estimate.centre, ratio_digits(estimate.centre, estimate.interval)))
+    format!("×{}", ratio_number(estimate.centre, ratio_digits(estimate.centre, estimate.bound())))
 }
 
 /// Two digits behind the point, more where the interval is narrow or where
@@ -224,9 +220,11 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
-/// `1 block`, `4 blocks`.
-pub(crate) fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+/// `1 block`, `4 blocks`: the one place that makes plurals.
+#[must_use]
+pub fn counted<N: fmt::Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
+    let plural = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {noun}{plural}")
 }
 
 #[cfg(test)]
@@ -246,6 +244,22 @@ mod tests {
         check(375.2, Some((300.0, 420.0)), "×375 [300, 420]");
         check(0.004, Some((0.001, 0.012)), "×0.0040 [0.0010, 0.012]");
         check(1.0, Some((1.0, 1.0)), "×1.000 [1.000, 1.000]");
+        check(5000.0, Some((4000.0, 6000.0)), "×5000 [4000, 6000]");
+    }
+
+    /// Of two blocks an interval at a high level has ends that nobody can read.
+    #[test]
+    fn what_bounds_nothing_is_not_printed_as_numbers() {
+        let estimate =
+            |lo, hi| ShownEstimate { centre: 1.587, interval: Some(ShownInterval { lo, hi }) };
+        let wide = estimate(2e-304, 1e304);
+        assert_eq!(ratio_estimate(&wide), "×1.59 [not known yet]");
+        assert_eq!(ratio_span(&wide).as_deref(), Some("[not known yet]"));
+        let scale = UnitScale::for_values(&Unit::from("s"), [1.587].into_iter());
+        assert_eq!(scale.show_estimate(&wide), "1.587 s [not known yet]");
+        // One end is enough.
+        assert_eq!(scale.show_estimate(&estimate(0.0, 2.0)), "1.587 s [0, 2.000]");
+        assert_eq!(ratio_estimate(&estimate(1.0, f64::INFINITY)), "×1.59 [1.00, inf]");
     }
 
     #[test]

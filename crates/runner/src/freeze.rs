@@ -25,7 +25,8 @@ use workload::{CatalogueEntry, FULL_IMAGE, GuestFacts};
 use crate::host_settings::{self, HostSettings};
 use crate::kubevirt_facts::KubevirtFacts;
 use crate::plan::{
-    ImageFacts, PLAN_FORMAT_VERSION, PlanPeer, PlanVariant, PlanWorkload, QemuFacts, StudyPlan,
+    ImageFacts, MEASUREMENT_VERSION, PLAN_FORMAT_VERSION, PlanPeer, PlanVariant, PlanWorkload,
+    QemuFacts, StudyPlan,
 };
 use crate::shown;
 use crate::study::{
@@ -163,6 +164,7 @@ pub fn freeze(
     let plan = StudyPlan {
         version: PLAN_FORMAT_VERSION,
         vmlab_version: env!("CARGO_PKG_VERSION").to_owned(),
+        measurement_version: MEASUREMENT_VERSION,
         study: study.name.clone(),
         study_file: study.file.clone(),
         title: study.title.clone(),

@@ -16,7 +16,7 @@ use topology::{Host, QemuInfo};
 use vmconfig::{Accel, AccelChoice, Arch, BootSource, BuiltinKernel, DiskFormat, ImagePatch};
 
 use crate::freeze::{self, MachineFacts, MachineImage};
-use crate::plan::{ImageFacts, QemuFacts, StudyPlan};
+use crate::plan::{ImageFacts, MEASUREMENT_VERSION, QemuFacts, ResolveWorkloadError, StudyPlan};
 use crate::study::Study;
 
 /// The image that is booted to see whether KVM works.
@@ -426,15 +426,36 @@ pub fn build_step(name: &str, progress: &image::BuildProgress) -> String {
 /// Error type for [`check_again`].
 #[derive(Debug, thiserror::Error)]
 pub enum ChangedError {
-    /// Another vmlab made the plan.
+    /// Trials are others in the vmlab that made the plan.
     #[error(
-        "The study was begun by vmlab {plan}, this is {here}: go on with that one, or start anew"
+        "The study was begun by vmlab {plan}, whose trials measure otherwise than those of {}: the blocks would not compare; go on with that one, or start anew", env!("CARGO_PKG_VERSION")
     )]
-    Version {
+    Measurement {
         /// The plan's version.
         plan: String,
-        /// This one.
-        here: &'static str,
+    },
+    /// A later vmlab made the plan, and its trials may need what this one does not know.
+    #[error(
+        "The study was begun by vmlab {plan}, and {} does not know {fields} of its plan: go on with that one, or a later one", env!("CARGO_PKG_VERSION")
+    )]
+    UnknownFields {
+        /// The plan's version.
+        plan: String,
+        /// The fields, by path.
+        fields: String,
+    },
+    /// The catalogue has not what the plan names.
+    #[error(
+        "The study was begun by vmlab {plan}, and {} has not its workload {label}: go on with that one, or start anew", env!("CARGO_PKG_VERSION")
+    )]
+    Workload {
+        /// The plan's version.
+        plan: String,
+        /// The workload's label.
+        label: String,
+        /// What is wrong.
+        #[source]
+        source: ResolveWorkloadError,
     },
     /// QEMU is another one now.
     #[error(
@@ -482,15 +503,28 @@ pub enum ChangedError {
     },
 }
 
-/// Whether a plan that was begun on `host` can go on here: same vmlab, same
-/// machine, same QEMU, same images.
+/// Whether a plan that was begun on `host` can go on here: same measurement, same
+/// machine, same QEMU, same images. What vmlab is called does not matter.
 ///
 /// # Errors
 /// [`ChangedError`] says what changed.
 pub fn check_again(plan: &StudyPlan, host: &Host) -> Result<(), ChangedError> {
-    let here = env!("CARGO_PKG_VERSION");
-    if plan.vmlab_version != here {
-        return Err(ChangedError::Version { plan: plan.vmlab_version.clone(), here });
+    let begun_by = plan.vmlab_version.clone();
+    if plan.measurement_version != MEASUREMENT_VERSION {
+        return Err(ChangedError::Measurement { plan: begun_by });
+    }
+    if !plan.unknown_fields().is_empty() {
+        let fields = plan.unknown_fields().join(", ");
+        return Err(ChangedError::UnknownFields { plan: begun_by, fields });
+    }
+    for workload in &plan.workloads {
+        let resolved =
+            plan.variants.iter().try_for_each(|variant| workload.resolve_in(variant).map(|_| ()));
+        resolved.map_err(|source| ChangedError::Workload {
+            plan: begun_by.clone(),
+            label: workload.label.clone(),
+            source,
+        })?;
     }
     if plan.environment() == Environment::Simulated || plan.kubevirt.is_some() {
         return Ok(());
@@ -523,6 +557,18 @@ pub fn check_again(plan: &StudyPlan, host: &Host) -> Result<(), ChangedError> {
         }
     }
     Ok(())
+}
+
+/// What to tell whoever goes on with a plan of another vmlab's.
+#[must_use]
+pub fn other_version(plan: &StudyPlan) -> Option<String> {
+    let here = env!("CARGO_PKG_VERSION");
+    (plan.vmlab_version != here).then(|| {
+        format!(
+            "The study was begun by vmlab {} and goes on with {here}, which measures the same: the report says which blocks are whose",
+            plan.vmlab_version
+        )
+    })
 }
 
 /// A machine in a few words.

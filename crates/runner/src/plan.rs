@@ -18,6 +18,7 @@ use record::journal::TrialKey;
 use record::{Environment, Metric};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use topology::bounded::{self, KnownFields};
 use vmconfig::{VmSpec, qemu};
 use workload::{CatalogueEntry, ParamValue, Params, UnderTest};
 
@@ -32,6 +33,12 @@ use crate::study::{
 /// plans that lack it; whatever changes what is there raises it.
 pub const PLAN_FORMAT_VERSION: u32 = 1;
 
+/// Version of what a trial measures. Raised by whatever makes its numbers others than
+/// those of the same trial by an earlier vmlab: a probe's loop, the thin guest's tests,
+/// how a benchmark is started, when counters are read, a model of the simulator. What
+/// changes how they are planned, judged or shown does not raise it.
+pub const MEASUREMENT_VERSION: u32 = 1;
+
 /// A frozen plan.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct StudyPlan {
@@ -39,6 +46,9 @@ pub struct StudyPlan {
     pub version: u32,
     /// vmlab's version.
     pub vmlab_version: String,
+    /// [`MEASUREMENT_VERSION`] of the writer: blocks of two do not compare.
+    #[serde(default = "first_measurement_version")]
+    pub measurement_version: u32,
     /// The study's short name.
     pub study: String,
     /// The study file, as it was named.
@@ -111,12 +121,13 @@ pub struct StudyPlan {
 pub struct FrozenText {
     text: String,
     hash: String,
+    unknown: Vec<String>,
 }
 
 impl FrozenText {
-    fn new(text: String) -> Self {
+    fn new(text: String, unknown: Vec<String>) -> Self {
         let hash = blake3::hash(text.as_bytes()).to_hex()[..16].to_owned();
-        Self { text, hash }
+        Self { text, hash, unknown }
     }
 }
 
@@ -278,6 +289,11 @@ pub struct PlanWorkload {
     pub profile: bool,
 }
 
+/// Plans that do not say it are from before it was written.
+fn first_measurement_version() -> u32 {
+    1
+}
+
 /// Plans that do not say it have workloads of one role only.
 fn both_roles() -> UnderTest {
     UnderTest::Both
@@ -340,7 +356,7 @@ impl StudyPlan {
     /// The plan with its text, which does not change any more.
     #[must_use]
     pub fn freeze(mut self) -> Self {
-        self.frozen = Some(Arc::new(FrozenText::new(self.as_text())));
+        self.frozen = Some(Arc::new(FrozenText::new(self.as_text(), Vec::new())));
         self
     }
 
@@ -370,10 +386,17 @@ impl StudyPlan {
         if version > PLAN_FORMAT_VERSION {
             return Err(ReadPlanError::Later(version));
         }
-        let mut plan: Self = serde_json::from_slice(text)?;
+        let KnownFields { value: mut plan, unknown } = bounded::json::<Self>(text)?;
         // JSON that was read is UTF-8.
-        plan.frozen = Some(Arc::new(FrozenText::new(String::from_utf8_lossy(text).into_owned())));
+        let text = String::from_utf8_lossy(text).into_owned();
+        plan.frozen = Some(Arc::new(FrozenText::new(text, unknown)));
         Ok(plan)
+    }
+
+    /// The fields of its text that this vmlab does not know, by path.
+    #[must_use]
+    pub fn unknown_fields(&self) -> &[String] {
+        self.frozen.as_ref().map_or(&[][..], |frozen| &frozen.unknown[..])
     }
 
     /// The hash that ties a journal to this plan: of the text that was frozen.
@@ -381,7 +404,7 @@ impl StudyPlan {
     pub fn hash(&self) -> String {
         match &self.frozen {
             Some(frozen) => frozen.hash.clone(),
-            None => FrozenText::new(self.as_text()).hash,
+            None => FrozenText::new(self.as_text(), Vec::new()).hash,
         }
     }
 

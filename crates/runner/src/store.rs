@@ -18,6 +18,7 @@
 mod files;
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
@@ -25,6 +26,7 @@ use std::path::{Path, PathBuf};
 
 use record::journal::{self, Damage, DamageKind, Journal, JournalEvent, JournalTail, TrialResult};
 use rustix::fs::{Access, FlockOperation};
+use topology::bounded;
 
 use crate::calibration::{Calibration, NoCalibration};
 use crate::plan::{ReadPlanError, StudyPlan};
@@ -213,6 +215,40 @@ pub struct Contents {
     pub damage: Vec<Damage>,
     /// What events cost, as somebody said who had it measured.
     pub prices: Option<Calibration>,
+    /// The files with fields that this vmlab does not know, and these: whoever uses the
+    /// rest says it.
+    pub unknown: Vec<UnknownFields>,
+}
+
+impl Contents {
+    /// Those of a study that has just begun.
+    #[must_use]
+    pub fn begun(plan: StudyPlan, host: topology::Host, prices: Option<Calibration>) -> Self {
+        let (events, damage, unknown) = (Vec::new(), Vec::new(), Vec::new());
+        Self { plan, host, events, damage, prices, unknown }
+    }
+}
+
+/// What was passed over in a file that a later vmlab wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownFields {
+    /// The file.
+    pub path: PathBuf,
+    /// The paths of the fields in it; not empty.
+    pub fields: Vec<String>,
+}
+
+impl fmt::Display for UnknownFields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 5;
+        let shown = &self.fields[..self.fields.len().min(SHOWN)];
+        let path = self.path.display();
+        write!(f, "{path}: This vmlab does not know and passes over: {}", shown.join(", "))?;
+        match self.fields.len() - shown.len() {
+            0 => Ok(()),
+            more => write!(f, ", and {more} more"),
+        }
+    }
 }
 
 impl Contents {
@@ -238,8 +274,8 @@ impl Contents {
 pub fn read(dir: &Path) -> Result<Contents, ResultsError> {
     let plan = read_plan(dir)?;
     let host_path = dir.join(HOST);
-    let host = serde_json::from_slice(&read_plain(&host_path)?)
-        .map_err(|source| ResultsError::BadHost { path: host_path, source })?;
+    let host = bounded::json(&read_plain(&host_path)?)
+        .map_err(|source| ResultsError::BadHost { path: host_path.clone(), source })?;
     let (text, Journal { mut events, mut damage, .. }) = read_journal(dir)?;
     check_belongs(&dir.join(JOURNAL), &plan, &events)?;
     let before = events.len();
@@ -253,7 +289,12 @@ pub fn read(dir: &Path) -> Result<Contents, ResultsError> {
         text if text.is_empty() => None,
         text => Some(prices_of(&dir.join(PRICES), &text)?),
     };
-    let mut contents = Contents { plan, host, events, damage, prices };
+    let unknown = [(dir.join(PLAN), plan.unknown_fields().to_vec()), (host_path, host.unknown)]
+        .into_iter()
+        .filter(|(_, fields)| !fields.is_empty())
+        .map(|(path, fields)| UnknownFields { path, fields });
+    let unknown = unknown.collect();
+    let mut contents = Contents { plan, host: host.value, events, damage, prices, unknown };
     let texts = missing_texts(dir, &contents);
     if texts > 0 {
         contents.damage.push(Damage { line, kind: DamageKind::TextsMissing { texts } });

@@ -10,6 +10,7 @@ mod profile;
 mod published;
 mod why;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use record::journal::{JournalEvent, TrialResult};
@@ -20,7 +21,7 @@ use report::{
 };
 use stats::{Interval, Invalidity};
 use topology::Host;
-use vmconfig::{VmSpec, qemu};
+use vmconfig::{NumberSet, VmSpec, qemu};
 
 use crate::agenda::Agenda;
 use crate::pilot;
@@ -38,7 +39,7 @@ const CONTENDED_PART: f64 = 0.05;
 /// Everything that the report of the results in `dir` shows.
 #[must_use]
 pub fn report(dir: &Path, contents: &Contents) -> Report {
-    let Contents { plan, host, events, damage, prices } = contents;
+    let Contents { plan, host, events, damage, prices, unknown: _ } = contents;
     let state = JournalState::from_events(events);
     let trials = results::trials(events, &state);
     let groups = results::groups(plan, &trials);
@@ -437,6 +438,7 @@ fn run_warnings(
         warnings.push("The study is not complete: go on with `vmlab run --resume`.".to_owned());
     }
     warnings.extend(ended_early(plan, events, state));
+    warnings.extend(several_versions(events));
     let environments: std::collections::BTreeSet<Environment> =
         plan.variants.iter().map(|variant| variant.environment).collect();
     if let Some(host) = plan.variants.iter().find(|variant| variant.on == RunsOn::Host) {
@@ -526,6 +528,30 @@ fn run_warnings(
         times => format!("{text} ({times} trials)"),
     }));
     warnings
+}
+
+/// A word about blocks that vmlabs of several versions made.
+fn several_versions(events: &[JournalEvent]) -> Option<String> {
+    let (mut version, mut made_by) = ("an unknown version", BTreeMap::new());
+    for event in events {
+        match event {
+            JournalEvent::SessionStarted { vmlab_version, .. } => version = vmlab_version,
+            JournalEvent::BlockEnded { block, .. } => {
+                made_by.insert(*block, version);
+            }
+            _ => {}
+        }
+    }
+    let mut blocks: BTreeMap<&str, NumberSet> = BTreeMap::new();
+    for (block, version) in made_by {
+        blocks.entry(version).or_default().insert(block);
+    }
+    let by = |(version, blocks): (&&str, &NumberSet)| format!("{blocks} by vmlab {version}");
+    let list: Vec<String> = blocks.iter().map(by).collect();
+    (list.len() > 1).then(|| {
+        let list = list.join(", ");
+        format!("Versions of vmlab that measure the same made the blocks: {list}.")
+    })
 }
 
 fn told(reasons: &[UnsteadyCause]) -> String {

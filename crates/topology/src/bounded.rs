@@ -3,15 +3,20 @@
 //! Every reader of such a text begins here, so that none can be made to fill
 //! memory, to recurse too deeply or to take the square of a text's length. JSON
 //! needs no more than [`MAX_BYTES`]: serde_json stops at a depth of 128, and
-//! nothing in JSON is longer than its text. What they find wrong with a file that
-//! vmlab's users write is told in one form, [`FileProblems`].
+//! nothing in JSON is longer than its text; [`json`] reads what a later vmlab may have
+//! written. What they find wrong with a file that
+//! vmlab's users write is told in one form, [`FileProblems`]; [`toml`] reads such a file.
 
+mod known;
 mod problems;
+mod written;
 mod yaml;
 
 use roxmltree::{Document, Node, ParsingOptions};
 
+pub use known::{KnownFields, json};
 pub use problems::{FileProblems, LineProblem};
+pub use written::{near, toml};
 pub use yaml::{Span, YamlKey, YamlKind, YamlValue, yaml};
 
 /// Bytes of a text. `lstopo` writes 20 MB for a machine with 4096 pCPUs.

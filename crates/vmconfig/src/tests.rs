@@ -51,7 +51,7 @@ pub(crate) fn xeon_4208() -> Host {
     Host { pcpus: (0..32).map(pcpu).collect(), ..Host::default() }
 }
 
-fn resolve(text: &str) -> Result<VmSpec, ResolveError> {
+pub(crate) fn resolve(text: &str) -> Result<VmSpec, ResolveError> {
     patch(text).resolve(&with(direct()))
 }
 

@@ -3,6 +3,8 @@
 //! A domain of a dozen devices loses dozens of things on its way to a command
 //! line; the one that makes it slower must not drown among addresses.
 
+use topology::bounded;
+
 use crate::{Loss, UnmodelledSetting};
 
 /// What changes when something is left out, the heaviest first.
@@ -349,7 +351,7 @@ impl UnmodelledSetting {
         let kind = key.trim_end_matches(|letter: char| letter.is_ascii_digit());
         let is_disc = ["ide", "sata", "scsi"].contains(&kind)
             && part.is_empty()
-            && self.text.contains("media=cdrom");
+            && self.text.split(',').any(|part| part.trim() == "media=cdrom");
         if is_disc {
             return Some(LossWeight::Devices);
         }
@@ -367,16 +369,15 @@ impl UnmodelledSetting {
         if ["address", "alias"].contains(&last) || path.contains("/address/") {
             return LossWeight::Nothing;
         }
-        let is_slow = ["'cdrom'", "'floppy'", "\"cdrom\"", "\"floppy\""];
-        let head = self.text.split('>').next().unwrap_or_default();
-        if path == "devices/disk" && is_slow.iter().any(|kind| head.contains(kind)) {
-            return LossWeight::Devices;
+        if path == "devices/disk" {
+            let kind = self.attribute("device");
+            if kind.is_some_and(|kind| ["cdrom", "floppy"].contains(&kind.as_str())) {
+                return LossWeight::Devices;
+            }
         }
         if path == "devices/controller" {
-            let follows = CONTROLLERS.iter().any(|name| {
-                self.text.contains(&format!("type='{name}'"))
-                    || self.text.contains(&format!("type=\"{name}\""))
-            });
+            let kind = self.attribute("type");
+            let follows = kind.is_some_and(|kind| CONTROLLERS.contains(&kind.as_str()));
             return if follows { LossWeight::Nothing } else { LossWeight::Performance };
         }
         let is_below = |name: &str| {
@@ -384,6 +385,12 @@ impl UnmodelledSetting {
         };
         let row = DOMAIN.iter().find(|row| row.1.iter().any(|name| is_below(name)));
         row.map_or(LossWeight::Performance, |row| row.0)
+    }
+
+    /// An attribute of the element, however it is written.
+    fn attribute(&self, name: &str) -> Option<String> {
+        let document = bounded::xml(&self.text).ok()?;
+        document.root_element().attribute(name).map(str::to_owned)
     }
 
     fn weight_of_option(&self) -> LossWeight {
@@ -447,7 +454,14 @@ mod tests {
         let controller = |text: &str| kept("/domain/devices/controller", text);
         assert_eq!(controller("<controller type='pci' index='1'/>"), LossWeight::Nothing);
         assert_eq!(controller("<controller type=\"usb\"/>"), LossWeight::Nothing);
+        assert_eq!(controller("<controller\n  index = '0' type = 'usb'/>"), LossWeight::Nothing);
+        assert_eq!(
+            controller("<controller type='scsi'><x type='usb'/></controller>"),
+            LossWeight::Performance
+        );
         let disk = |text: &str| kept("/domain/devices/disk", text);
+        assert_eq!(disk("<disk device = 'cdrom'/>"), LossWeight::Devices);
+        assert_eq!(disk("<disk serial=\"'cdrom'\"/>"), LossWeight::Performance);
         assert_eq!(disk("<disk type='file' device='cdrom'><source/></disk>"), LossWeight::Devices);
         assert_eq!(disk("<disk device='lun'><a x='cdrom'/></disk>"), LossWeight::Performance);
         assert_eq!(

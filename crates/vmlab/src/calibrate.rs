@@ -23,7 +23,7 @@ use runner::calibration::{
 };
 use runner::freeze;
 use thinguest::{Apic, Item, MAX_N, MAX_VCPUS, Operation};
-use topology::Host;
+use topology::{Host, bounded};
 use vmconfig::{Accel, AccelChoice, Arch, BootSource, Resolve, VmPatch, VmSettings, builtin};
 
 use crate::compare::CompareFormat;
@@ -555,7 +555,7 @@ impl CalibrateArgs {
             }
             (None, Some(text)) => (text.clone(), "the VM's file".to_owned()),
         };
-        let patch = toml::from_str(&text).with_context(|| format!("Cannot read {name}"))?;
+        let patch = bounded::toml(&name, &text)?;
         Ok(Some((text, patch)))
     }
 

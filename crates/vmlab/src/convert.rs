@@ -9,6 +9,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use guest::image::oci::OciImage;
 use thinguest::{Item, Operation};
+use topology::bounded;
 use vmconfig::qemu::Capabilities;
 use vmconfig::{
     AccelChoice, Arch, BootSource, BuiltinKernel, DiskFormat, EmittedText, ImagePatch, Loss,
@@ -215,8 +216,7 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
     };
     let host = HostOffers::load(&args.offers)?;
     let mut patch = match &args.file {
-        Some(file) => toml::from_str(&read(file)?)
-            .with_context(|| format!("Cannot read {}", file.display()))?,
+        Some(file) => bounded::toml(&file.display().to_string(), &read(file)?)?,
         None => VmPatch::default(),
     };
     if args.vcpus.is_some() {

@@ -20,10 +20,11 @@ use placement::plan::{
 };
 #[cfg(feature = "kubernetes")]
 use placement::predict::KubevirtVersion;
+use report::counted;
 use runner::machine;
 use schemars::JsonSchema;
 use serde::Serialize;
-use topology::{Host, PcpuSet};
+use topology::{Host, PcpuSet, bounded};
 use vmconfig::VmPatch;
 
 use crate::exit::FINDINGS;
@@ -244,7 +245,7 @@ fn read_list(path: &Path) -> anyhow::Result<Vec<VmWish>> {
     let list: WishList = if path.extension().is_some_and(|extension| extension == "json") {
         serde_json::from_str(&text).with_context(what)?
     } else {
-        toml::from_str(&text).with_context(what)?
+        bounded::toml(&name.to_string(), &text)?
     };
     Ok(list.vm)
 }
@@ -391,7 +392,7 @@ fn plan_text(plan: &HostPlan, map: &HostMap, width: usize) -> String {
 
 fn placement_text(out: &mut String, placement: &Placement, width: usize) {
     let Placement { name, vcpus, memory, .. } = placement;
-    out.push_str(&format!("{name}: {}, {memory}\n", counted(*vcpus)));
+    out.push_str(&format!("{name}: {}, {memory}\n", counted(*vcpus, "vCPU")));
     field(out, "  vCPUs", &pins(placement), width);
     let topology: Vec<String> = placement
         .topology
@@ -501,7 +502,7 @@ fn fleet_text(plan: &FleetPlan, hosts: &[(String, Host)], width: usize) -> Strin
             let s = if nodes.len() > 1 { "s" } else { "" };
             let text = format!(
                 "{}, {}, node{s} {}: {}",
-                counted(placement.vcpus),
+                counted(placement.vcpus, "vCPU"),
                 placement.memory,
                 nodes.join("+"),
                 pins(placement)
@@ -535,10 +536,6 @@ fn fleet_text(plan: &FleetPlan, hosts: &[(String, Host)], width: usize) -> Strin
     field(&mut out, "spread", &text, width);
     warnings(&mut out, &plan.warnings, width);
     out
-}
-
-fn counted(vcpus: u32) -> String {
-    if vcpus == 1 { "1 vCPU".to_owned() } else { format!("{vcpus} vCPUs") }
 }
 
 /// A list of pCPUs that may be broken where its parts end.

@@ -21,7 +21,15 @@ pub(crate) fn read(dir: &Path) -> anyhow::Result<Contents> {
     for line in store::damage_lines(dir, &contents.damage) {
         terminal::note(&format!("vmlab: {line}"));
     }
+    tell_unknown(&contents);
     Ok(contents)
+}
+
+/// Says what of `contents` this vmlab does not know.
+pub(crate) fn tell_unknown(contents: &Contents) {
+    for file in &contents.unknown {
+        terminal::note(&format!("vmlab: {file}"));
+    }
 }
 
 /// All samples with their settings.

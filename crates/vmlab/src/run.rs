@@ -204,14 +204,14 @@ fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
         check_prices(prices.as_ref(), &plan, &host)?;
         let hosting = crate::kubevirt::ClusterHosting::new(&plan, &cluster.target)?;
         let store = make(&plan, &host)?;
-        let contents = Contents { plan, host, events: Vec::new(), damage: Vec::new(), prices };
+        let contents = Contents::begun(plan, host, prices);
         return run_here(args, &contents, TrialPlace::Hosted(&hosting), store, &cancel);
     }
     if let Some(host) = args.on.simulator() {
         let (plan, host) = study_file::prepare_simulated(&written, &args.budget, host)?;
         check_prices(prices.as_ref(), &plan, &host)?;
         let store = make(&plan, &host)?;
-        let contents = Contents { plan, host, events: Vec::new(), damage: Vec::new(), prices };
+        let contents = Contents::begun(plan, host, prices);
         return run_here(args, &contents, TrialPlace::Here(Box::default()), store, &cancel);
     }
     trials::restore_leftovers();
@@ -223,7 +223,7 @@ fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
     // What can't be set is known before there is a folder.
     let settings = trials::apply_settings(&plan)?;
     let store = make(&plan, &host)?;
-    let contents = Contents { plan, host, events: Vec::new(), damage: Vec::new(), prices };
+    let contents = Contents::begun(plan, host, prices);
     run_here(args, &contents, TrialPlace::Here(Box::new(settings)), store, &cancel)
 }
 
@@ -263,6 +263,9 @@ fn resume(args: &RunArgs, dir: &Path, more: Option<u32>) -> anyhow::Result<ExitC
         terminal::note("vmlab: What was cut off is in journal.torn");
     }
     args.on.check_same(&contents.plan)?;
+    if let Some(told) = machine::other_version(&contents.plan) {
+        terminal::note(&format!("vmlab: {told}"));
+    }
     if let Some(prices) = args.prices()? {
         check_prices(Some(&prices), &contents.plan, &contents.host)?;
         store.keep_prices(&prices)?;

@@ -80,7 +80,7 @@ pub(crate) const DOCUMENTS: &[DocumentedFormat] = &[
     },
     DocumentedFormat {
         name: "switch-file",
-        about: "A switch with its ports, as TOML (`vmlab switch run --config`)",
+        about: "A switch with its ports, as TOML (`vmlab switch --config`)",
         printed_by: &[],
         make: written::<crate::switch::SwitchFile>,
     },

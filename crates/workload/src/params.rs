@@ -169,15 +169,7 @@ impl Params {
     }
 }
 
-/// The candidate that `name` was probably meant to be.
-#[must_use]
-pub fn near<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
-    candidates
-        .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
-        .filter(|(similarity, _)| *similarity > 0.75)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, candidate)| candidate.to_owned())
-}
+pub use topology::bounded::near;
 
 /// The end of an error message: the near match, or all that is known.
 pub(crate) fn did_you_mean(near: Option<&str>, known: &[&str]) -> String {

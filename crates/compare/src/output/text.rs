@@ -6,7 +6,9 @@ use report::{class_sgr, percent};
 use unicode_width::UnicodeWidthStr;
 
 use super::bar::{WIDTH, bar, range};
-use super::words::{PrefixScale, against, change, headline, steadiness, title, words};
+use super::words::{
+    PrefixScale, against, change, headline, steadiness, suite_interval, title, words,
+};
 use crate::analyse::ComparedData;
 
 /// How text for a terminal may look.
@@ -230,15 +232,7 @@ fn table<E>(
             change if change.abs() >= 10_000.0 => format!("{change:+.1e}"),
             change => format!("{change:+.2}"),
         };
-        cells.add(match suite.interval {
-            Some(interval) => format!(
-                "{} % [{}, {}]",
-                change(suite.ratio),
-                change(interval.lo),
-                change(interval.hi)
-            ),
-            None => format!("{} %", change(suite.ratio)),
-        });
+        cells.add(format!("{} %{}", change(suite.ratio), suite_interval(suite, change)));
         cells.end_line("");
     }
     write_cells(&cells, style, write)

@@ -1,7 +1,7 @@
 //! Verdicts and numbers in words.
 
 use record::{Better, Unit};
-use report::{Label, Terms, percent};
+use report::{Label, NO_BOUND_YET, Terms, is_bound, percent};
 use stats::{Interval, Verdict};
 
 use crate::analyse::{
@@ -99,7 +99,8 @@ pub(super) fn direction(metric: &MetricInfo) -> &'static str {
 pub(super) fn change(judged: &VariantComparison) -> String {
     let Some(ratio) = judged.judgement.ratio else { return String::new() };
     let interval = judged.judgement.interval;
-    let width = interval.map_or(0.1, |interval| interval.hi - interval.lo);
+    let tells = |span: &Interval| is_bound(ratio, span.lo, span.hi);
+    let width = interval.filter(tells).map_or(0.1, |interval| interval.hi - interval.lo);
     let digits = if width < 0.01 || (ratio - 1.0).abs() < 0.01 { 2 } else { 1 };
     let mut text = String::with_capacity(32);
     let part = |text: &mut String, ratio: f64| {
@@ -116,12 +117,19 @@ pub(super) fn change(judged: &VariantComparison) -> String {
     };
     part(&mut text, ratio);
     text.push_str(" %");
-    if let Some(Interval { lo, hi, .. }) = interval {
-        text.push_str(" [");
-        part(&mut text, lo);
-        text.push_str(", ");
-        part(&mut text, hi);
-        text.push(']');
+    match interval {
+        Some(span) if tells(&span) => {
+            text.push_str(" [");
+            part(&mut text, span.lo);
+            text.push_str(", ");
+            part(&mut text, span.hi);
+            text.push(']');
+        }
+        Some(_) => {
+            text.push(' ');
+            text.push_str(NO_BOUND_YET);
+        }
+        None => {}
     }
     text
 }
@@ -258,12 +266,20 @@ pub(super) fn steadiness(comparison: &ComparedData) -> Vec<String> {
 /// All rows of a metric together; `variant` is the name as the format writes it.
 pub(super) fn overall(suite: &SuiteSummary, variant: &str) -> String {
     let change = |ratio: f64| format!("{:+.2} %", (ratio - 1.0) * 100.0);
-    let mut text =
-        format!("Geometric mean of {} rows, {variant}: {}", suite.rows, change(suite.ratio));
-    if let Some(interval) = suite.interval {
-        text += &format!(" [{}, {}]", change(interval.lo), change(interval.hi));
+    let text = format!("Geometric mean of {} rows, {variant}: {}", suite.rows, change(suite.ratio));
+    text + &suite_interval(suite, change)
+}
+
+/// ` [+1.2 %, +3.4 %]` of all rows of a metric together, each end made by `change`; empty
+/// if there is none.
+pub(super) fn suite_interval(suite: &SuiteSummary, change: impl Fn(f64) -> String) -> String {
+    match suite.interval {
+        Some(span) if is_bound(suite.ratio, span.lo, span.hi) => {
+            format!(" [{}, {}]", change(span.lo), change(span.hi))
+        }
+        Some(_) => format!(" {NO_BOUND_YET}"),
+        None => String::new(),
     }
-    text
 }
 
 /// Findings of spread that are named; the rest is counted.

@@ -110,6 +110,7 @@ pub fn parse(args: &[String]) -> CommandLineRequest {
     let mut monitors: Vec<String> = Vec::new();
     let accelerators = line.accelerators();
     asked.accel = accelerators.span.map(|_| accelerators.first().to_owned());
+    asked.memory_bytes = line.memory_bytes().map(|at| at.value);
     if let (smp, Some(_)) = line.smp() {
         asked.vcpus = Some(smp.vcpus);
         asked.max_vcpus = Some(smp.max_vcpus);
@@ -124,7 +125,6 @@ pub fn parse(args: &[String]) -> CommandLineRequest {
                 asked.name = properties.get("guest").map(str::to_owned);
                 asked.thread_names = is_on(&properties, "debug-threads");
             }
-            "m" => asked.memory_bytes = bytes(&of("size"), "size", 1 << 20),
             "mem-path" => asked.mem_path = Some(option.text().to_owned()),
             // It may stand several times: libvirt writes one of its own.
             "overcommit" => {
@@ -244,12 +244,17 @@ mod tests {
         check("-smp cpus=2,maxcpus=8,sockets=2,cores=2", 2, 8, 2);
         check("-smp 8,sockets=2,cores=2,threads=2,maxcpus=8", 8, 8, 2);
         check("--smp sockets=2,cores=4,threads=2", 16, 16, 2);
+        check("-M q35,smp.cpus=4,smp.threads=2", 4, 4, 2);
+        check("-smp 2 -machine {\"type\":\"q35\",\"smp\":{\"cpus\":4,\"maxcpus\":8}}", 4, 8, 1);
         let check = |line: &str, bytes: u64| {
             assert_eq!(asked(line).memory_bytes, Some(bytes), "{line}");
         };
         check("-m 64", 64 << 20);
         check("-m size=4194304k,slots=16,maxmem=8G", 4 << 30);
         check("-m 1.5G", 3 << 29);
+        check("-M q35,memory.size=2G,memory.max-size=4G", 2 << 30);
+        check("-m 1G -M q35,memory.size=2G", 1 << 30);
+        check("-object memory-backend-ram,id=a,size=3G -M q35,memory-backend=a", 3 << 30);
         assert_eq!(asked("-m x").memory_bytes, None);
     }
 

@@ -14,7 +14,7 @@ use topology::PcpuSet;
 
 use super::RunningVm;
 use super::memory::VmMapping;
-use super::thread::{RunningThread, SchedulingPolicy, ThreadRole};
+use super::thread::{RunningThread, ThreadRole};
 
 /// What somebody wants to be true of a running VM. What is not named is not
 /// checked.
@@ -30,8 +30,6 @@ pub struct Wishes {
     pub vhost: Option<PcpuSet>,
     /// pCPUs by the iothread's id.
     pub iothreads: BTreeMap<String, PcpuSet>,
-    /// `SCHED_FIFO` priority by vCPU number.
-    pub fifo_priorities: BTreeMap<u32, u32>,
     /// Memory.
     pub memory: Vec<MemoryWish>,
 }
@@ -85,20 +83,6 @@ fn threads(wishes: &Wishes, vm: &RunningVm, deviations: &mut Vec<Deviation>) {
     for (vcpu, asked) in &wishes.vcpus {
         let of = format!("vCPU {vcpu}");
         affinity(of, vcpus.get(vcpu).copied(), asked, deviations);
-    }
-    for (vcpu, asked) in &wishes.fifo_priorities {
-        let thread = vcpus.get(vcpu);
-        let policy = thread.and_then(|thread| thread.policy);
-        let priority = thread.and_then(|thread| thread.realtime_priority);
-        if policy == Some(SchedulingPolicy::Fifo) && priority == Some(*asked) {
-            continue;
-        }
-        let found = match (policy, priority) {
-            (Some(policy), Some(priority)) => format!("has {policy:?} priority {priority}"),
-            _ => UNKNOWN.to_owned(),
-        };
-        let of = format!("vCPU {vcpu}");
-        deviations.push(Deviation { of, asked: format!("fifo priority {asked}"), found });
     }
     for (id, asked) in &wishes.iothreads {
         let role = ThreadRole::Iothread { id: id.clone() };
@@ -287,15 +271,6 @@ mod tests {
             ],
         );
         check(&Wishes::default(), &running, &[]);
-    }
-
-    #[test]
-    fn priorities_are_compared() {
-        let mut running = vm("rt", &["2", "3"]);
-        running.threads[0].policy = Some(SchedulingPolicy::Fifo);
-        running.threads[0].realtime_priority = Some(1);
-        let wishes = Wishes { fifo_priorities: [(0, 1), (1, 1)].into(), ..Wishes::default() };
-        check(&wishes, &running, &["vCPU 1: asked for fifo priority 1, has Other priority 0"]);
     }
 
     #[test]

@@ -64,6 +64,7 @@ pub(super) fn command(line: &CommandLine) -> Vm {
     if let Some(said) = said {
         topology(smp, &said, &mut vm);
     }
+    vm.memory_bytes = line.memory_bytes();
     vm.unread =
         line.unresolved.iter().map(|word| Located::new(word.text.clone(), word.span())).collect();
     let is_value = |word: &ShellWord| {
@@ -71,6 +72,10 @@ pub(super) fn command(line: &CommandLine) -> Vm {
         values.any(|value| value.span() == word.span())
     };
     vm.unread_options = !line.unresolved.iter().all(is_value);
+    for file in line.config_files() {
+        vm.unread_options = true;
+        vm.unread.push(Located::new(format!("-readconfig {}", file.text), file.span()));
+    }
     let mut parts = CrossReferences::default();
     let mut devices = Vec::new();
     for option in &line.options {
@@ -130,7 +135,6 @@ fn implied_key(option: &str) -> &'static str {
     match option {
         "name" => "guest",
         "machine" | "M" | "numa" | "net" | "netdev" | "nic" => "type",
-        "m" => "size",
         "cpu" => "model",
         "object" => "qom-type",
         "drive" => "file",
@@ -166,7 +170,6 @@ fn option(name: &str, word: &ShellWord, vm: &mut Vm, parts: &mut CrossReferences
                 vm.timers.push(Located::new(timer, hpet.span));
             }
         }
-        "m" => vm.memory_bytes = options.bytes("size", 1 << 20),
         "mem-path" => {
             vm.memory_path = Some(Located::new(word.text.clone(), word.span()));
             if word.text.contains("huge") {

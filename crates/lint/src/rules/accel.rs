@@ -64,17 +64,20 @@ fn emulated(vm: &Vm, context: &Context, out: &mut Drafts) {
 pub(crate) const NOT_RESOLVED: Rule = Rule {
     id: "not-resolved",
     severity: Severity::Hint,
-    summary: "a part of the command line depends on what only running it tells",
+    summary: "a part of the command line is in a file of its own, or depends on what only \
+              running it tells",
     why: "Variables and arrays that are assigned in a straight line are followed. What depends on \
           arguments, branches, loops or other programs is not guessed: options in it were not \
-          looked at, and findings may come from their absence.",
-    mend: "Check the command line as it runs: `ps -ww -o args`, or `vmlab lint --running`",
+          looked at, and findings may come from their absence. So it is with what the file of \
+          -readconfig says.",
+    mend: "Write the file's settings as options, or check the command line as it runs: `ps -ww -o args`, or `vmlab lint --running`",
     sources: &["https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html"],
     affected: &[],
     check: Check::Vm(not_resolved),
     fires: &[
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host \"$@\""),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -smp $(nproc)"),
+        qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -readconfig vm.cfg"),
     ],
     quiet: &[
         qemu(ANY, "SMP=4\nqemu-system-x86_64 -accel kvm -cpu host -smp $SMP"),

@@ -10,7 +10,7 @@ use crate::rules::worlds::{
     ANY, KUBEVIRT_0_44, KUBEVIRT_1_7, KUBEVIRT_1_8, NEIGHBOURS, TWO_CACHES, TWO_SOCKETS,
 };
 use crate::vm::Vm;
-use placement::predict::KubevirtVersion;
+use placement::predict::{Ability, KubevirtVersion};
 use vmconfig::kubevirt::defaults;
 
 /// Multiqueue costs so many queues a device from here on.
@@ -66,8 +66,8 @@ pub(crate) const OLD_PINNING: Rule = Rule {
         "https://github.com/kubevirt/kubevirt/pull/6251",
     ],
     affected: &[
-        Affected::kubevirt(None, Some("0.44.2")),
-        Affected::kubevirt(Some("0.45.0"), Some("0.45.1")),
+        Affected::before(Ability::PlacesByCore),
+        Affected::without_again(Ability::PlacesByCore),
     ],
     check: Check::Vm(old_pinning),
     fires: &[yaml(KUBEVIRT_0_44, TUNED)],
@@ -138,7 +138,7 @@ pub(crate) const IOTHREADS_CRASH: Rule = Rule {
           starts.",
     mend: "Update to KubeVirt 1.7.5 or 1.8.0, or take ioThreadsPolicy and dedicatedIOThread out",
     sources: &["https://github.com/kubevirt/kubevirt/issues/16271"],
-    affected: &[Affected::kubevirt(Some("1.5.0"), Some("1.7.5"))],
+    affected: &[Affected::with(Ability::IothreadsCrash)],
     check: Check::Vm(iothreads_crash),
     fires: &[yaml(
         KUBEVIRT_1_7,
@@ -224,7 +224,7 @@ pub(crate) const POOL_OUTSIDE_POD: Rule = Rule {
         "https://github.com/kubevirt/kubevirt/issues/16992",
         "https://github.com/kubevirt/kubevirt/pull/16996",
     ],
-    affected: &[Affected::kubevirt(Some("1.5.0"), Some("1.8.5"))],
+    affected: &[Affected::between(Ability::SupplementalPool, Ability::PoolInsidePod)],
     check: Check::Vm(pool_outside_pod),
     fires: &[yaml(
         KUBEVIRT_1_8,
@@ -265,7 +265,7 @@ pub(crate) const SIBLING_RANGES: Rule = Rule {
     mend: "Check the pins of the running VM; ask for an even number of pCPUs in all pods, so that \
            cores stay whole",
     sources: &["https://github.com/kubevirt/kubevirt/pull/12652"],
-    affected: &[Affected::kubevirt(Some("1.4.0"), None)],
+    affected: &[Affected::with(Ability::LosesSiblingRanges)],
     check: Check::Vm(sibling_ranges),
     fires: &[yaml(NEIGHBOURS, TUNED)],
     quiet: &[yaml(TWO_SOCKETS, TUNED)],
@@ -290,7 +290,7 @@ pub(crate) const ARM_MAX_SOCKETS: Rule = Rule {
     why: "Hot-pluggable vCPUs have no pin, and the code for arm64 reads it: a nil pointer.",
     mend: "Set maxSockets equal to sockets, or update to KubeVirt 1.9.0",
     sources: &["https://github.com/kubevirt/kubevirt/issues/16395"],
-    affected: &[Affected::kubevirt(None, Some("1.9.0"))],
+    affected: &[Affected::before(Ability::HotplugOnArm)],
     check: Check::Vm(arm_max_sockets),
     fires: &[yaml(
         KUBEVIRT_1_8,
@@ -397,7 +397,7 @@ pub(crate) const HEADROOM_EXCEEDS_HOST: Rule = Rule {
         "https://github.com/kubevirt/kubevirt/issues/17248",
         "https://docs.kernel.org/virt/kvm/api.html",
     ],
-    affected: &[Affected::kubevirt(Some("1.0.0"), None)],
+    affected: &[Affected::with(Ability::SocketHotplug)],
     check: Check::Vm(headroom_exceeds_host),
     fires: &[yaml(
         TWO_SOCKETS,

@@ -15,6 +15,7 @@ use super::types::{self, Type};
 use super::view::VERSION;
 use crate::finding::Severity;
 use crate::{RULES, find};
+use topology::bounded;
 use vmconfig::source::SourceText;
 
 /// Bytes of a rules file.
@@ -168,13 +169,10 @@ impl SiteRules {
         }
         let source = SourceText::new(text);
         let line_of = |span: Range<usize>| source.place(span.into()).line;
-        let document: RulesDocument = match toml::from_str(text) {
-            Ok(document) => document,
-            Err(error) => {
-                let line = error.span().map_or(1, line_of);
-                return Err(vec![bad(line, error.message().to_owned())]);
-            }
-        };
+        let document: RulesDocument = bounded::toml(file, text).map_err(|found| {
+            let each = found.problems.into_iter();
+            each.map(|problem| bad(problem.line, problem.message)).collect::<Vec<_>>()
+        })?;
         let mut reader = SiteFileReader { file, source: &source, bad: Vec::new() };
         if *document.vmlab.get_ref() != VERSION {
             let what = format!("vmlab = {}: this vmlab reads {VERSION}", document.vmlab.get_ref());

@@ -223,13 +223,13 @@ fn bad_rules_are_told_with_their_line() {
     refused("vmlab = 2\n", "site.toml:1: vmlab = 2: this vmlab reads 1");
     refused(
         "\nrules = 1\n",
-        "site.toml:2: unknown field `rules`, expected one of `vmlab`, `rule`, `level`",
+        "site.toml:2: Unknown key `rules`, expected one of `vmlab`, `rule`, `level`; did you mean `rule`?",
     );
-    refused("", "site.toml:1: missing field `vmlab`");
+    refused("", "site.toml:1: missing field `vmlab`: begin the file with `vmlab = 1`");
     refused(
         &rule("when = 'true'\nwhy2 = 'a'"),
-        "site.toml:8: unknown field `why2`, expected one of `id`, `severity`, `text`, `why`, `help`, \
-         `each`, `when`, `example`",
+        "site.toml:8: Unknown key `why2`, expected one of `id`, `severity`, `text`, `why`, `help`, \
+         `each`, `when`, `example`; did you mean `why`?",
     );
     refused(&rule(""), "site.toml:2: missing field `when`");
     refused(

@@ -219,6 +219,10 @@ const HARD: &[&str] = &[
      -device virtio-net-pci,netdev=n,mq=on,vectors=10\n",
     "kvm -m 1G -blockdev driver=file,filename=/a,node-name=f,aio=io_uring,cache.direct=on \
      -blockdev driver=raw,file=f,node-name=d -device virtio-blk-pci,drive=d\n",
+    "qemu-system-x86_64 -M q35,smp.cpus=4,smp.threads=2,memory.size=2G,memory.max-size=8G\n",
+    "qemu-system-x86_64 -smp 2 -m 1G -machine \
+     '{\"type\": \"q35\", \"smp\": {\"cpus\": 8, \"sockets\": 2}, \"memory\": {\"size\": 3221225472}}'\n",
+    "qemu-system-x86_64 -smp 2 -object memory-backend-memfd,id=ram,size=6G -M q35,memory-backend=ram\n",
     "<domain type='kvm'><name>a</name><memory unit='TB'>1</memory><vcpu>4</vcpu>\
      <cputune><vcpupin vcpu='0' cpuset='0-3,^2,2'/><emulatorpin cpuset='4,^4,5'/></cputune></domain>",
     "<domain type='kvm'><name>a</name><memory unit='MB'>1000</memory><vcpu current='2'>8</vcpu>\

@@ -1,5 +1,6 @@
 //! Why a VM goes where it goes, a line each.
 
+use report::counted;
 use topology::PcpuSet;
 
 use super::choose::Choice;
@@ -281,14 +282,9 @@ fn memory(
 }
 
 fn counted_pages(pages: u64, size: Size) -> String {
-    let s = if pages == 1 { "" } else { "s" };
-    format!("{pages} huge page{s} of {size}")
+    format!("{} of {size}", counted(pages, "huge page"))
 }
 
 fn node(layout: &Layout, node: usize) -> String {
     if layout.has_nodes { format!("node {}", layout.nodes[node].id) } else { "the host".to_owned() }
-}
-
-pub(crate) fn counted(count: u32, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }

@@ -1,12 +1,12 @@
 //! Why a VM has no place, and what would have.
 
+use report::counted;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::choose::{choose, choose_floating, thread_counts};
 use super::free::Free;
 use super::layout::Layout;
-use super::reasons::counted;
 use super::wish::{PlanRules, Size, ThreadsPerCore, VmWish};
 
 /// A VM that was not placed.

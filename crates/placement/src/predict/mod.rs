@@ -38,7 +38,7 @@ pub use machine::{
     CapabilitiesCell, CellPcpu, Counts, KubeletHost, MachineError, PcpuPosition, SiblingLists,
 };
 pub use memory::{MemoryAmounts, MemoryKind, ParseMemoryKindError};
-pub use version::{Ability, KubevirtVersion, NEWEST_KNOWN, ParseVersionError};
+pub use version::{Ability, KubevirtRange, KubevirtVersion, NEWEST_KNOWN, ParseVersionError};
 
 use kubelet::{ContainerRequest, MemoryAllocation, NodeAllocations, Rejection, StaticPolicy};
 use kubevirt::{PinError, PredictedPins, Vmi, pin, pod_cpus};

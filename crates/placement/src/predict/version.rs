@@ -40,7 +40,8 @@ pub enum Ability {
     /// (kubevirt#16271): pins are made before the IOThreads are.
     IothreadsCrash,
     /// The pool's threads are pinned to pCPUs of the pod; before, to the
-    /// numbers after the vCPU count, whatever they are (kubevirt#16996).
+    /// numbers after the vCPU count, whatever they are (kubevirt#16996, back-ported by
+    /// kubevirt#18653).
     PoolInsidePod,
     /// IOThreads are divided over the enabled vCPUs; before, over all that
     /// hot-plug could add.
@@ -54,22 +55,35 @@ pub enum Ability {
     LabelsWithDomain,
 }
 
-/// Half-open range of versions; no end: still so.
-struct Since {
+/// Half-open range of versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KubevirtRange {
+    /// The first version.
+    pub from: KubevirtVersion,
+    /// One behind the last; none: still so.
+    pub until: Option<KubevirtVersion>,
+}
+
+/// Where an ability is there.
+struct AbilityRange {
     ability: Ability,
-    from: (u32, u32, u32),
-    until: Option<(u32, u32, u32)>,
+    range: KubevirtRange,
 }
 
-const fn since(ability: Ability, from: (u32, u32, u32)) -> Since {
-    Since { ability, from, until: None }
+const fn version((major, minor, patch): (u32, u32, u32)) -> KubevirtVersion {
+    KubevirtVersion::new(major, minor, patch)
 }
 
-const fn between(ability: Ability, from: (u32, u32, u32), until: (u32, u32, u32)) -> Since {
-    Since { ability, from, until: Some(until) }
+const fn since(ability: Ability, from: (u32, u32, u32)) -> AbilityRange {
+    AbilityRange { ability, range: KubevirtRange { from: version(from), until: None } }
 }
 
-const ABILITIES: &[Since] = &[
+const fn between(ability: Ability, from: (u32, u32, u32), until: (u32, u32, u32)) -> AbilityRange {
+    let range = KubevirtRange { from: version(from), until: Some(version(until)) };
+    AbilityRange { ability, range }
+}
+
+const ABILITIES: &[AbilityRange] = &[
     between(Ability::PlacesByCore, (0, 44, 2), (0, 45, 0)),
     since(Ability::PlacesByCore, (0, 45, 1)),
     since(Ability::SocketHotplug, (1, 0, 0)),
@@ -80,10 +94,36 @@ const ABILITIES: &[Since] = &[
     since(Ability::ParityCountsPoolTwice, (1, 6, 0)),
     since(Ability::ReportsMissingIothreads, (1, 8, 0)),
     since(Ability::LabelsWithDomain, (1, 8, 0)),
-    since(Ability::PoolInsidePod, (1, 9, 0)),
+    since(Ability::PoolInsidePod, (1, 8, 5)),
     since(Ability::IothreadsOverEnabled, (1, 9, 0)),
     since(Ability::HotplugOnArm, (1, 9, 0)),
 ];
+
+impl Ability {
+    /// The versions that have it: the range of this number, counted from 0 in order of
+    /// versions.
+    ///
+    /// # Panics
+    /// If there are fewer: in a constant, so where that is compiled.
+    pub const fn range(self, number: usize) -> KubevirtRange {
+        let (mut row, mut seen) = (0, 0);
+        while row < ABILITIES.len() {
+            if ABILITIES[row].ability as u8 == self as u8 {
+                if seen == number {
+                    return ABILITIES[row].range;
+                }
+                seen += 1;
+            }
+            row += 1;
+        }
+        panic!("The ability has fewer ranges")
+    }
+
+    /// The first version that has it.
+    pub const fn first(self) -> KubevirtVersion {
+        self.range(0).from
+    }
+}
 
 /// The newest release whose source was read.
 pub const NEWEST_KNOWN: KubevirtVersion = KubevirtVersion::new(1, 9, 0);
@@ -96,12 +136,10 @@ impl KubevirtVersion {
 
     /// Whether this release does something.
     pub fn can(self, ability: Ability) -> bool {
-        let version = (self.major, self.minor, self.patch);
-        ABILITIES.iter().any(|row| {
-            row.ability == ability
-                && version >= row.from
-                && row.until.is_none_or(|until| version < until)
-        })
+        ABILITIES
+            .iter()
+            .filter(|row| row.ability == ability)
+            .any(|row| self >= row.range.from && row.range.until.is_none_or(|until| self < until))
     }
 
     /// Whether the release is newer than any whose source was read.

@@ -2,6 +2,8 @@
 
 use topology::{CoreKind, Host, PcpuGroup, PcpuSet, TopologyLevel};
 
+pub(super) use crate::quantity::counted;
+
 /// A size in the biggest binary unit that leaves at least 1: `22 MiB`,
 /// `62.8 GiB`.
 pub(super) fn bytes(bytes: u64) -> String {
@@ -14,12 +16,6 @@ pub(super) fn bytes(bytes: u64) -> String {
     let shown = format!("{value:.1}");
     let shown = shown.strip_suffix(".0").unwrap_or(&shown);
     format!("{shown} {}", UNITS[unit])
-}
-
-/// `1 core`, `2 cores`.
-pub(super) fn counted(count: usize, thing: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {thing}{plural}")
 }
 
 /// The heading of a group's box.

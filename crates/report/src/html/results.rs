@@ -111,7 +111,7 @@ fn quantiles(report: &Report, found: &WorkloadLatencies) -> String {
             Some(quantile) => {
                 let scale =
                     UnitScale::for_values(&found.unit, [quantile.estimate.centre].into_iter());
-                let span = quantile.estimate.interval.map(|span| scale.span(span));
+                let span = scale.span(&quantile.estimate);
                 let span = span.map_or_else(String::new, |span| format!("<small>{span}</small>"));
                 Td::Html(format!("{}{span}", scale.show(quantile.estimate.centre)))
             }
@@ -278,7 +278,7 @@ fn numbers(report: &Report, groups: &[&ResultGroup]) -> String {
             match &cell.estimate {
                 Some(estimate) => {
                     row.push(scale.number(estimate.centre).into());
-                    row.push(estimate.interval.map_or("none".into(), |s| scale.span(s).into()));
+                    row.push(scale.span(estimate).map_or("none".into(), Td::from));
                 }
                 None => row.extend([no_value(report, group, &cell.variant).into(), "".into()]),
             }

@@ -260,8 +260,8 @@ fn numbers_row(
 ) -> Vec<String> {
     let counted = cell.boots.iter().filter(|boot| boot.counted).count();
     let value = match &cell.estimate {
-        Some(estimate) => match estimate.interval {
-            Some(span) => format!("{} {}", scale.number(estimate.centre), scale.span(span)),
+        Some(estimate) => match scale.span(estimate) {
+            Some(span) => format!("{} {span}", scale.number(estimate.centre)),
             None => scale.number(estimate.centre),
         },
         None => no_value(report, group, &cell.variant),

@@ -175,7 +175,6 @@ fn wishes(spec: &VmSpec, backend_of: fn(usize) -> String) -> Wishes {
         emulator: spec.pins.emulator.clone(),
         vhost: spec.pins.vhost.clone(),
         iothreads: iothreads(spec).into_iter().map(owned).collect(),
-        fifo_priorities: BTreeMap::new(),
         memory: memory
             .into_iter()
             .filter(|wish| !wish.nodes.is_empty() || wish.page_bytes.is_some())

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use topology::PcpuSet;
-use topology::bounded::{FileProblems, LineProblem};
+use topology::bounded::{self, FileProblems, LineProblem};
 use vmconfig::builtin::VARIANTS;
 use vmconfig::{
     Accel, Arch, BootSource, BuiltinKernel, DiskFormat, ImagePatch, Resolve, ResolveError,
@@ -25,8 +25,7 @@ use super::{
 
 pub(super) fn parse(file: &str, text: &str, scale: Option<&str>) -> Result<Study, FileProblems> {
     let error = |problems| FileProblems { file: file.to_owned(), problems };
-    let mut parsed: StudyFile =
-        toml::from_str(text).map_err(|cause| error(vec![toml_problem(text, &cause)]))?;
+    let mut parsed: StudyFile = bounded::toml(file, text)?;
     if let Some(scale) = scale {
         let line = TomlLines::new(text).of(&[PathStep::Key("scale"), PathStep::Key(scale)]);
         super::scale::apply(&mut parsed, scale)
@@ -41,23 +40,6 @@ pub(super) fn parse(file: &str, text: &str, scale: Option<&str>) -> Result<Study
         checker.problems.sort_by_key(|problem| problem.line);
         Err(error(checker.problems))
     }
-}
-
-/// TOML's own error, with a near match where a key is unknown.
-fn toml_problem(text: &str, cause: &toml::de::Error) -> LineProblem {
-    let line = TomlLines::new(text).line_at(cause.span().map_or(0, |span| span.start));
-    let mut message = cause.message().trim_end().to_owned();
-    if message == "missing field `vmlab`" {
-        message.push_str(": begin the study with `vmlab = 1`");
-    }
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    if message.starts_with("unknown ")
-        && let Some(unknown) = quoted.next()
-        && let Some(near) = workload::near(unknown, quoted)
-    {
-        message = format!("{message}; did you mean `{near}`?");
-    }
-    LineProblem { line, message }
 }
 
 pub(super) struct StudyChecker {

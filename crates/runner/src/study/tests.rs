@@ -114,7 +114,7 @@ fn errors_name_file_line_value_and_what_was_meant() {
             assert!(error.contains(word), "{to}: {word:?} is not in {error}");
         }
     };
-    check("blocks = 3", "block = 3", 7, &["unknown field `block`", "did you mean `blocks`"]);
+    check("blocks = 3", "block = 3", 7, &["Unknown key `block`", "did you mean `blocks`"]);
     check("vm.vcpus = 2", "vm.vcpu = 2", 19, &["did you mean `vcpus`"]);
     check("vm.vcpus = 2", "vm.vcpus = 0", 19, &["smp", "vcpus is 0"]);
     check("vm.vcpus = 2", "vm.vcpus = 'two'", 19, &["two"]);
@@ -130,7 +130,7 @@ fn errors_name_file_line_value_and_what_was_meant() {
         check("[budget]", &format!("[stability]\n{line}\n[budget]"), 7, words);
     };
     check_table("steal_percent = -1", &["steal_percent = -1"]);
-    check_table("steal = 3", &["unknown field `steal`"]);
+    check_table("steal = 3", &["Unknown key `steal`"]);
     check("percent = 50", "percent = 0", 26, &["percent = 0"]);
     check("\"off-vm\"", "\"off-vms\"", 26, &["off-vms"]);
     check("run = \"hackbench\"", "run = \"hackbensh\"", 30, &["hackbensh", "hackbench"]);

@@ -96,7 +96,7 @@ fn inside(engine: &dyn Engine, a: &[&BootValue], b: &[&BootValue]) -> String {
     };
     let judged = engine.judge(&comparison);
     let word = report::steadiness((&judged.verdict).into());
-    match judged.interval.filter(|span| span.lo > 1e-3 && span.hi < 1e3) {
+    match judged.interval.filter(|span| report::is_bound(1.0, span.lo, span.hi)) {
         Some(span) => format!("{word} (spread ×{:.2} to ×{:.2})", span.lo, span.hi),
         None => word,
     }

@@ -1,6 +1,6 @@
 //! A TOML text as a tree whose every part knows its line, and typed reading of
 //! it that collects what is wrong.
-use topology::bounded::LineProblem;
+use topology::bounded::{LineProblem, near};
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -171,14 +171,9 @@ impl<'a> TableReader<'a> {
             if asked.contains(key.as_str()) {
                 continue;
             }
-            let near = asked
-                .iter()
-                .map(|known| (strsim::jaro_winkler(key, known), known))
-                .filter(|(alike, _)| *alike > 0.75)
-                .max_by(|a, b| a.0.total_cmp(&b.0));
-            let hint = near.map_or_else(
+            let hint = near(key, asked.iter().copied()).map_or_else(
                 || format!("known are {}", asked.iter().copied().collect::<Vec<_>>().join(", ")),
-                |(_, known)| format!("did you mean {known:?}?"),
+                |known| format!("did you mean {known:?}?"),
             );
             let name = &self.name;
             self.problem(node.line, format!("Unknown key {key:?} in {name}: {hint}"));

@@ -239,15 +239,28 @@ impl CommandLine {
         Accelerators { names: split(if is_kvm { "kvm:tcg" } else { "tcg" }), span: None }
     }
 
-    /// vCPUs and topology, as QEMU completes them, and where they are said.
+    /// The files of `-readconfig`, which are not read: they may say anything that options do.
+    pub fn config_files(&self) -> impl Iterator<Item = &ShellWord> {
+        let files = self.options.iter().filter(|option| option.name.value == "readconfig");
+        files.filter_map(|option| option.value.as_ref())
+    }
+
+    /// vCPUs and topology, as QEMU completes them, and where they are said: by `-smp`,
+    /// or as the machine's own properties `smp.*`, which are the same since QEMU 6.2.
     #[must_use]
     pub fn smp(&self) -> (Smp, Option<Properties>) {
         let machine = self.machine().map(|at| at.value).unwrap_or_default();
-        let options = self.options.iter().filter(|option| option.name.value == "smp");
         // Properties of several options add up, the later one holds.
         let mut merged: Option<Properties> = None;
-        for option in options {
-            let read = option.properties("cpus");
+        for option in &self.options {
+            let read = match option.name.value.as_str() {
+                "smp" => option.properties("cpus"),
+                "machine" | "M" => option.properties("type").below("smp"),
+                _ => continue,
+            };
+            if read.is_empty() {
+                continue;
+            }
             merged = Some(match merged {
                 Some(earlier) => earlier.overlaid(read),
                 None => read,
@@ -255,6 +268,29 @@ impl CommandLine {
         }
         let smp = merged.as_ref().map_or(Smp::ONE, |read| Smp::resolve(read, &machine));
         (smp, merged)
+    }
+
+    /// Guest memory at the start, bytes: what the last `-m` says, else the machine's own
+    /// property `memory.size` (since QEMU 7.1), else the size of its `memory-backend`.
+    #[must_use]
+    pub fn memory_bytes(&self) -> Option<Located<u64>> {
+        let named = |name: &str| {
+            let name = name.to_owned();
+            self.options.iter().rev().filter(move |option| option.name.value == name)
+        };
+        let own = |key: &'static str| {
+            let machines = self.options.iter().rev().filter(|option| is_machine(option));
+            machines.map(|option| option.properties("type")).find(move |all| all.at(key).is_some())
+        };
+        let backend = || {
+            let id = own("memory-backend")?.at("memory-backend")?.value.clone();
+            let mut objects = named("object").map(|option| option.properties("qom-type"));
+            objects.find(|object| object.get("id") == Some(id.as_str()))?.bytes("size", 1)
+        };
+        named("m")
+            .find_map(|option| option.properties("size").bytes("size", 1 << 20))
+            .or_else(|| own("memory.size")?.bytes("memory.size", 1))
+            .or_else(backend)
     }
 }
 

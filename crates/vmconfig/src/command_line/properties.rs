@@ -91,6 +91,32 @@ impl Properties {
         Self { span: later.span, ..self }
     }
 
+    /// Those of the object `name`, under their names there: `cpus` of `smp.cpus`.
+    #[must_use]
+    pub(super) fn below(&self, name: &str) -> Self {
+        let inner = |item: &Property| {
+            let key = item.key.strip_prefix(name)?.strip_prefix('.')?.to_owned();
+            Some(Property { key, value: item.value.clone(), understood: false })
+        };
+        Self { items: self.items.iter().filter_map(inner).collect(), span: self.span }
+    }
+
+    /// All of the object `name`, which are then understood.
+    pub(crate) fn take_object(&mut self, name: &str) -> Self {
+        let taken = self.below(name);
+        let is_inner = |key: &str| key.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+        for item in self.items.iter_mut().filter(|item| is_inner(&item.key)) {
+            item.understood = true;
+        }
+        taken
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
     /// Where all of them stand.
     #[must_use]
     pub fn span(&self) -> Span {

@@ -53,6 +53,10 @@ impl CommandLineReader {
         if let Some(said) = said {
             self.topology(smp, said, source);
         }
+        if let Some(memory) = command.memory_bytes() {
+            self.settings.memory_mib = memory.value.div_ceil(1 << 20);
+            self.at("memory_mib", source.line_number(memory.span));
+        }
         for word in &command.unresolved {
             let line = source.line_number(word.span());
             self.keep(line, "not resolved", word.text.clone());
@@ -167,11 +171,7 @@ impl CommandLineReader {
             ("-m", text) => {
                 let mut properties = option.properties("size");
                 match properties.take_if("size", |text| size::bytes(text, 1 << 20)) {
-                    Some(bytes) => {
-                        self.settings.memory_mib = bytes.div_ceil(1 << 20);
-                        self.at("memory_mib", line);
-                        self.leftover(line, "-m", &properties);
-                    }
+                    Some(_) => self.leftover(line, "-m", &properties),
                     None => self.keep(line, "-m", text.to_owned()),
                 }
             }
@@ -244,6 +244,11 @@ impl CommandLineReader {
             }
         }
         properties.take("accel");
+        // What `-smp` and `-m` say in other words.
+        properties.take_object("smp");
+        let mut memory = properties.take_object("memory");
+        memory.take_if("size", |text| size::bytes(text, 1));
+        self.leftover(option.line, "-m", &memory);
         if let Some(id) = properties.take("memory-backend") {
             self.whole = Some(id);
         }
@@ -398,9 +403,6 @@ impl CommandLineReader {
         if self.settings.numa.is_empty()
             && let Some(backend) = self.whole.take().and_then(|id| self.backends.remove(&id))
         {
-            if backend.size_mib != 0 && !self.lines.contains_key("memory_mib") {
-                self.settings.memory_mib = backend.size_mib;
-            }
             let (shape, nodes, policy) = self.backend(backend);
             shapes.push(MemoryBacking { host_nodes: nodes, policy, ..shape });
         }

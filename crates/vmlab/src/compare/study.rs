@@ -104,7 +104,8 @@ pub(super) fn comparison(folder: &Path) -> anyhow::Result<ComparedData> {
         warnings.insert(0, DataWarning { code: "emulated-time", text });
     }
     if !report.failures.is_empty() {
-        let text = format!("{} trials failed: see vmlab report.", report.failures.len());
+        let failed = report::counted(report.failures.len(), "trial");
+        let text = format!("{failed} failed: see vmlab report.");
         warnings.push(DataWarning { code: "failed-trials", text });
     }
     Ok(judge_study(GroupedData {

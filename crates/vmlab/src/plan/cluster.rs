@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use report::counted;
+
 use super::forecast::{ClusterForecast, NodeForecast, StartForecast, VmForecast};
 
 /// What is said of a cluster.
@@ -70,10 +72,6 @@ fn is_shown(vm: &VmForecast) -> bool {
 
 fn is_static(node: &NodeForecast) -> bool {
     node.kubelet.as_ref().is_some_and(|kubelet| kubelet.is_static)
-}
-
-fn counted(count: usize, one: &str) -> String {
-    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
 fn or_dash<T: ToString>(value: Option<T>) -> String {

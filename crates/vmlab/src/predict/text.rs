@@ -10,6 +10,7 @@ use placement::predict::{
     Ability, Admission, FindingKind, KubeletHost, KubevirtVersion, Prediction, PredictionFinding,
     SiblingLists, findings,
 };
+use report::counted;
 use topology::PcpuSet;
 
 /// Findings of one kind that are printed; the rest is counted.
@@ -28,10 +29,6 @@ pub(super) struct GuestText {
     pub(super) text: String,
     /// Whether all versions do what the guest believes.
     pub(super) is_fine: bool,
-}
-
-fn plural(count: u32, one: &str) -> String {
-    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
 fn or_none(set: &PcpuSet) -> String {
@@ -58,10 +55,10 @@ pub(super) fn node(node: &PredictedHost<'_>) -> String {
         "Node     {}, {}, {}, {} (pCPUs {})\n\
          Kubelet  static policy, {kubelet}\n\
          pCPUs    reserved: {}; held by other pods: {}\n",
-        plural(counts.sockets, "socket"),
-        plural(counts.nodes, "memory node"),
-        plural(counts.cores, "core"),
-        plural(counts.pcpus, "thread"),
+        counted(counts.sockets, "socket"),
+        counted(counts.nodes, "memory node"),
+        counted(counts.cores, "core"),
+        counted(counts.pcpus, "thread"),
         node.machine.pcpus(),
         or_none(node.policy.reserved()),
         or_none(node.taken),
@@ -91,10 +88,10 @@ fn write_guest(
         out,
         "\nGuest {}: {} x {} x {} = {}",
         vmi.metadata.name.as_deref().unwrap_or("(no name)"),
-        plural(shape.sockets, "socket"),
-        plural(shape.cores, "core"),
-        plural(shape.threads, "thread"),
-        plural(shape.vcpus(), "vCPU"),
+        counted(shape.sockets, "socket"),
+        counted(shape.cores, "core"),
+        counted(shape.threads, "thread"),
+        counted(shape.vcpus(), "vCPU"),
     )?;
     let Some(predictions) = predictions else {
         let shared = node.policy.shared_pool(node.taken);
@@ -136,7 +133,7 @@ fn write_outcome(
     for version in versions.iter().filter(|version| version.is_unknown()) {
         writeln!(out, "  {version} is newer than this prediction: it is taken for 1.9")?;
     }
-    let asks = plural(prediction.pod_cpus, "CPU");
+    let asks = counted(prediction.pod_cpus, "CPU");
     let (cpuset, pins) = match &prediction.outcome {
         Admission::Rejected(rejection) => {
             writeln!(out, "  The pod asks for {asks}: the kubelet rejects it")?;
@@ -224,7 +221,7 @@ fn write_verdict(out: &mut String, vmi: &Vmi, found: &[PredictionFinding]) -> st
     let count =
         |kind| u32::try_from(found.iter().filter(|it| it.kind == kind).count()).unwrap_or(0);
     let (split, shared) = (count(FindingKind::GuestCoreSplit), count(FindingKind::HostCoreShared));
-    let cores = plural(shape.cores_in_all(), "guest core");
+    let cores = counted(shape.cores_in_all(), "guest core");
     if shape.threads > 1 && split == 0 {
         writeln!(out, "  Guest siblings lie on host siblings: {cores}, all whole.")
     } else if shape.threads > 1 {
@@ -236,7 +233,7 @@ fn write_verdict(out: &mut String, vmi: &Vmi, found: &[PredictionFinding]) -> st
         writeln!(
             out,
             "  The guest has no siblings, the host does: {} held by several guest cores.",
-            plural(shared, "host core"),
+            counted(shared, "host core"),
         )
     } else {
         writeln!(out, "  No siblings in the guest, and each guest core has a host core of its own.")

@@ -7,6 +7,7 @@ use anyhow::{Context, anyhow, bail};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use topology::PcpuSet;
+use topology::bounded;
 use vswitch::{MirrorConfig, PortConfig, SwitchConfig};
 
 use crate::{endpoint, input};
@@ -113,11 +114,12 @@ impl PortSection {
 /// Reads a switch's file: the switch, and where its metrics are asked for.
 pub(super) fn read(path: &Path) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> {
     let text = input::text(path).with_context(|| format!("Cannot read {}", path.display()))?;
-    parse(&text).with_context(|| path.display().to_string())
+    let name = path.display().to_string();
+    let file = bounded::toml(&name, &text)?;
+    config(&file).context(name)
 }
 
-fn parse(text: &str) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> {
-    let file: SwitchFile = toml::from_str(text)?;
+fn config(file: &SwitchFile) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> {
     if file.version != VERSION {
         bail!("version = {}: this vmlab reads version {VERSION}", file.version);
     }
@@ -136,7 +138,7 @@ fn parse(text: &str) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> {
             );
         }
     }
-    config.control = file.control;
+    config.control = file.control.clone();
     config.age_s = file.age_s.unwrap_or(config.age_s).max(1);
     config.sandbox = file.sandbox.unwrap_or(config.sandbox);
     Ok((config, metrics))
@@ -145,6 +147,10 @@ fn parse(text: &str) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse(text: &str) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> {
+        config(&bounded::toml("sw.toml", text)?)
+    }
 
     #[test]
     fn the_file_says_what_the_command_line_says() {
@@ -180,7 +186,9 @@ mod tests {
     fn what_is_wrong_is_said_with_its_line() {
         let error = |text: &str| format!("{:#}", parse(text).unwrap_err());
         assert!(error("version = 2\n").contains("this vmlab reads version 1"));
-        assert!(error("version = 1\nports = 3\n").contains("line 2"));
+        let unknown = error("version = 1\nports = 3\n");
+        assert!(unknown.starts_with("sw.toml:2: Unknown key `ports`"), "{unknown}");
+        assert!(unknown.ends_with("did you mean `port`?"), "{unknown}");
         let bad = "version = 1\n[[port]]\nsocket = \"a\"\nvlan = 5000\n";
         assert!(error(bad).contains("vlan=5000: a VLAN is a number from 1 to 4094"));
         assert!(error("version = 1\n[[port]]\nvlan = 1\n").contains("a socket (of a VM) or a tap"));
