@@ -69,13 +69,14 @@ pub enum ClusterError {
     },
     /// There is no such namespace.
     #[error(
-        "The cluster has no namespace {namespace:?}: name another one, {place}:CONTEXT/NAMESPACE"
+        "The cluster has no namespace {namespace:?}: name another one, {}",
+        place.map_or("-n NAMESPACE".to_owned(), |place| format!("{place}:CONTEXT/NAMESPACE"))
     )]
     NoNamespace {
         /// The namespace.
         namespace: String,
-        /// What `--on` names such a cluster by.
-        place: &'static str,
+        /// What `--on` names such a cluster by, if that named it.
+        place: Option<&'static str>,
     },
     /// It is about to be gone.
     #[error(

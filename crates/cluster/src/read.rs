@@ -11,7 +11,7 @@ use crate::node::ClusterNode;
 use crate::object::ClusterObject;
 use crate::pod::GuaranteedPod;
 use crate::resource::{
-    INSTANCES, INSTANCETYPES, KUBELETS, KUBEVIRTS, NODES, PODS, PROFILES, Read, VMS,
+    INSTANCES, INSTANCETYPES, KUBELETS, KUBEVIRTS, NAMESPACES, NODES, PODS, PROFILES, Read, VMS,
 };
 use placement::predict::kubelet::{KubeletSettings, PerformanceProfile};
 
@@ -74,6 +74,10 @@ async fn read_all(
     let mut instancetypes = Vec::new();
     for kind in &INSTANCETYPES {
         instancetypes.extend(reader.objects(kind, namespace).await?.unwrap_or_default());
+    }
+    // A server lists what is in a namespace that is not there: nothing.
+    if let Some(namespace) = namespace.filter(|_| vms.is_empty() && instances.is_empty()) {
+        reader.namespace(namespace).await?;
     }
     let own = |item: &RawValue| {
         let pod: Pod = serde_json::from_str(item.get())?;
@@ -139,6 +143,38 @@ impl Reader<'_> {
             }
             other => other,
         }
+    }
+
+    /// The namespace is there, as far as that may be asked.
+    async fn namespace(&mut self, namespace: &str) -> Result<(), ClusterError> {
+        let unread = |is_forbidden, reason| Unread {
+            resource: NAMESPACES.name(),
+            verb: NAMESPACES.verb,
+            name: Some(namespace.to_owned()),
+            is_forbidden,
+            reason,
+        };
+        match self.api.get(&format!("{}/{namespace}", NAMESPACES.path(None))).await {
+            Ok(_) => {}
+            Err(RequestFailure::Absent) => {
+                let namespace = namespace.to_owned();
+                return Err(ClusterError::NoNamespace { namespace, place: None });
+            }
+            Err(RequestFailure::Unauthorized(reason)) => {
+                let server = self.api.server.clone();
+                return Err(ClusterError::Unauthorized { server, reason });
+            }
+            Err(RequestFailure::Forbidden(said)) => self.unread.push(unread(true, said)),
+            Err(RequestFailure::Gone(said)) => {
+                self.unread.push(unread(false, said.unwrap_or_default()));
+            }
+            Err(
+                RequestFailure::Unreachable(said)
+                | RequestFailure::Other(said)
+                | RequestFailure::Exists(said),
+            ) => self.unread.push(unread(false, said)),
+        }
+        Ok(())
     }
 
     async fn objects(

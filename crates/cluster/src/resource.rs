@@ -74,6 +74,13 @@ const fn instancetype(resource: &'static str, kind: &'static str, namespaced: bo
     }
 }
 
+pub(crate) const NAMESPACES: Read = core(
+    "namespaces",
+    "Namespace",
+    "get",
+    false,
+    "whether the one that is meant is there, where it holds no VM",
+);
 pub(crate) const NODES: Read =
     core("nodes", "Node", "list", false, "labels, and what is there for pods");
 pub(crate) const KUBELETS: Read = core(
@@ -120,9 +127,9 @@ pub(crate) const PROFILES: Read = Read {
 };
 
 /// Everything that is read, in that order.
-pub const READS: [Read; 11] = {
+pub const READS: [Read; 12] = {
     let [a, b, c, d] = INSTANCETYPES;
-    [NODES, KUBELETS, PODS, KUBEVIRTS, VMS, INSTANCES, a, b, c, d, PROFILES]
+    [NODES, KUBELETS, PODS, KUBEVIRTS, VMS, INSTANCES, a, b, c, d, PROFILES, NAMESPACES]
 };
 
 /// Something that a run does in its namespace.

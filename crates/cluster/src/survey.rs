@@ -178,7 +178,9 @@ impl Asked {
                     false => Ok(()),
                 }
             }
-            Err(RequestFailure::Absent) => Err(ClusterError::NoNamespace { namespace, place }),
+            Err(RequestFailure::Absent) => {
+                Err(ClusterError::NoNamespace { namespace, place: Some(place) })
+            }
             // Who may not look at it may still use it.
             Err(_) => Ok(()),
         }

@@ -82,8 +82,8 @@ impl Environment {
     #[must_use]
     pub fn sentence(self) -> &'static str {
         match self {
-            Self::Host => "Measured on this host itself, without a VM.",
-            Self::Kvm => "Measured under KVM on this host.",
+            Self::Host => "Measured on the host itself, without a VM.",
+            Self::Kvm => "Measured under KVM.",
             Self::EmulatedHost => {
                 "On an emulated host: times are emulated time; mechanisms and counts are real."
             }
@@ -98,6 +98,20 @@ impl Environment {
             }
             Self::Simulated => "Simulated: computed by a model, not measured.",
             Self::Imported => "Imported from a log that vmlab did not make.",
+        }
+    }
+
+    /// The same with the place, in words that follow "on", where something else than
+    /// vmlab chose the machine: what was measured there was not measured here.
+    #[must_use]
+    pub fn sentence_on(self, place: Option<&str>) -> String {
+        match (self, place) {
+            (Self::Host, Some(place)) => format!("Measured on {place}, without a VM."),
+            (Self::Kvm, Some(place)) => format!("Measured under KVM on {place}."),
+            (_, Some(place)) if !matches!(self, Self::Simulated | Self::Imported) => {
+                format!("On {place}. {}", self.sentence())
+            }
+            _ => self.sentence().to_owned(),
         }
     }
 }

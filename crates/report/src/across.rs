@@ -178,7 +178,8 @@ fn heading(report: &AcrossReport, out: &mut Printer) {
     out.paragraph("", &line, Some(Paint::Quiet));
     for environment in &report.environments {
         let paint = environment.is_emulated_time().then_some(Paint::Worse);
-        out.paragraph("", environment.sentence(), paint);
+        let place = format!("nodes of {}", report.server);
+        out.paragraph("", &environment.sentence_on(Some(&place)), paint);
     }
     for warning in &report.warnings {
         out.paragraph("", &format!("Warning: {warning}"), Some(Paint::Worse));
@@ -480,7 +481,7 @@ mod tests {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for part in [
             "Study s on 13 nodes: 12 complete, 1 failed.",
-            "Measured under KVM on this host.",
+            "Measured under KVM on nodes of https://cluster.",
             "It does not hold in machine small.",
             "Nodes differ from each other by",
             "machine nodes blocks ratio verdict",

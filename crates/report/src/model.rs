@@ -34,6 +34,10 @@ pub struct Report {
     pub scale: Option<String>,
     /// Where the trials ran.
     pub environment: Environment,
+    /// On which machines, in words that follow "on", where a cluster or a libvirt chose
+    /// them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
     /// Why it is not KVM, one line, where it is not.
     pub environment_why: Option<String>,
     /// Kernel, QEMU, guest image, ...: shown in this order. `started` stands in

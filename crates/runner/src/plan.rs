@@ -456,6 +456,16 @@ impl StudyPlan {
         self.variants.iter().map(|variant| variant.environment).max().unwrap_or(Environment::Kvm)
     }
 
+    /// On which machines its VMs run, in words that follow "on", where a cluster or a
+    /// libvirt has them.
+    #[must_use]
+    pub fn place(&self) -> Option<String> {
+        if let Some(cluster) = &self.kubevirt {
+            return Some(format!("nodes of {}, by KubeVirt", cluster.server));
+        }
+        self.libvirt.as_ref().map(|libvirt| format!("the host of {}", libvirt.uri))
+    }
+
     /// The load level and the order of trials of block `number`.
     #[must_use]
     pub fn block(&self, number: u32) -> Block {

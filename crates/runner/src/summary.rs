@@ -58,6 +58,7 @@ pub fn report(dir: &Path, contents: &Contents) -> Report {
         question: (!plan.question.is_empty()).then(|| plan.question.clone()),
         scale: plan.scale.clone(),
         environment: plan.environment(),
+        place: plan.place(),
         environment_why: plan.environment_why.clone(),
         about: about(plan, host),
         host: Some(host.clone()),

@@ -7,8 +7,9 @@ mod text;
 
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::Args;
+use guest::libvirt::Uri;
 use host::audit::{self, AuditScope, RunningVm};
 use lint::site::SiteRules;
 use lint::{Context, Finding, Severity, output};
@@ -18,12 +19,15 @@ use serde::Serialize;
 use topology::Host;
 
 use crate::exit::FINDINGS;
+use crate::offers::{self, ActiveDomain};
 use crate::terminal;
 
 const EXAMPLES: &str = "\
 Examples:
   vmlab audit               every VM: threads, pCPUs, memory, what is wrong
   vmlab audit 4711 --pages  one VM, every page of its memory looked at
+  vmlab audit --libvirt qemu:///system
+                            the domains that run there, against what libvirt was asked for
   vmlab audit --map         which threads may run on which pCPU
   vmlab audit --json        all that was found, for programs and `vmlab facts`
   vmlab audit --transcript > vms.txt
@@ -45,6 +49,11 @@ pub(crate) struct AuditArgs {
     /// QEMU processes; all that can be seen when none is named
     #[arg(value_name = "PID")]
     pids: Vec<u32>,
+
+    /// The domains that run at this machine's libvirt alone (qemu:///system), against the
+    /// pins that it says of each
+    #[arg(long, value_name = "URI", conflicts_with = "pids", value_parser = offers::libvirt_uri)]
+    libvirt: Option<String>,
 
     /// Print all that was found as JSON
     #[arg(long)]
@@ -89,8 +98,19 @@ pub(crate) fn look(
     context: &Context,
     rules: &[&SiteRules],
 ) -> AuditedVms {
+    look_with(look, &[], here, context, rules)
+}
+
+/// The same, where a libvirt told which domains it runs.
+fn look_with(
+    look: &AuditScope,
+    domains: &[ActiveDomain],
+    here: &Host,
+    context: &Context,
+    rules: &[&SiteRules],
+) -> AuditedVms {
     let (vms, mut problems) = audit::running(look);
-    let transcripts = judge::transcripts(&vms, here);
+    let transcripts = judge::transcripts(&vms, domains, here);
     let (findings, more) = judge::findings(&transcripts, context, rules);
     problems.extend(more);
     AuditedVms { vms, transcripts, findings, problems }
@@ -117,17 +137,63 @@ pub(crate) struct AuditOutput<'a> {
     problems: &'a [String],
 }
 
+/// The domains that run at this machine's libvirt.
+///
+/// # Errors
+/// Another machine's, or one that does not answer.
+fn domains_here(uri: &str) -> anyhow::Result<Vec<ActiveDomain>> {
+    let named = uri.parse::<Uri>().with_context(|| format!("--libvirt {uri}"))?;
+    if let Some(there) = named.ssh() {
+        bail!(
+            "{uri} is another machine's: what its processes do is seen there alone. Run it there: `ssh {} vmlab audit --libvirt {}`",
+            ssh_words(there),
+            named.there()
+        );
+    }
+    offers::active_domains(uri)
+}
+
+/// `USER@HOST:PORT` as ssh takes it.
+fn ssh_words(there: &str) -> String {
+    match there.rsplit_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() => format!("-p {port} {host}"),
+        _ => there.to_owned(),
+    }
+}
+
+/// The processes of the domains; a domain without one that can be seen is a problem.
+fn of_domains(domains: &[ActiveDomain], looked: &mut AuditedVms) -> Vec<u32> {
+    let mut pids = Vec::new();
+    for domain in domains {
+        match looked.vms.iter().find(|vm| judge::is_of(vm, domain)) {
+            Some(vm) => pids.push(vm.pid),
+            None => looked.problems.push(format!(
+                "domain {} ({}): no QEMU of it can be seen here: be root, and where libvirt runs in a container, in it",
+                domain.name, domain.uuid
+            )),
+        }
+    }
+    pids
+}
+
 /// Runs `vmlab audit`.
 ///
 /// # Errors
 /// A process that is no QEMU, or may not be read.
 pub(crate) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     let wanted = AuditScope { qmp: !args.no_qmp, pages: args.pages, ..AuditScope::default() };
+    let domains = args.libvirt.as_deref().map(domains_here).transpose()?;
     let host = machine::this_host();
     // Also those that nobody asked about stand in the way of those in question.
-    let mut looked = look(&wanted, &host, &Context::default().on(host.clone()), &[]);
-    if !args.pids.is_empty() {
-        for pid in &args.pids {
+    let known = domains.as_deref().unwrap_or_default();
+    let context = Context::default().on(host.clone());
+    let mut looked = look_with(&wanted, known, &host, &context, &[]);
+    let pids: Option<Vec<u32>> = match &domains {
+        Some(domains) => Some(of_domains(domains, &mut looked)),
+        None => Some(args.pids.clone()).filter(|pids| !pids.is_empty()),
+    };
+    if let Some(pids) = &pids {
+        for pid in pids {
             if looked.vms.iter().all(|vm| vm.pid != *pid) {
                 match audit::read(*pid, &wanted) {
                     Err(error) => return Err(error.into()),
@@ -135,9 +201,9 @@ pub(crate) fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
                 }
             }
         }
-        looked.vms.retain(|vm| args.pids.contains(&vm.pid));
-        looked.transcripts.retain(|vm| args.pids.contains(&vm.pid));
-        let files: Vec<String> = args.pids.iter().map(|pid| judge::file_of(*pid)).collect();
+        looked.vms.retain(|vm| pids.contains(&vm.pid));
+        looked.transcripts.retain(|vm| pids.contains(&vm.pid));
+        let files: Vec<String> = pids.iter().map(|pid| judge::file_of(*pid)).collect();
         looked.findings.retain(|finding| files.contains(&finding.file));
     }
     let AuditedVms { vms, transcripts, findings, problems } = looked;

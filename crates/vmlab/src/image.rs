@@ -14,7 +14,7 @@ use guest::image::oci::OciImage;
 use guest::image::{self, GuestImage, PackageVersion, Recipe};
 use schemars::JsonSchema;
 use serde::Serialize;
-use vmconfig::Arch;
+use vmconfig::{Arch, ImageReference};
 
 use crate::progress::Spinner;
 use crate::{interrupt, terminal};
@@ -196,6 +196,11 @@ fn export(
     format: ImageFormat,
     tag: Option<&str>,
 ) -> anyhow::Result<ExitCode> {
+    let tagged = tag.map(|tag| {
+        let named = tag.parse::<ImageReference>();
+        named.with_context(|| format!("--tag {tag:?} is no image's name"))
+    });
+    let tagged = tagged.transpose()?;
     if out.exists() {
         bail!("{} is there already: name another one", out.display());
     }
@@ -215,19 +220,21 @@ fn export(
         drop(fs::remove_file(out).or_else(|_| fs::remove_dir_all(out)));
         return Err(error.context(format!("Cannot write {}", out.display())));
     }
+    let there = match tagged.is_some_and(|tag| tag.has_registry()) {
+        true => reference.to_owned(),
+        false => format!("REGISTRY/{reference}"),
+    };
     let next = match format {
         ImageFormat::Containerdisk => {
-            format!("skopeo copy oci-archive:{0} docker://REGISTRY/{1}", out.display(), reference)
+            format!("skopeo copy oci-archive:{} docker://{there}", out.display())
         }
-        ImageFormat::Oci => {
-            format!("skopeo copy oci:{} docker://REGISTRY/{reference}", out.display())
-        }
+        ImageFormat::Oci => format!("skopeo copy oci:{} docker://{there}", out.display()),
         ImageFormat::Raw | ImageFormat::Qcow2 => String::new(),
     };
     terminal::print(&format!("{}\n", out.display()))?;
     if terminal::is_terminal() && !next.is_empty() {
         terminal::note(&format!(
-            "Next: {next}\n      vmlab run STUDY --on kubevirt --kubevirt-image REGISTRY/{reference}"
+            "Next: {next}\n      vmlab run STUDY --on kubevirt --kubevirt-image {there}"
         ));
     }
     Ok(ExitCode::SUCCESS)

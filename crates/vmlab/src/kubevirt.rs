@@ -58,6 +58,9 @@ pub(crate) fn reach(place: &KubevirtPlace) -> anyhow::Result<ReachedCluster> {
     for said in &place.images {
         // A reference has no `=`.
         let (name, reference) = said.split_once('=').unwrap_or(("", said));
+        reference
+            .parse::<vmconfig::ImageReference>()
+            .with_context(|| format!("--kubevirt-image {said:?} names no image"))?;
         images.insert(name.to_owned(), reference.to_owned());
     }
     Ok(ReachedCluster { target, survey, images, local })

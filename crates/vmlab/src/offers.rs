@@ -19,11 +19,19 @@ pub(crate) struct OffersArgs {
     #[arg(long, value_name = "FILE")]
     capabilities: Vec<PathBuf>,
     /// Ask the libvirt at this URI what it can do (qemu:///system), by virsh.
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URI", value_parser = libvirt_uri)]
     pub(crate) libvirt: Option<String>,
     /// Ask this QEMU what it can do, by QMP.
     #[arg(long, value_name = "PROGRAM")]
     qemu: Option<PathBuf>,
+}
+
+/// An address: without one, virsh would ask whichever libvirt is this user's.
+pub(crate) fn libvirt_uri(text: &str) -> Result<String, String> {
+    match text.trim().is_empty() {
+        true => Err("it is empty: write a URI as virsh takes it, qemu:///system".to_owned()),
+        false => Ok(text.to_owned()),
+    }
 }
 
 impl OffersArgs {
@@ -69,6 +77,42 @@ impl OffersArgs {
     }
 }
 
+/// A domain that runs.
+pub(crate) struct ActiveDomain {
+    pub(crate) name: String,
+    /// As libvirt writes it, and gives it to QEMU (`-uuid`).
+    pub(crate) uuid: String,
+    /// What it was started as, and was changed to since.
+    pub(crate) xml: String,
+}
+
+/// The domains that run at a libvirt, by name.
+///
+/// # Errors
+/// A libvirt that does not answer.
+pub(crate) fn active_domains(uri: &str) -> anyhow::Result<Vec<ActiveDomain>> {
+    let (virsh, cancel) = (Virsh::new(uri), Cancel::new());
+    let all = virsh.ask(&["list", "--uuid", "--name"], &cancel)?;
+    let mut domains = Vec::new();
+    for (uuid, name) in all.lines().filter_map(|line| line.trim().split_once(char::is_whitespace)) {
+        match virsh.ask(&["dumpxml", uuid], &cancel) {
+            Ok(xml) => {
+                let (uuid, name) = (uuid.to_owned(), name.trim().to_owned());
+                domains.push(ActiveDomain { name, uuid, xml });
+            }
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    domains.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(domains)
+}
+
+/// Whether the domain that was asked about ended meanwhile.
+fn is_gone(error: &VirshError) -> bool {
+    matches!(error, VirshError::Refused { said, .. } if said.contains("failed to get domain"))
+}
+
 /// The domains at a libvirt, by name: running or not, as they will be started next.
 ///
 /// # Errors
@@ -85,8 +129,7 @@ pub(crate) fn domains(uri: &str) -> anyhow::Result<Vec<(String, String)>> {
         };
         match text {
             Ok(text) => domains.push((name.trim().to_owned(), text)),
-            // Gone meanwhile.
-            Err(VirshError::Refused { said, .. }) if said.contains("failed to get domain") => {}
+            Err(error) if is_gone(&error) => {}
             Err(error) => return Err(error.into()),
         }
     }

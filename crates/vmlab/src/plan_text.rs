@@ -28,7 +28,8 @@ fn write(out: &mut String, plan: &StudyPlan) -> std::fmt::Result {
     if !plan.question.is_empty() {
         writeln!(out, "{}", plan.question)?;
     }
-    writeln!(out, "\nEnvironment  {}", plan.environment().sentence())?;
+    let place = plan.place();
+    writeln!(out, "\nEnvironment  {}", plan.environment().sentence_on(place.as_deref()))?;
     if let Some(why) = &plan.environment_why {
         writeln!(out, "             {why}")?;
     }

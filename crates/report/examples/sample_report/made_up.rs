@@ -257,6 +257,7 @@ pub(crate) fn empty(study: &str, title: &str) -> Report {
         question: None,
         scale: None,
         environment: Environment::Tcg,
+        place: None,
         environment_why: Some(
             "No guest booted under /dev/kvm within 20 s, so QEMU emulates.".to_owned(),
         ),

@@ -143,7 +143,10 @@ pub(crate) fn method(report: &Report) -> String {
 
 pub(crate) fn environment(report: &Report) -> String {
     let mut text = String::from("<section>\n<h2>Environment</h2>\n");
-    text.push_str(&format!("<p>{}</p>\n", escape(report.environment.sentence())));
+    text.push_str(&format!(
+        "<p>{}</p>\n",
+        escape(&report.environment.sentence_on(report.place.as_deref()))
+    ));
     text.push_str(&facts(&report.about));
     if let Some(host) = &report.host {
         text.push_str(&format!(

@@ -26,7 +26,7 @@ pub(crate) fn header(report: &Report) -> String {
     let kind = if report.environment.is_emulated_time() { "banner" } else { "banner plain" };
     text.push_str(&format!(
         "<div class=\"{kind}\" role=\"note\"><p><strong>{}</strong></p>",
-        escape(report.environment.sentence())
+        escape(&report.environment.sentence_on(report.place.as_deref()))
     ));
     let said = report.environment.limits().into_iter().chain(report.environment_why.as_deref());
     for line in said {

@@ -182,7 +182,7 @@ fn heading(report: &Report, out: &mut Printer) {
     let blocks = counted(report.method.blocks_done as usize, "block");
     out.paragraph("", &format!("Study {}, {blocks} done.", report.study), Some(Paint::Quiet));
     let paint = report.environment.is_emulated_time().then_some(Paint::Worse);
-    out.paragraph("", report.environment.sentence(), paint);
+    out.paragraph("", &report.environment.sentence_on(report.place.as_deref()), paint);
     for line in report.environment.limits().into_iter().chain(report.environment_why.as_deref()) {
         out.paragraph("", line, Some(Paint::Quiet));
     }

@@ -32,6 +32,7 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
         question: None,
         scale: None,
         environment: Environment::Kvm,
+        place: None,
         environment_why: None,
         about: vec![
             fact("host kernel", kernel.to_owned()),

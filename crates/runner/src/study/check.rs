@@ -95,6 +95,7 @@ impl StudyChecker {
             loads: &loads,
             workloads: &workloads,
             later: &later,
+            published_of: parsed.workload.iter().map(|table| table.published_of()).collect(),
         };
         let (published, published_claims) = self.published(&parsed, &baseline, &named);
         self.network(&parsed);
@@ -409,8 +410,18 @@ impl StudyChecker {
             let key = if table.label.is_some() { "label" } else { "run" };
             self.name(&at(key), "workload", &label, taken);
             if let Some(reason) = &table.later {
+                // Another suite's name is meant, or a part of one's; a mistyped one is not.
+                let known = workload::CATALOGUE.iter().map(|entry| entry.name);
+                let near = workload::near(&table.run, known.clone());
+                if near.is_some_and(|near| !table.run.starts_with(near)) {
+                    self.problem(&at("run"), unknown("run", "workload", &table.run, known));
+                }
                 later.push((label, reason.clone()));
                 continue;
+            }
+            if !table.published_of.is_empty() {
+                let message = "published_of: only a workload with `later` has it; what is run is published of variants";
+                self.problem(&at("published_of"), message);
             }
             let entry = match workload::find(&table.run) {
                 Ok(entry) => entry,

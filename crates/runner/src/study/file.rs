@@ -161,6 +161,17 @@ pub(super) struct WorkloadTable {
     #[serde(default)]
     pub(super) profile: bool,
     pub(super) later: Option<String>,
+    /// With `later`: configurations that something was published of, and that are no
+    /// variants here.
+    #[serde(default)]
+    pub(super) published_of: Vec<String>,
+}
+
+impl WorkloadTable {
+    /// Its label, with [`Self::published_of`].
+    pub(super) fn published_of(&self) -> (String, &[String]) {
+        (self.label.clone().unwrap_or_else(|| self.run.clone()), &self.published_of)
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -224,6 +235,9 @@ pub(super) struct ScaleTable {
     pub(super) host: BTreeMap<String, toml::Value>,
     #[serde(default)]
     pub(super) vm: VmPatch,
+    /// What variants change of the VM, by their names, laid over what they say themselves.
+    #[serde(default)]
+    pub(super) variants: BTreeMap<String, VmPatch>,
     #[serde(default)]
     pub(super) measured: MeasuredVms,
     #[serde(default)]

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use record::{Better, Metric, MetricKind, Unit};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use topology::PcpuSet;
 use vmconfig::VmPatch;
 
@@ -70,8 +71,22 @@ pub struct MeasuredVms {
     pub each: Option<BTreeMap<u32, VmPatch>>,
     /// Numbers of the VMs that run the workload with the others, and whose values and
     /// counters are left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "each_once")]
     pub left_out: Option<BTreeSet<u32>>,
+}
+
+/// Numbers of which none stands there twice.
+fn each_once<'de, D>(deserializer: D) -> Result<Option<BTreeSet<u32>>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let mut all = BTreeSet::new();
+    for number in Vec::<u32>::deserialize(deserializer)? {
+        if !all.insert(number) {
+            return Err(D::Error::custom(format!("VM {number} stands there twice")));
+        }
+    }
+    Ok(Some(all))
 }
 
 impl MeasuredVms {

@@ -384,8 +384,8 @@ impl StudyChecker {
         }
     }
 
-    /// A variant of the study. Of a workload that is not run nothing is compared, so
-    /// that any configuration may be named there: one that no variant can be made to.
+    /// A variant of the study, or what the workload says that it was published of, where it
+    /// is not run and nothing is compared.
     fn published_variant(
         &mut self,
         index: usize,
@@ -394,12 +394,12 @@ impl StudyChecker {
         table: &PublishedTable,
         named: &PublishableNames<'_>,
     ) {
-        if named.is_later(&table.workload) {
-            return;
-        }
-        if !named.variants.iter().any(|variant| variant.name == name) {
-            let names = named.variants.iter().map(|variant| variant.name.as_str());
-            let message = unknown(key, "variant", name, names);
+        let known = named.configurations(&table.workload);
+        if known.clone().all(|known| known != name) {
+            let mut message = unknown(key, "variant", name, known);
+            if named.is_later(&table.workload) {
+                message += "; what no variant can be made to stands in the workload's published_of";
+            }
             self.problem(&[Key("published"), Index(index), Key(key)], message);
         }
     }
@@ -421,7 +421,15 @@ impl StudyChecker {
                 );
                 self.problem(&at("metric"), message);
             }
-            // A workload that has problems of its own, else.
+            // Under a name of its own, a workload is something else than the catalogue's. One
+            // without has problems of its own, else.
+            let entry = workload::find(&table.workload).ok().filter(|_| is_later);
+            if let Some(entry) = entry
+                && entry.metrics.iter().all(|known| known.name != metric)
+            {
+                let names = entry.metrics.iter().map(|metric| metric.name);
+                self.problem(&at("metric"), unknown("metric", "metric", metric, names));
+            }
             return;
         };
         let all = run.nameable_metrics();

@@ -30,6 +30,13 @@ pub(super) fn apply(study: &mut StudyFile, name: &str) -> Result<(), String> {
             "[scale.{name}] leaves out {unknown:?}, which is no workload, load or variant"
         ));
     }
+    for (named, patch) in scale.variants {
+        let mut tables = study.variant.iter_mut();
+        let Some(table) = tables.find(|table| variant(table).as_ref() == Some(&named)) else {
+            return Err(format!("[scale.{name}] names {named:?}, which is no variant"));
+        };
+        table.vm = table.vm.overlay(&patch);
+    }
     for (load, patch) in scale.vms {
         let tables = study.load.iter_mut().filter(|table| table.name == load);
         let Some(vms) = tables.filter_map(|table| table.vms.as_mut()).next() else {

@@ -358,7 +358,7 @@ fn what_was_published_of_two_variants_is_read_and_refused_by_line() {
             "vmlab = 1\ntitle = 't'\nbaseline = 'b'\n[[variant]]\nname = 'a'\n[[variant]]\nname = 'b'\n\
              [[variant]]\nname = 'c'\n[[load]]\nname = 'idle'\n[[load]]\nname = 'busy'\n\
              stress.percent = 50\n[[workload]]\nrun = 'hackbench'\n\
-             [[workload]]\nrun = 'kernbench'\nlater = 'no compiler'\n\
+             [[workload]]\nrun = 'kernbench'\nlater = 'no compiler'\npublished_of = ['gang']\n\
              [[published]]\nsource = 'x'\n{published}\n[scale.small]\nwithout = ['c']\n"
         )
     };
@@ -406,16 +406,16 @@ fn what_was_published_of_two_variants_is_read_and_refused_by_line() {
 
     let hackbench = |rest: &str| format!("workload = 'hackbench'\nmetric = 'time'\n{rest}");
     for (published, line, said) in [
-        (hackbench("order = 'a >'"), 24, "write variants, the best first"),
-        (hackbench("order = 'a < b'"), 24, "\"<\" is no sign"),
-        (hackbench("order = 'a > b > a'"), 24, "\"a\" stands in it twice"),
-        (hackbench("order = 'a > bb'"), 24, "order = \"bb\": no such variant"),
-        (hackbench("order = 'a > b'\nvalue = 3"), 25, "value: an order has none"),
-        (hackbench("variant = 'a'\nvalue = 3"), 20, "missing field `unit`"),
-        (later.to_owned(), 23, "say better = \"lower\" or \"higher\""),
-        (format!("{counter}\nratio = 0.8\nsd = 1"), 26, "sd: a counter's ratio has none"),
-        (counter.to_owned(), 21, "published nothing"),
-        (format!("{counter}\nratio = 1\nthan = 'a'"), 24, "a ratio to itself says nothing"),
+        (hackbench("order = 'a >'"), 25, "write variants, the best first"),
+        (hackbench("order = 'a < b'"), 25, "\"<\" is no sign"),
+        (hackbench("order = 'a > b > a'"), 25, "\"a\" stands in it twice"),
+        (hackbench("order = 'a > bb'"), 25, "order = \"bb\": no such variant"),
+        (hackbench("order = 'a > b'\nvalue = 3"), 26, "value: an order has none"),
+        (hackbench("variant = 'a'\nvalue = 3"), 21, "missing field `unit`"),
+        (later.to_owned(), 24, "say better = \"lower\" or \"higher\""),
+        (format!("{counter}\nratio = 0.8\nsd = 1"), 27, "sd: a counter's ratio has none"),
+        (counter.to_owned(), 22, "published nothing"),
+        (format!("{counter}\nratio = 1\nthan = 'a'"), 25, "a ratio to itself says nothing"),
         (
             "workload = 'hackbench'\ncounter = 'kvm.exit'\nvariant = 'a'\nratio = 1".to_owned(),
             23,
@@ -500,4 +500,71 @@ fn a_variant_on_the_host_has_no_vm_to_configure() {
     let text = "vmlab = 1\ntitle = 't'\n[[variant]]\nname = 'a'\non = 'hots'\n[[workload]]\nrun = 'hackbench'\n";
     let error = Study::parse("x.toml", text).unwrap_err();
     assert!(error.to_string().contains("did you mean `host`"), "{error}");
+}
+
+#[test]
+fn names_of_what_is_not_run_are_checked() {
+    let study = |workload: &str, published: &str| {
+        let text = format!(
+            "vmlab = 1\ntitle = 't'\nbaseline = 'a'\n[[variant]]\nname = 'a'\n[[variant]]\nname = 'b'\n\
+             [[workload]]\nrun = 'hackbench'\n[[workload]]\nlater = 'why'\n{workload}\n\
+             [[published]]\nsource = 'x'\nunit = 's'\nbetter = 'lower'\n{published}\n"
+        );
+        Study::parse("s.toml", &text)
+    };
+    let value = "workload = 'sap-sd'\nvariant = 'zzz'\nmetric = 'users'\nvalue = 3";
+    let meant = study("run = 'sap-sd'\npublished_of = ['zzz']", value).unwrap();
+    assert_eq!(meant.published[0].variant, "zzz");
+    let kernbench =
+        |metric| format!("workload = 'kernbench'\nvariant = 'a'\nmetric = '{metric}'\nvalue = 3");
+    study("run = 'kernbench'", &kernbench("elapsed")).unwrap();
+    // Under its own name it is something else than the catalogue's.
+    let told = "workload = 'told'\nvariant = 'a'\nmetric = 'gain'\nvalue = 3";
+    study("run = 'kernbench'\nlabel = 'told'", told).unwrap();
+    let order = "workload = 'sap-sd'\norder = 'a > zzz'\nmetric = 'users'";
+    for (workload, published, line, said) in [
+        ("run = 'sap-sd'", value, 18, "variant = \"zzz\": no such variant; there are a, b; what"),
+        ("run = 'sap-sd'", order, 18, "order = \"zzz\": no such variant"),
+        ("run = 'kernbench'", &kernbench("elapsd"), 19, "did you mean \"elapsed\"?"),
+        ("run = 'kernbensh'", value, 12, "did you mean \"kernbench\"?"),
+    ] {
+        let error = study(workload, published).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("s.toml:{line}: ")) && error.contains(said), "{error}");
+    }
+    let text = "vmlab = 1\ntitle = 't'\n[[variant]]\nname = 'a'\n[[workload]]\nrun = 'hackbench'\n\
+                published_of = ['zzz']\n";
+    let error = Study::parse("s.toml", text).unwrap_err().to_string();
+    assert!(error.contains("s.toml:7: published_of: only a workload with `later`"), "{error}");
+}
+
+#[test]
+fn a_vm_is_left_out_once() {
+    let study = |left_out: &str| {
+        let text = format!(
+            "vmlab = 1\ntitle = 't'\n[[variant]]\nname = 'a'\n[[workload]]\nrun = 'hackbench'\n\
+             [measured]\nvms = 3\nleft_out = {left_out}\n"
+        );
+        Study::parse("s.toml", &text)
+    };
+    study("[2, 1]").unwrap();
+    let error = study("[1, 1, 2]").unwrap_err().to_string();
+    assert!(error.starts_with("s.toml:9: VM 1 stands there twice"), "{error}");
+}
+
+#[test]
+fn a_size_changes_variants_by_name() {
+    let study = |scale: &str| {
+        let text = format!(
+            "vmlab = 1\ntitle = 't'\n[vm]\nvcpus = 4\n[[variant]]\nname = 'a'\n\
+             vm.topology = {{ sockets = 4, cores = 1, threads = 1 }}\nvm.hints.cpu_pm = true\n\
+             [[workload]]\nrun = 'hackbench'\n[scale.small]\nvm.vcpus = 2\n{scale}\n"
+        );
+        Study::parse_scaled("s.toml", &text, "small")
+    };
+    let small = study("variants.a.topology = { sockets = 2, cores = 1, threads = 1 }").unwrap();
+    let vm = small.base.overlay(&small.variants[0].vm);
+    assert_eq!(vm.topology().unwrap().vcpus(), 2);
+    assert_eq!(vm.hints.cpu_pm, Some(true), "the rest stays");
+    let error = study("variants.aa.vcpus = 2").unwrap_err().to_string();
+    assert!(error.contains("[scale.small] names \"aa\", which is no variant"), "{error}");
 }

@@ -8,14 +8,30 @@ use lint::{Context, Finding, ObservedVm, ThreadOwner};
 use topology::{Host, PcpuSet};
 
 use super::facts;
+use crate::offers::ActiveDomain;
 
 /// Where libvirt keeps what it runs; root may read it.
 const LIBVIRT_STATUS: &str = "/run/libvirt/qemu";
 
-/// Each of `vms`, which run on `host`, as the rules look at it.
-pub(crate) fn transcripts(vms: &[RunningVm], host: &Host) -> Vec<ObservedVm> {
+/// Each of `vms`, which run on `host`, as the rules look at it; `domains` are what a libvirt
+/// said that it runs.
+pub(crate) fn transcripts(
+    vms: &[RunningVm],
+    domains: &[ActiveDomain],
+    host: &Host,
+) -> Vec<ObservedVm> {
     let online = host.online();
-    vms.iter().map(|vm| facts::running(vm, host, &online, &asked_of(vm))).collect()
+    let asked = |vm: &RunningVm| match domains.iter().find(|domain| is_of(vm, domain)) {
+        Some(domain) => lint::asked_pins(&domain.xml),
+        None => asked_of(vm),
+    };
+    vms.iter().map(|vm| facts::running(vm, host, &online, &asked(vm))).collect()
+}
+
+/// Whether a process is a domain's: libvirt gives QEMU the domain's UUID.
+pub(crate) fn is_of(vm: &RunningVm, domain: &ActiveDomain) -> bool {
+    let mut words = vm.argv.windows(2);
+    vm.asked.libvirt && words.any(|pair| pair[0] == "-uuid" && pair[1] == domain.uuid)
 }
 
 /// What is wrong with VMs that run, each named by its process, by a site's rules too;

@@ -2,7 +2,8 @@
 //! a tag.
 //!
 //! Only `${NAME}` is replaced: `$NAME` and `$(...)` are the shell's, in Containerfiles and
-//! in what pods run. `$${NAME}` is `${NAME}` afterwards.
+//! in what pods run. `$${NAME}` is `${NAME}` afterwards. Lines behind # are filled as well, but
+//! what only they name is not used.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use vmconfig::{ImageReference, ImageReferenceError, check_image_tag};
 
 use crate::{input, terminal};
 
@@ -21,11 +23,13 @@ Examples:
   vmlab image render --env packaging/images/images.env --set TAG=1.2-0abc \\
       packaging/images/*.yaml --out manifests
   packaging/render manifests          the same of all that packaging/images has, with the
-                                      commit's tag
+                                      commit's tag; it names the scripts that source the file
 
 The file of names holds lines NAME=VALUE, in which ${NAME} stands for one from further up,
 and comments behind #. Each name must be used somewhere, and each ${NAME} must be known:
-a tag that is written into one file and forgotten in the next is what this is against.";
+a tag that is written into one file and forgotten in the next is what this is against.
+TAG and ..._TAG must be tags, IMAGE and ..._IMAGE, and what stands behind `image:` and FROM,
+names of images as registries take them.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -36,6 +40,9 @@ pub(super) struct RenderArgs {
     /// The file with the names.
     #[arg(long, value_name = "FILE")]
     env: PathBuf,
+    /// A script that sources the file of names: the names that it uses need no template.
+    #[arg(long, value_name = "SCRIPT")]
+    used_by: Vec<PathBuf>,
     /// A name's value, instead of the file's or beside it.
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, String)>,
@@ -49,6 +56,9 @@ fn assignment(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
     if !is_name(name) {
         return Err(format!("{name:?} is no name: capital letters, digits and _"));
+    }
+    if value.contains(['\n', '\r']) {
+        return Err(format!("{name} has several lines"));
     }
     Ok((name.to_owned(), value.to_owned()))
 }
@@ -67,6 +77,9 @@ pub(super) fn run(args: &RenderArgs) -> anyhow::Result<ExitCode> {
         if rendered.insert(name.clone(), text).is_some() {
             bail!("Two templates are called {name}: one would be written over the other");
         }
+    }
+    for script in &args.used_by {
+        names.used_by(&text(script)?);
     }
     names.check_all_used()?;
     let Some(out) = &args.out else {
@@ -130,6 +143,7 @@ impl RenderNames {
     fn read(file: &str, text: &str, set: &[(String, String)]) -> anyhow::Result<Self> {
         let mut names = Self::default();
         for (name, value) in set {
+            check_value(name, value).with_context(|| format!("--set {name}"))?;
             let value = SourcedValue { text: value.clone(), place: ValueSource::Set };
             if names.values.insert(name.clone(), value).is_some() {
                 bail!("--set {name} is given twice");
@@ -151,7 +165,8 @@ impl RenderNames {
                 Some(ValueSource::Line(line)) => bail!("{place}: {name} stands in {line} already"),
                 None => {}
             }
-            let text = names.fill(&place, value)?;
+            let text = names.filled(&place, value, |_| true)?;
+            check_value(name, &text).with_context(|| format!("{place}: {name}"))?;
             names
                 .values
                 .insert(name.to_owned(), SourcedValue { text, place: ValueSource::Line(place) });
@@ -159,8 +174,41 @@ impl RenderNames {
         Ok(names)
     }
 
-    /// `text` with each `${NAME}` replaced.
-    fn fill(&self, file: &str, text: &str) -> anyhow::Result<String> {
+    /// A template with each `${NAME}` replaced.
+    fn fill(&self, file: &str, template: &str) -> anyhow::Result<String> {
+        let filled = self.filled(file, template, |line| !line.trim_start().starts_with('#'))?;
+        // No value has a line of its own.
+        for (number, (before, after)) in (1..).zip(template.lines().zip(filled.lines())) {
+            let Some(image) = image_of_line(after).filter(|_| before.contains("${")) else {
+                continue;
+            };
+            image.parse::<ImageReference>().with_context(|| format!("{file}:{number}"))?;
+        }
+        Ok(filled)
+    }
+
+    /// Takes a script's names for used.
+    fn used_by(&mut self, script: &str) {
+        let names: Vec<String> = script
+            .lines()
+            .filter(|line| !line.trim_start().starts_with('#'))
+            .flat_map(|line| line.split('$').skip(1))
+            .map(|behind| {
+                let behind = behind.strip_prefix('{').unwrap_or(behind);
+                let ends = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+                behind[..behind.find(ends).unwrap_or(behind.len())].to_owned()
+            })
+            .collect();
+        self.used.get_mut().extend(names);
+    }
+
+    /// `text` with each `${NAME}` replaced; those in lines that count are used.
+    fn filled(
+        &self,
+        file: &str,
+        text: &str,
+        counts: impl Fn(&str) -> bool,
+    ) -> anyhow::Result<String> {
         let mut filled = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(at) = rest.find("${") {
@@ -180,10 +228,18 @@ impl RenderNames {
                 filled.extend([before, "${", name, "}"]);
             } else {
                 let Some(value) = self.values.get(name) else {
-                    let near = self.values.keys().map(String::as_str).collect::<Vec<_>>();
-                    bail!("{}: ${{{name}}} is not set; there are {}", place(), near.join(", "));
+                    let known = self.values.keys().map(String::as_str).collect::<Vec<_>>();
+                    let known = match known.is_empty() {
+                        true => "no name is".to_owned(),
+                        false => format!("there are {}", known.join(", ")),
+                    };
+                    bail!("{}: ${{{name}}} is not set; {known}", place());
                 };
-                self.used.borrow_mut().insert(name.to_owned());
+                let read = text.len() - behind.len();
+                let line = &text[text[..read].rfind('\n').map_or(0, |at| at + 1)..];
+                if counts(line.split('\n').next().unwrap_or_default()) {
+                    self.used.borrow_mut().insert(name.to_owned());
+                }
                 filled.extend([before, &value.text]);
             }
             rest = after;
@@ -202,6 +258,33 @@ impl RenderNames {
         }
         bail!("No template uses {}: use it, or take it out", unused.join(", "))
     }
+}
+
+/// What a name says of its value.
+fn check_value(name: &str, value: &str) -> Result<(), ImageReferenceError> {
+    let is = |kind: &str| name.rsplit('_').next() == Some(kind);
+    if is("TAG") {
+        check_image_tag(value)
+    } else if is("IMAGE") {
+        value.parse::<ImageReference>().map(drop)
+    } else {
+        Ok(())
+    }
+}
+
+/// The image that a line of a manifest or a Containerfile names.
+fn image_of_line(line: &str) -> Option<&str> {
+    let line = line.trim();
+    if let Some(value) = line.strip_prefix("- ").unwrap_or(line).strip_prefix("image:") {
+        return Some(value.trim().trim_matches(['"', '\'']));
+    }
+    let mut from = line.strip_prefix("FROM ")?.trim_start();
+    // FROM [--platform=PLATFORM] IMAGE [AS NAME]
+    while from.starts_with("--") {
+        from = from.split_once(' ').map_or("", |(_, rest)| rest.trim_start());
+    }
+    let upper = from.to_ascii_uppercase();
+    Some(upper.find(" AS ").map_or(from, |at| &from[..at]))
 }
 
 #[cfg(test)]
@@ -252,6 +335,46 @@ mod tests {
             assert!(said.starts_with(says), "{said}");
         }
         assert!(assignment("tag=1").is_err() && assignment("TAG").is_err());
+    }
+
+    #[test]
+    fn no_comment_uses_a_name_and_scripts_do() {
+        let mut commented = names(&[]).unwrap();
+        let filled = commented.fill("a", "# podman build -t ${IMAGE}\nFROM x:${TAG}\n").unwrap();
+        assert!(filled.starts_with("# podman build -t registry.example/lab/vmlab\n"), "{filled}");
+        let said = commented.check_all_used().unwrap_err().to_string();
+        assert!(said.contains("IMAGE (images.env:3)") && !said.contains("TAG"), "{said}");
+        commented.used_by("# not $TAG\npodman build -t \"$IMAGE\"\n");
+        commented.check_all_used().unwrap();
+        let mut braced = names(&[]).unwrap();
+        braced.used_by("echo ${IMAGE}:${TAG}\n# ${NOTHING}\n");
+        braced.check_all_used().unwrap();
+    }
+
+    #[test]
+    fn what_no_registry_takes_is_refused_with_its_place() {
+        for (name, value) in
+            [("TAG", ""), ("TAG", "a b:c"), ("VMLAB_TAG", "-x"), ("IMAGE", "A/B c")]
+        {
+            let said = format!("{:#}", names(&[(name, value)]).unwrap_err());
+            assert!(said.starts_with(&format!("--set {name}: ")), "{said}");
+        }
+        // Another name is text, and may be nothing.
+        names(&[("NOTES", ""), ("IMAGES", "a b")]).unwrap();
+        let said = format!("{:#}", RenderNames::read("e", "A=1\nTAG=${A} 2\n", &[]).unwrap_err());
+        assert!(said.starts_with("e:2: TAG: \"1 2\" is no tag"), "{said}");
+
+        let empty = RenderNames::default().fill("a", "${TAG}").unwrap_err().to_string();
+        assert_eq!(empty, "a: ${TAG} is not set; no name is");
+        let odd = names(&[("VERSION", "12 beta")]).unwrap();
+        for template in [
+            "FROM scratch\nFROM --platform=linux/amd64 docker.io/debian:${VERSION} AS build\n",
+            "a:\n- image: \"debian:${VERSION}\"\n",
+        ] {
+            let said = format!("{:#}", odd.fill("a.yaml", template).unwrap_err());
+            assert!(said.starts_with("a.yaml:2: \"12 beta\" is no tag"), "{said}");
+        }
+        names(&[]).unwrap().fill("a", "FROM debian:${TAG} as base\nimage: ${IMAGE}\n").unwrap();
     }
 
     proptest::proptest! {

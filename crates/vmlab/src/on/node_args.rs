@@ -75,6 +75,7 @@ impl NodeArgs {
 mod said {
     use ::cluster::KvmAccess;
     use anyhow::{Context as _, bail};
+    use vmconfig::ImageReference;
 
     use super::NodeArgs;
 
@@ -102,6 +103,12 @@ mod said {
             let image = self.node_image.clone().context(
                 "Name the container image with --node-image: `scripts/make-packages oci` makes one",
             )?;
+            image
+                .parse::<ImageReference>()
+                .with_context(|| format!("--node-image {image:?} is no image"))?;
+            if let Some(queue) = &self.node_queue {
+                check_queue(queue)?;
+            }
             let kvm = match self.node_kvm.as_str() {
                 "none" => KvmAccess::None,
                 "hostpath" => KvmAccess::HostPath,
@@ -132,6 +139,56 @@ mod said {
                 start_s: self.node_start_minutes * 60,
                 limit_s: self.node_limit_minutes * 60,
             })
+        }
+    }
+
+    /// A queue is an object, and its name the value of a label.
+    ///
+    /// Source: Kubernetes, "Object Names and IDs" (DNS subdomain names) and "Labels and
+    /// Selectors" (63 characters).
+    fn check_queue(name: &str) -> anyhow::Result<()> {
+        let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let is_part = |part: &str| {
+            part.bytes().all(|byte| is_word(byte) || byte == b'-')
+                && part.bytes().next().is_some_and(is_word)
+                && part.bytes().last().is_some_and(is_word)
+        };
+        if name.len() > 63 || !name.split('.').all(is_part) {
+            bail!(
+                "--node-queue {name:?} is no name of a queue: at most 63 small letters, digits, - and ., the first and the last a letter or a digit"
+            );
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        fn asked(image: &str, queue: Option<&str>) -> anyhow::Result<NodesAsked> {
+            let args = NodeArgs {
+                node_image: Some(image.to_owned()),
+                node_queue: queue.map(str::to_owned),
+                node_kvm: "none".to_owned(),
+                ..NodeArgs::default()
+            };
+            args.asked()
+        }
+
+        #[test]
+        fn what_no_cluster_takes_is_refused_before_one_is_asked() {
+            asked("registry.example/vmlab:1", Some("lab-1.day")).unwrap();
+            for (image, says) in [
+                ("", "--node-image \"\" is no image: nothing is written"),
+                ("a b", "--node-image \"a b\" is no image: \"a b\" is no part"),
+            ] {
+                let said = format!("{:#}", asked(image, None).unwrap_err());
+                assert!(said.starts_with(says), "{said}");
+            }
+            for queue in ["Bad Queue!", "", "-x", "x.", &"a".repeat(64)] {
+                let said = asked("vmlab:1", Some(queue)).unwrap_err().to_string();
+                assert!(said.starts_with(&format!("--node-queue {queue:?} is no name")), "{said}");
+            }
         }
     }
 }

@@ -354,9 +354,19 @@ fn what_libvirt_was_asked_for_stands_against_what_is() {
         .output()
         .expect("unshare starts");
     let said = Said::of(output);
-    let json: Value = serde_json::from_str(&said.stdout).unwrap_or_else(|_| panic!("{said:#?}"));
+    let (linted, audited) = said.stdout.split_once("----\n").unwrap_or_else(|| panic!("{said:#?}"));
+    let read = |text: &str| -> Value {
+        serde_json::from_str(text).unwrap_or_else(|_| panic!("{said:#?}"))
+    };
+    let json = read(linted);
     let message = format!("vCPU 1 was to run on pCPU {first}, and may on pCPU {second}");
-    assert_eq!(messages(&json, "pin-not-as-asked"), [message], "{json:#}");
+    assert_eq!(messages(&json, "pin-not-as-asked"), [message.as_str()], "{json:#}");
+    let audit = read(audited);
+    assert_eq!(messages(&audit, "pin-not-as-asked"), [message.as_str()], "{audit:#}");
+    let vms = audit["vms"].as_array().expect("a list").iter();
+    let names: Vec<_> = vms.map(|vm| vm["asked"]["name"].as_str().unwrap_or_default()).collect();
+    assert_eq!(names, ["moved"], "{audit:#}");
+    assert_eq!(audit["problems"], serde_json::json!([]), "{audit:#}");
     let findings = json["findings"].as_array().expect("a list");
     let moved = findings.iter().find(|finding| finding["rule"] == "pin-not-as-asked");
     let moved = moved.expect("just found");
@@ -364,6 +374,18 @@ fn what_libvirt_was_asked_for_stands_against_what_is() {
     assert_eq!(moved["is"], format!("vCPU 1: pCPU {second}"));
     // The emulator was to be there, and so it is; that is wrong all the same.
     assert_eq!(messages(&json, "emulator-on-vcpu").len(), 1, "{json:#}");
+}
+
+#[test]
+fn another_machines_domains_are_audited_there() {
+    let audit = |uri| said(&mut vmlab(["audit", "--libvirt", uri]));
+    audit("qemu+ssh://root@server:2222/system")
+        .is_error(&["`ssh -p 2222 root@server vmlab audit --libvirt qemu:///system`"]);
+    audit("qemu+tls://server/system").is_error(&["--libvirt qemu+tls", "qemu+ssh://"]);
+    audit("test:///default").is_error(&["write qemu:///system"]);
+    let empty = audit("");
+    empty.has_code(2);
+    assert!(empty.stderr.contains("it is empty"), "{empty:#?}");
 }
 
 #[test]

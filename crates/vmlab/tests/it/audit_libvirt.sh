@@ -22,6 +22,15 @@ for task in /proc/"$pid"/task/*; do
     esac
 done
 "$1" lint --running --json || true
+# By the libvirt that runs it: its status file, which only root reads, is not needed, and
+# who is not its own is left out.
+qemu-system-x86_64 -machine q35 -smp 1 -m 32 -name other -S -display none -daemonize \
+    -pidfile /run/other.pid
+mv /run/libvirt/qemu/moved.xml /run/libvirt/qemu/moved.away
+echo ----
+"$1" audit --libvirt qemu:///system --json || true
+kill "$(cat /run/other.pid)"
+mv /run/libvirt/qemu/moved.away /run/libvirt/qemu/moved.xml
 virsh -q -c qemu:///system destroy moved >&2
 kill $daemon
 wait $daemon

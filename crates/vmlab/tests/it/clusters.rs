@@ -231,6 +231,7 @@ fn every_vm_of_a_cluster_is_linted_for_its_node() {
     assert!(text.contains("shop/virtualmachine/large"), "{text}");
     assert!(text.contains("one and 1 node more: 30 GiB of memory, not 64 GiB"), "{text}");
     // One namespace, and files for the cluster.
+    lab.answer("/api/v1/namespaces/other", Answer::of(&json!({ "kind": "Namespace" })));
     let none = said_json(&lab, &["lint", "--json", "-n", "other"]);
     assert_eq!(none["files"], 0);
     let file = lab.folder.path().join("vm.yaml");
@@ -330,6 +331,28 @@ fn what_may_not_be_read_is_named() {
     // Without the VMs there is nothing to say.
     lab.answer(VMS, forbidden("virtualmachines.kubevirt.io"));
     lab.say(&["plan"]).is_error(&["May not list virtualmachines.kubevirt.io", "vmlab k8s rbac"]);
+}
+
+/// Of a namespace that is not there a server lists nothing, with a good conscience.
+#[test]
+fn a_mistyped_namespace_is_no_empty_one() {
+    let lab = Lab::new(shop());
+    let parts = ["The cluster has no namespace \"shopp\"", "-n NAMESPACE"];
+    for words in [&["lint", "-n", "shopp"][..], &["plan", "-n", "shopp"]] {
+        lab.say(words).is_error(&parts);
+    }
+    // Who may not ask is told so, and what to ask for.
+    let said = "namespaces \"shopp\" is forbidden: User \"x\"";
+    lab.answer("/api/v1/namespaces/shopp", Answer::refusal(403, said));
+    let linted = lab.say(&["lint", "-n", "shopp"]);
+    linted.has_code(0);
+    assert!(
+        linted.stderr.starts_with("vmlab: May not get namespaces of shopp: `vmlab k8s rbac`"),
+        "{linted:#?}"
+    );
+    let planned = lab.say(&["plan", "-n", "shopp"]);
+    planned.has_code(0);
+    assert!(planned.stdout.contains("Not read: May not get namespaces of shopp"), "{planned:#?}");
 }
 
 #[test]

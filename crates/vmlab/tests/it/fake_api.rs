@@ -1,6 +1,8 @@
 //! A Kubernetes API server, as far as vmlab asks one: lists in pages, single documents,
 //! refusals, answers to what is posted; Jobs and their pods by `fake_pods.rs`. It answers from
-//! memory, on loopback, without TLS. The full tier asks a real one the same and compares.
+//! memory, on loopback, without TLS. The full tier asks a real one for the lists and compares
+//! what is made of them; refusals, pages and what becomes of Jobs and instances are held
+//! against nothing real.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;

@@ -106,10 +106,25 @@ fn containerfiles_and_manifests_are_filled_from_one_file() {
     let all: String =
         made.iter().map(|name| fs::read_to_string(out.path().join(name)).unwrap()).collect();
     assert!(!all.contains("${"), "{all}");
+    // What scripts make has the names of the same file.
+    for script in ["packaging/oci", "scripts/get-kube"] {
+        let text = fs::read_to_string(root.join(script)).unwrap();
+        assert!(
+            text.contains("packaging/images/images.env\"\n")
+                || text.contains("\n. packaging/images/images.env\n"),
+            "{script}"
+        );
+    }
+    for script in ["packaging/oci", "scripts/get-kube", "scripts/kubevirt-images"] {
+        let text = fs::read_to_string(root.join(script)).unwrap();
+        for own in ["bookworm", "trixie", "1.36.", "v1.7.", "docker.io/"] {
+            assert!(!text.contains(own), "{script} has {own} of its own");
+        }
+    }
     let tags: Vec<&str> = all
         .split_whitespace()
         .filter(|word| word.contains("registry.example/"))
-        .map(|word| word.rsplit_once(':').unwrap().1)
+        .map(|word| word.trim_matches('"').rsplit_once(':').unwrap().1)
         .collect();
     assert!(tags.len() > 4 && tags.iter().all(|tag| *tag == tags[0]), "{tags:?}");
     let vmi = out.path().join("guest-vmi.yaml");
@@ -127,6 +142,12 @@ fn containerfiles_and_manifests_are_filled_from_one_file() {
     say(&[vmi]).is_error(&["images.env:", "${TAG} is not set"]);
     say(&["--set", "TAG=1", vmi]).is_error(&["No template uses", "GUEST_DISK_SIZE (packaging/"]);
     say(&["--set", "TAG=1", "/nonexistent.yaml"]).is_error(&["/nonexistent.yaml"]);
+    say(&["--set", "TAG=", vmi]).is_error(&["--set TAG", "\"\" is no tag"]);
+    say(&["--set", "TAG=a b:c", vmi]).is_error(&["--set TAG", "\"a b:c\" is no tag"]);
+    // What a comment names and nothing else is not used.
+    let containerfile = "packaging/images/vmlab.Containerfile";
+    say(&["--set", "TAG=1", containerfile])
+        .is_error(&["No template uses", "VMLAB_IMAGE (packaging/"]);
 }
 
 /// What a build has unpacked so far; a folder that it names after itself.

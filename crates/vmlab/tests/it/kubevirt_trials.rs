@@ -113,6 +113,34 @@ fn what_kubevirt_can_t_say_is_refused_with_its_line() {
     assert!(!lab.path("results").exists());
 }
 
+/// The study of the four placements that KubeVirt is told alone, and who says where it ran.
+#[test]
+fn a_cluster_takes_its_own_study_of_placements() {
+    let mut content = cluster();
+    let kubevirts = content.lists.get_mut("/apis/kubevirt.io/v1/kubevirts").expect("a list");
+    kubevirts[0]["spec"]["configuration"] = json!({});
+    let lab = Lab::new(STUDY, content);
+    let check = |study: &str, more: &[&str]| {
+        let studies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
+        let mut command = vmlab(["check"]);
+        command.arg(studies.join(study)).args(["--on", "kubevirt:fake/lab", "--kubeconfig"]);
+        command.arg(&lab.api.kubeconfig);
+        said(command.args(["--kubevirt-image", "registry.example/guest:1"]).args(more))
+    };
+    for size in [&[][..], &["--scale", "small"]] {
+        let taken = check("kubevirt-cluster.toml", size);
+        taken.has_code(0);
+        let place = format!("Measured under KVM on nodes of {}, by KubeVirt.", lab.api.url);
+        assert!(taken.stdout.contains(&place), "{taken:#?}");
+        assert_eq!(taken.stdout.matches("dedicatedCpuPlacement: true").count(), 3, "{taken:#?}");
+    }
+    // Where vmlab places the VMs in KubeVirt's stead, KubeVirt can't be told where.
+    let refused = check("kubevirt.toml", &[]);
+    refused.has_code(2);
+    assert!(refused.stderr.contains("pin_def: "), "{refused:#?}");
+    assert!(check("smp.toml", &["--kubevirt-image", "A B"]).stderr.contains("names no image"));
+}
+
 #[test]
 fn a_plan_shows_the_instances_and_creates_none() {
     let lab = Lab::new(STUDY, cluster());
