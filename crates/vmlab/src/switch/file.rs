@@ -194,5 +194,6 @@ mod tests {
         assert!(error("version = 1\n[[port]]\nvlan = 1\n").contains("a socket (of a VM) or a tap"));
         assert!(error("version = 1\nmetrics = \"x\"\n").contains("metrics: must be a port"));
         assert!(error("version = 1\npcpus = \"x\"\n").contains("pcpus = \"x\""));
+        assert!(error("version = 1\npcpus = \"\"\n").contains("names no pCPU"));
     }
 }
