@@ -260,6 +260,7 @@ fn resume(args: &RunArgs, dir: &Path, more: Option<u32>) -> anyhow::Result<ExitC
         terminal::note(&format!("vmlab: {torn}; they are in journal.torn"));
     }
     args.on.check_same(&contents.plan)?;
+    machine::check_measurement(&contents.plan)?;
     if let Some(told) = machine::other_version(&contents.plan) {
         terminal::note(&format!("vmlab: {told}"));
     }
