@@ -455,7 +455,7 @@ pub enum ChangedError {
         label: String,
         /// What is wrong.
         #[source]
-        source: ResolveWorkloadError,
+        source: Box<ResolveWorkloadError>,
     },
     /// QEMU is another one now.
     #[error(
@@ -509,23 +509,7 @@ pub enum ChangedError {
 /// # Errors
 /// [`ChangedError`] says what changed.
 pub fn check_again(plan: &StudyPlan, host: &Host) -> Result<(), ChangedError> {
-    let begun_by = plan.vmlab_version.clone();
-    if plan.measurement_version != MEASUREMENT_VERSION {
-        return Err(ChangedError::Measurement { plan: begun_by });
-    }
-    if !plan.unknown_fields().is_empty() {
-        let fields = plan.unknown_fields().join(", ");
-        return Err(ChangedError::UnknownFields { plan: begun_by, fields });
-    }
-    for workload in &plan.workloads {
-        let resolved =
-            plan.variants.iter().try_for_each(|variant| workload.resolve_in(variant).map(|_| ()));
-        resolved.map_err(|source| ChangedError::Workload {
-            plan: begun_by.clone(),
-            label: workload.label.clone(),
-            source,
-        })?;
-    }
+    check_measurement(plan)?;
     if plan.environment() == Environment::Simulated || plan.kubevirt.is_some() {
         return Ok(());
     }
@@ -555,6 +539,31 @@ pub fn check_again(plan: &StudyPlan, host: &Host) -> Result<(), ChangedError> {
         if !path.exists() {
             return Err(ChangedError::Gone { what, path: path.clone() });
         }
+    }
+    Ok(())
+}
+
+/// Whether this vmlab's trials of the plan are those of the vmlab that made it.
+///
+/// # Errors
+/// [`ChangedError`] says what differs.
+pub fn check_measurement(plan: &StudyPlan) -> Result<(), ChangedError> {
+    let begun_by = plan.vmlab_version.clone();
+    if plan.measurement_version != MEASUREMENT_VERSION {
+        return Err(ChangedError::Measurement { plan: begun_by });
+    }
+    if !plan.unknown_fields().is_empty() {
+        let fields = plan.unknown_fields().join(", ");
+        return Err(ChangedError::UnknownFields { plan: begun_by, fields });
+    }
+    for workload in &plan.workloads {
+        let resolved =
+            plan.variants.iter().try_for_each(|variant| workload.resolve_in(variant).map(|_| ()));
+        resolved.map_err(|source| ChangedError::Workload {
+            plan: begun_by.clone(),
+            label: workload.label.clone(),
+            source: Box::new(source),
+        })?;
     }
     Ok(())
 }

@@ -47,7 +47,10 @@ pub struct StudyPlan {
     /// vmlab's version.
     pub vmlab_version: String,
     /// [`MEASUREMENT_VERSION`] of the writer: blocks of two do not compare.
-    #[serde(default = "first_measurement_version")]
+    #[serde(
+        default = "first_measurement_version",
+        skip_serializing_if = "is_first_measurement_version"
+    )]
     pub measurement_version: u32,
     /// The study's short name.
     pub study: String,
@@ -292,6 +295,10 @@ pub struct PlanWorkload {
 /// Plans that do not say it are from before it was written.
 fn first_measurement_version() -> u32 {
     1
+}
+
+fn is_first_measurement_version(version: &u32) -> bool {
+    *version == first_measurement_version()
 }
 
 /// Plans that do not say it have workloads of one role only.

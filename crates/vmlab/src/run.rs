@@ -263,6 +263,7 @@ fn resume(args: &RunArgs, dir: &Path, more: Option<u32>) -> anyhow::Result<ExitC
         terminal::note("vmlab: What was cut off is in journal.torn");
     }
     args.on.check_same(&contents.plan)?;
+    machine::check_measurement(&contents.plan)?;
     if let Some(told) = machine::other_version(&contents.plan) {
         terminal::note(&format!("vmlab: {told}"));
     }
