@@ -413,7 +413,7 @@ impl StudyChecker {
                 // Another suite's name is meant, or a part of one's; a mistyped one is not.
                 let known = workload::CATALOGUE.iter().map(|entry| entry.name);
                 let near = workload::near(&table.run, known.clone());
-                if near.is_some_and(|near| !table.run.starts_with(near)) {
+                if near.is_some_and(|near| !table.run.starts_with(&near)) {
                     self.problem(&at("run"), unknown("run", "workload", &table.run, known));
                 }
                 later.push((label, reason.clone()));
