@@ -154,6 +154,8 @@ pub enum FailureKind {
     HostSettingRefused,
     /// The host load did not start or died during the trial.
     HostLoadFailed,
+    /// What the trial is about is not in the simulator's model.
+    NotModelled,
     /// The run was interrupted (Ctrl-C, kill) during this trial.
     Aborted,
 }
@@ -177,6 +179,7 @@ impl fmt::Display for FailureKind {
             Self::OutputNotUnderstood => "output not understood",
             Self::HostSettingRefused => "host setting refused",
             Self::HostLoadFailed => "host load failed",
+            Self::NotModelled => "not in the simulator's model",
             Self::Aborted => "aborted",
         })
     }

@@ -104,8 +104,11 @@ pub struct CellAnswer {
     /// they differ by more than a quarter and more than the draws do.
     pub bistable: Option<(f64, f64)>,
     /// How much of the difference from the baseline goes away with each
-    /// mechanism; 1 is all of it.
+    /// mechanism; 1 is all of it. Nothing where that is within its interval.
     pub carried_by: Vec<(&'static str, f64)>,
+    /// True if mechanisms were switched off and the first meter's ratio to the baseline
+    /// is 1 within its interval: there is no difference that one could carry.
+    pub nothing_to_carry: bool,
 }
 
 /// The answer for one meter of a cell.
@@ -243,6 +246,8 @@ fn answer(scenario: &Scenario, drawn: &[DrawResult], at: usize) -> CellAnswer {
         })
     });
     let meters: Vec<MeterAnswer> = meters.collect();
+    let ratio = meters.first().and_then(|meter| meter.ratio);
+    let within = ratio.is_some_and(|ratio| ratio.low <= 1.0 && ratio.high >= 1.0);
     CellAnswer {
         variant: cell.variant.clone(),
         point: cell.point.clone(),
@@ -250,7 +255,11 @@ fn answer(scenario: &Scenario, drawn: &[DrawResult], at: usize) -> CellAnswer {
         time: shares(&own.outcomes),
         counters: counters(&own.outcomes, cell.model.duration_ns),
         bistable: bistable(own, &scale, meters.first()),
-        carried_by: baseline.map(|base| carried_by(own, &drawn[base])).unwrap_or_default(),
+        carried_by: match baseline {
+            Some(base) if !within => carried_by(own, &drawn[base]),
+            _ => Vec::new(),
+        },
+        nothing_to_carry: within && !own.without.is_empty(),
         meters,
     }
 }
@@ -363,6 +372,36 @@ mod tests {
     fn the_best_share_what_is_equal() {
         let best = probability_best(&[vec![1.0, 5.0], vec![2.0, 5.0], vec![1.0, 1.0]]);
         assert_eq!(best, [0.25, 0.75, 0.0]);
+    }
+
+    /// Chance that favours neither is no difference, whatever changes with a mechanism.
+    #[test]
+    fn a_difference_within_its_interval_is_carried_by_nothing() {
+        let text = "sim = 1\n[host]\ncores = 2\n[[vm]]\nworkload = \"w\"\n[workload.w]\n\
+                    class = \"compute\"\nwork = 1\n[[variant]]\nname = \"a\"\n[[variant]]\nname = \"b\"\n";
+        let no_host = |_: &str| Err(String::new());
+        let scenario = Scenario::parse("s.toml", text, no_host).unwrap();
+        let outcomes = |rates: &[f64]| {
+            let outcome = |per_s: &f64| {
+                let meter = crate::MeterOutcome { done: 1, per_s: *per_s, ..Default::default() };
+                Some(SimOutcome { meters: vec![meter], ..SimOutcome::default() })
+            };
+            rates.iter().map(outcome).collect::<Vec<_>>()
+        };
+        let drawn = |with: &[f64], without: &[f64]| DrawResult {
+            outcomes: outcomes(with),
+            other_start: None,
+            without: vec![("switch costs", outcomes(without))],
+        };
+        let judge = |with: &[f64]| {
+            let base = drawn(&[100.0; 4], &[100.0; 4]);
+            answers(&scenario, &[base, drawn(with, &[100.0; 4])]).remove(1)
+        };
+        let none = judge(&[70.0, 130.0, 72.0, 128.0]);
+        assert_eq!(none.meters[0].greater, Some(0.5));
+        assert!(none.carried_by.is_empty() && none.nothing_to_carry, "{none:?}");
+        let some = judge(&[130.0, 131.0, 132.0, 128.0]);
+        assert!(!some.nothing_to_carry && some.carried_by[0].0 == "switch costs", "{some:?}");
     }
 
     #[test]

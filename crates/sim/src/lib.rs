@@ -28,8 +28,8 @@ pub mod scoreboard;
 pub mod tracks;
 
 pub use engine::{
-    Breakdown, Deadlock, EventCounts, Latency, MeterOutcome, PcpuUser, SimOutcome, TraceSegment,
-    VmOutcome, WaitingTask, run,
+    Breakdown, Deadlock, EventCounts, Latency, MOST_SEGMENTS, MeterOutcome, PcpuUser, SimOutcome,
+    TraceSegment, VmOutcome, WaitingTask, run,
 };
 pub use machine::{CpuPosition, PcpuNumbering, SimMachine, UniformMachine};
 pub use model::SimModel;

@@ -54,10 +54,11 @@ pub struct MapVm {
 }
 
 impl Map {
-    /// The last part of a run, from [`SimModel::map_from_ns`] on.
+    /// The last part of a run, from [`SimModel::map_from_ns`] on, as far as it was kept.
     #[must_use]
-    pub fn of_run(model: &SimModel, outcome: &SimOutcome, title: &str) -> Self {
-        let to_ns = model.warmup_ns + model.duration_ns;
+    pub fn of_run(model: &SimModel, outcome: SimOutcome, title: &str) -> Self {
+        let end_ns = model.warmup_ns + model.duration_ns;
+        let to_ns = outcome.map_until_ns.unwrap_or(end_ns).min(end_ns);
         Self {
             title: title.to_owned(),
             origin: Origin::Simulated,
@@ -70,7 +71,7 @@ impl Map {
                 .map(|vm| MapVm { name: vm.name.clone(), vcpus: vm.machine.len() as u32 })
                 .collect(),
             tasks: model.host_tasks.iter().map(|task| task.name.clone()).collect(),
-            segments: outcome.map.clone(),
+            segments: outcome.map,
         }
     }
 }

@@ -72,8 +72,8 @@ pub fn svg(map: &Map) -> String {
     }
     let _ = writeln!(
         svg,
-        "<text x=\"{LEFT}\" y=\"{}\">pCPUs; below a row: pause exits; above it: directed yields. \
-         {}</text>\n</svg>",
+        "<text x=\"{LEFT}\" y=\"{}\">pCPUs; below a row: pause exits; above it: directed yields; other exits \
+         have no mark. {}</text>\n</svg>",
         bottom + 18,
         map.origin.word()
     );
@@ -203,7 +203,7 @@ mod tests {
         model.map_from_ns = Some(10_000_000);
         model.vms[0].name = "<a & b>".to_owned();
         let outcome = crate::run(&model, || true).unwrap();
-        let map = Map::of_run(&model, &outcome, "two <VMs>");
+        let map = Map::of_run(&model, outcome, "two <VMs>");
         let picture = svg(&map);
         let page = roxmltree::Document::parse(&picture).unwrap();
         let classes: std::collections::BTreeSet<_> =

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::on::{self, OnArgs};
-use crate::study_file::{self, BudgetArgs, StudyText};
+use crate::on::OnArgs;
+use crate::study_file::BudgetArgs;
 use crate::{plan_text, terminal};
 
 const EXAMPLES: &str = "\
@@ -16,6 +16,8 @@ Examples:
   vmlab check studies/smp.toml --on ssh://root@server
   vmlab check studies/smp.toml --on libvirt:qemu:///system
                                        and what libvirt can't do of it
+  vmlab check studies/smp.toml --on sim:host.json
+                                       and what the simulator has no model of
 
 Nothing is booted or built. Where no guest was booted yet, it is not known
 whether KVM is usable; the plan then says what holds under emulation.";
@@ -35,13 +37,7 @@ pub(crate) struct CheckArgs {
 }
 
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let plan = if let Some(place) = args.on.kubevirt()? {
-        crate::run::plan_in_cluster(&StudyText::read(&args.study)?, &args.budget, &place)?
-    } else if args.on.is_elsewhere() {
-        on::plan(&args.on, &args.study, &args.budget)?
-    } else {
-        study_file::plan(&args.study, &args.budget, args.on.libvirt().as_ref())?
-    };
+    let plan = crate::run::plan_on(&args.on, &args.study, &args.budget)?;
     let text = if args.json { plan.to_json() } else { plan_text::text(&plan) };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)

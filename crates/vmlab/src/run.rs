@@ -158,18 +158,23 @@ fn show_plan(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
     if let Some(place) = args.on.nodes()? {
         return on_nodes(args, study, place);
     }
-    let plan = if let Some(place) = args.on.kubevirt()? {
-        plan_in_cluster(&StudyText::read(study)?, &args.budget, &place)?
-    } else if let Some(host) = args.on.simulator() {
-        study_file::prepare_simulated(&StudyText::read(study)?, &args.budget, host)?.0
-    } else if args.on.is_elsewhere() {
-        on::plan(&args.on, study, &args.budget)?
-    } else {
-        study_file::plan(study, &args.budget, args.on.libvirt().as_ref())?
-    };
+    let plan = plan_on(&args.on, study, &args.budget)?;
     let text = if args.json { plan.to_json() } else { plan_text::text(&plan) };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The plan of a study on the machine that `on` names; nothing is booted or built.
+pub(crate) fn plan_on(on: &OnArgs, study: &Path, budget: &BudgetArgs) -> anyhow::Result<StudyPlan> {
+    if let Some(place) = on.kubevirt()? {
+        plan_in_cluster(&StudyText::read(study)?, budget, &place)
+    } else if let Some(host) = on.simulator() {
+        Ok(study_file::prepare_simulated(&StudyText::read(study)?, budget, host)?.0)
+    } else if on.is_elsewhere() {
+        on::plan(on, study, budget)
+    } else {
+        study_file::plan(study, budget, on.libvirt().as_ref())
+    }
 }
 
 fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
@@ -229,7 +234,7 @@ fn start(args: &RunArgs, study: &Path) -> anyhow::Result<ExitCode> {
 
 /// The plan of a study in a cluster; nothing is given to it or created there.
 #[cfg(feature = "kubernetes")]
-pub(crate) fn plan_in_cluster(
+fn plan_in_cluster(
     written: &StudyText,
     budget: &BudgetArgs,
     place: &KubevirtPlace,
@@ -239,7 +244,7 @@ pub(crate) fn plan_in_cluster(
 }
 
 #[cfg(not(feature = "kubernetes"))]
-pub(crate) fn plan_in_cluster(
+fn plan_in_cluster(
     _written: &StudyText,
     _budget: &BudgetArgs,
     _place: &KubevirtPlace,
@@ -338,7 +343,8 @@ fn run_here(
         trials::run(plan, host, place, events, &mut store, cancel, &mut observe)
     };
     drop(watcher);
-    let ended = ended.with_context(|| format!("What was measured is safe in {}", dir.display()))?;
+    let ended =
+        ended.with_context(|| format!("What is known so far is safe in {}", dir.display()))?;
     drop(store);
     finish(args, ended, &dir)
 }
@@ -350,7 +356,7 @@ fn finish(args: &RunArgs, ended: ExecutionEnd, dir: &Path) -> anyhow::Result<Exi
     if ended == ExecutionEnd::Cancelled {
         let (dir, on) = (dir.display(), args.on.words());
         bail!(
-            "Interrupted: go on with `vmlab run --resume {dir}{on}`; `vmlab report {dir}` shows what was measured"
+            "Interrupted: go on with `vmlab run --resume {dir}{on}`; `vmlab report {dir}` shows what is known so far"
         );
     }
     let contents = results_folder::read(dir)?;

@@ -196,7 +196,15 @@ fn draw_map(args: &SimArgs, scenario: &Scenario, cancel: &guest::Cancel) -> anyh
         Err(None) => bail!("Interrupted before the map was done"),
     };
     let title = format!("{}: {variant}", scenario.title);
-    let map = Map::of_run(&model, &outcome, title.trim_start_matches(": "));
+    if let Some(until) = outcome.map_until_ns {
+        terminal::note(&format!(
+            "vmlab: only the first {:.3} of {} ms are drawn, as more than {} stretches and marks do not fit into memory: draw less time (--map-ms)",
+            until.saturating_sub(model.map_from_ns.unwrap_or(0)) as f64 / 1e6,
+            args.map_ms,
+            sim::MOST_SEGMENTS
+        ));
+    }
+    let map = Map::of_run(&model, outcome, title.trim_start_matches(": "));
     pictures::write(args.map.as_deref(), args.trace.as_deref(), &map)
 }
 

@@ -111,6 +111,36 @@ pub fn of_micro(found: &Micro) -> Vec<MeasuredConstant> {
     constants
 }
 
+/// What of a measurement can be believed: of a constant that is far from all that is known
+/// of it something else was measured, such as who else ran. Where others had a part of the
+/// pCPUs (`is_disturbed`), what is outside of what is known is no constant of the machine.
+///
+/// Gives what is taken, and a sentence for each that is not.
+#[must_use]
+pub fn believed(
+    constants: Vec<MeasuredConstant>,
+    is_disturbed: bool,
+) -> (Vec<MeasuredConstant>, Vec<String>) {
+    /// A quiet machine's may be so many times beyond.
+    const QUIET: f64 = 4.0;
+    let beyond = if is_disturbed { 1.0 } else { QUIET };
+    let mut doubts = Vec::new();
+    let mut taken = constants;
+    taken.retain(|known| {
+        let Some(prior) = PRIORS.iter().find(|prior| prior.name == known.name) else { return true };
+        let range = prior.low / beyond..=prior.high * beyond;
+        let believed = range.contains(&known.median);
+        if !believed {
+            doubts.push(format!(
+                "{} was measured as {:.3}, and is known as {} .. {}: not taken",
+                known.name, known.median, prior.low, prior.high
+            ));
+        }
+        believed
+    });
+    (taken, doubts)
+}
+
 #[cfg(test)]
 mod tests {
     use record::Environment;
@@ -142,6 +172,32 @@ mod tests {
         for known in &constants {
             assert!(PRIORS.iter().any(|prior| prior.name == known.name), "{known:?}");
         }
+    }
+
+    #[test]
+    fn what_others_took_is_no_cost() {
+        let of = |name, median| measured(name, MeasuredTime { low: median, median, high: median });
+        let all = |handoff| vec![of("handoff_ns", handoff), of("guest_wake_ns", 1_500.0)];
+        let names = |constants: &[MeasuredConstant]| {
+            constants.iter().map(|known| known.name).collect::<Vec<_>>()
+        };
+        // 60 to 250 ns are known. A hand-over between sockets takes longer; 4 us are turns.
+        for (handoff, is_disturbed, expected) in [
+            (120.0, false, true),
+            (120.0, true, true),
+            (600.0, false, true),
+            (600.0, true, false),
+            (4_432.0, false, false),
+            (4_432.0, true, false),
+        ] {
+            let (taken, doubts) = believed(all(handoff), is_disturbed);
+            assert_eq!(names(&taken).contains(&"handoff_ns"), expected, "{handoff} {is_disturbed}");
+            assert!(names(&taken).contains(&"guest_wake_ns"));
+            assert_eq!(doubts.len(), usize::from(!expected), "{doubts:?}");
+        }
+        let (_, doubts) = believed(all(4_432.0), false);
+        let told = "handoff_ns was measured as 4432.000, and is known as 60 .. 250: not taken";
+        assert_eq!(doubts, [told]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use topology::Host;
 
 use super::models::WorkloadModel;
 use super::scenario::{self, CellScenario};
+use super::unmodelled;
 use crate::execute::{ExecutionEvent, Lab, TrialRecord};
 use crate::plan::{PlanVariant, PlanWorkload, StudyPlan};
 use crate::study::{HostLoad, values_over_vms};
@@ -90,11 +91,15 @@ impl<'p> SimulatedLab<'p> {
     ) -> PlayedTrial {
         let started = Instant::now();
         let failed = |kind, detail: String| Err(Failure::new(kind, detail));
+        if let Some(why) = unmodelled::cell(self.plan, self.host, load, variant, workload) {
+            let result = failed(FailureKind::NotModelled, why);
+            return PlayedTrial { scenario: String::new(), wall_s: 0.0, result };
+        }
         let CellScenario { text, model } =
             match scenario::of_cell(self.plan, self.host, load, variant, workload) {
                 Ok(cell) => cell,
                 Err(why) => {
-                    let result = failed(FailureKind::WorkloadMissing, why);
+                    let result = failed(FailureKind::NotModelled, why);
                     return PlayedTrial { scenario: String::new(), wall_s: 0.0, result };
                 }
             };

@@ -9,6 +9,7 @@ pub mod constants;
 mod lab;
 mod models;
 mod scenario;
+mod unmodelled;
 
 use std::path::Path;
 
@@ -28,11 +29,13 @@ pub use scenario::{DESCRIBED_HOST, placed};
 /// one draw.
 const BLOCKS: u32 = 64;
 
-/// The plan of `study` on `host`, simulated. Workloads without a model are among
+/// The plan of `study` on `host`, simulated. Workloads without a model, and variants that
+/// differ from the baseline in nothing that the model has, are among
 /// [`StudyPlan::later`], with the reason.
 ///
 /// # Errors
-/// Every problem, by line of the study file; that no workload has a model is one.
+/// Every problem, by line of the study file; that no workload has a model is one, and that
+/// no variant would differ from the baseline another.
 pub fn plan(
     study: &Study,
     folder: &Path,
@@ -66,7 +69,22 @@ pub fn plan(
     }
     let machine = machine::described(&study, folder, host)
         .map_err(|error| vec![LineProblem { line: 1, message: error.to_string() }])?;
-    let FrozenPlan { mut plan, warnings } = freeze(&study, &machine, seed, now_unix_s)?;
+    let frozen = freeze(&study, &machine, seed, now_unix_s)?;
+    let same = unmodelled::variants(&frozen.plan, &machine.host);
+    let FrozenPlan { mut plan, warnings } = if same.is_empty() {
+        frozen
+    } else {
+        study.variants.retain(|variant| !same.iter().any(|(name, _)| *name == variant.name));
+        if !study.variants.iter().any(|it| it.name != study.baseline && it.aa_of.is_none()) {
+            let problem = |(name, why): &(String, String)| LineProblem {
+                line: study.line_of_variant(name),
+                message: format!("{name}: the simulator can't tell it from the baseline: {why}"),
+            };
+            return Err(same.iter().map(problem).collect());
+        }
+        study.later.extend(same);
+        freeze(&study, &machine, seed, now_unix_s)?
+    };
     for workload in &mut plan.workloads {
         // One run tells all of a boot that knows no noise but its own.
         (workload.invocations, workload.adapt) = (1, false);

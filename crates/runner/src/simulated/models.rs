@@ -314,6 +314,12 @@ fn of(entry: &CatalogueEntry, params: &Params, vcpus: u32) -> Result<WorkloadMod
             model(table("barrier", keys), &[(time, SecondsFor(steps))])
         }
         "boot" => return Err("how many steps a boot has is not known".to_owned()),
+        "dbench" if given.text("files") == "tmpfs" => {
+            return Err(
+                "what clients in a tmpfs wait for in the guest's file system is not in the model"
+                    .to_owned(),
+            );
+        }
         "fio" | "fio-iozone" | "dbench" | "sysbench-fileio" => {
             return Err("disks are not in the model".to_owned());
         }

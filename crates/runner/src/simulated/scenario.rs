@@ -50,11 +50,27 @@ pub(super) fn of_cell(
     variant: &PlanVariant,
     workload: &PlanWorkload,
 ) -> Result<CellScenario, String> {
+    let (mut top, model) = played(plan, host, load, variant, workload)?;
+    let title = format!("{}: {}, {}, {}", plan.study, workload.label, load.name, variant.name);
+    insert(&mut top, "title", title);
+    let text = toml::to_string(&top).map_err(|error| error.to_string())?;
+    Ok(CellScenario { text, model })
+}
+
+/// All that is played of a cell, which is all but its name.
+///
+/// # Errors
+/// As [`of_cell`].
+pub(super) fn played(
+    plan: &StudyPlan,
+    host: &Host,
+    load: &HostLoad,
+    variant: &PlanVariant,
+    workload: &PlanWorkload,
+) -> Result<(Table, WorkloadModel), String> {
     let model = models::of_plan(workload, variant)?;
     let mut top = Table::new();
     insert(&mut top, "sim", sim::scenario::SCENARIO_FORMAT_VERSION as i64);
-    let title = format!("{}: {}, {}, {}", plan.study, workload.label, load.name, variant.name);
-    insert(&mut top, "title", title);
     insert(&mut top, "duration_ms", DURATION_MS);
     insert(&mut top, "warmup_ms", WARMUP_MS);
     let mut described = Table::new();
@@ -85,8 +101,7 @@ pub(super) fn of_cell(
     }
     insert(&mut top, "vm", vms.into_iter().map(Value::Table).collect::<Vec<_>>());
     insert(&mut top, "workload", workloads);
-    let text = toml::to_string(&top).map_err(|error| error.to_string())?;
-    Ok(CellScenario { text, model })
+    Ok((top, model))
 }
 
 /// The guest kernel's version, of its package's or a release's.

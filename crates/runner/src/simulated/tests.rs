@@ -159,6 +159,109 @@ fn a_study_without_models_is_refused() {
     }
 }
 
+/// Without the rule both cells are the same, and the report would say "no difference".
+#[test]
+fn what_the_model_lacks_gets_no_verdict() {
+    const IDLE: &str = "[[load]]\nname = \"idle\"";
+    let with = |more: &str| STUDY.replace(IDLE, &format!("{more}\n{IDLE}"));
+    // One of several that is only about huge pages: left out, and told.
+    let huge = "[[variant]]\nname = \"huge\"\nvm.vcpus = 2\nvm.host.thp = \"always\"";
+    let FrozenPlan { plan, .. } = made(&with(huge)).unwrap();
+    let names: Vec<_> = plan.variants.iter().map(|variant| variant.name.as_str()).collect();
+    assert!(!names.contains(&"huge") && names.contains(&"one"), "{names:?}");
+    let later = plan.later.iter().find(|(label, _)| label == "huge");
+    let (_, why) = later.unwrap_or_else(|| panic!("{:?}", plan.later));
+    assert!(why.contains("\"two\" is host.thp, vm.host.thp, of which"), "{why}");
+    // Where nothing is left, there is nothing to run.
+    let alone = r#"
+vmlab = 1
+title = "Memory"
+[vm]
+vcpus = 2
+[[variant]]
+name = "small"
+[[variant]]
+name = "large"
+vm.memory_mib = 2048
+[[workload]]
+run = "perf-pipe"
+"#;
+    let problems = made(alone).unwrap_err();
+    assert_eq!((problems.len(), problems[0].line), (1, 8), "{problems:?}");
+    assert!(problems[0].message.contains("vm.memory_mib"), "{problems:?}");
+}
+
+/// A variant may reach the model with one workload and not with another; and what is the
+/// same in the study too is no gap of the model.
+#[test]
+fn a_cell_that_the_model_lacks_fails() {
+    let study = |more: &str| {
+        format!(
+            r#"
+vmlab = 1
+title = "Parameters"
+[budget]
+blocks = 2
+[vm]
+vcpus = 2
+[[variant]]
+name = "few"
+[[variant]]
+name = "many"
+params.hackbench = {{ groups = 2 }}
+{more}
+[[workload]]
+run = "hackbench"
+params = {{ groups = 1, fds = 4, loops = 100 }}
+[[workload]]
+run = "perf-pipe"
+"#
+        )
+    };
+    let cells = |more: &str| {
+        let FrozenPlan { plan, .. } = made(&study(more)).unwrap();
+        let host = host();
+        let many = plan.variants.iter().find(|variant| variant.name == "many").unwrap().clone();
+        let mut lab = SimulatedLab::new(&plan, &host, Cancel::new());
+        lab.begin_block(&plan.loads[0]).unwrap();
+        let played = plan.workloads.iter().map(|workload| {
+            let key = record::journal::TrialKey {
+                id: "0".repeat(16),
+                attempt: 0,
+                block: 0,
+                load: plan.loads[0].name.clone(),
+                workload: workload.label.clone(),
+                variant: many.name.clone(),
+                order: 0,
+            };
+            lab.trial(&key, &many, workload, &mut |_| {}).result.outcome
+        });
+        played.collect::<Vec<_>>()
+    };
+    assert_eq!(cells(""), [Outcome::Completed, Outcome::Completed]);
+    let outcomes = cells("vm.memory_mib = 2048");
+    assert_eq!(outcomes[0], Outcome::Completed);
+    let Outcome::Failed(failure) = &outcomes[1] else { panic!("{outcomes:?}") };
+    assert_eq!(failure.kind, record::FailureKind::NotModelled);
+    assert!(failure.detail.contains("is vm.memory_mib, of which"), "{failure}");
+}
+
+#[test]
+fn dbench_in_memory_waits_for_no_disk() {
+    for (files, why) in [("tmpfs", "file system"), ("disk", "disks are not")] {
+        let run = format!("run = \"dbench\"\nparams = {{ files = {files:?} }}");
+        let text = STUDY
+            .replace("run = \"hackbench\"\nparams = { groups = 1, fds = 4, loops = 100 }", &run);
+        let problems = made(&text).unwrap_err();
+        let said = &problems[0].message;
+        let dbench = said.split("dbench: ").nth(1).unwrap();
+        assert!(
+            dbench.starts_with("the simulator can't play it: ") && dbench.contains(why),
+            "{said}"
+        );
+    }
+}
+
 /// Each name has a model with the defaults or with what its reason asks for, and the
 /// model is a sound scenario that gets something done.
 #[test]

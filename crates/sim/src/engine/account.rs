@@ -1,9 +1,10 @@
 //! Keeps the account of a run.
 
 use super::outcome::{
-    Latency, MeterOutcome, PcpuUser, RunCounters, SimOutcome, TraceSegment, VmOutcome,
+    Latency, MOST_SEGMENTS, MeterOutcome, PcpuUser, RunCounters, SimOutcome, TraceSegment,
+    VmOutcome,
 };
-use super::state::{Activity, Doing, EngineState, ThreadKind};
+use super::state::{Activity, Doing, EngineState, ThreadKind, ThreadState};
 
 /// More of them only cost memory; every second one is dropped then.
 const MOST_LATENCIES: usize = 1 << 20;
@@ -115,7 +116,16 @@ impl EngineState<'_> {
 
     /// Whether what happens now belongs into the map.
     pub(super) fn keeps_map(&self) -> bool {
-        self.model.map_from_ns.is_some_and(|from| self.now >= from)
+        self.map_until.is_none() && self.model.map_from_ns.is_some_and(|from| self.now >= from)
+    }
+
+    /// Keeps one more, as long as there is room.
+    pub(super) fn map_keeps(&mut self, segment: TraceSegment) {
+        if self.map.len() < MOST_SEGMENTS {
+            self.map.push(segment);
+        } else {
+            self.map_until.get_or_insert(self.now);
+        }
     }
 
     /// Keeps who leaves a pCPU now, for the map.
@@ -132,7 +142,7 @@ impl EngineState<'_> {
         };
         let from_ns = self.pcpus[pcpu as usize].switched_in;
         if from_ns < self.now {
-            self.map.push(TraceSegment::Ran { pcpu, whose, from_ns, to_ns: self.now });
+            self.map_keeps(TraceSegment::Ran { pcpu, whose, from_ns, to_ns: self.now });
         }
     }
 
@@ -142,6 +152,9 @@ impl EngineState<'_> {
             if let Some(thread) = self.pcpus[pcpu as usize].queue.current() {
                 self.map_leaves(pcpu, thread);
             }
+        }
+        for thread in self.threads.iter().filter(|thread| thread.state == ThreadState::Ready) {
+            self.account.counters.waited_ns += self.now - thread.ready_since;
         }
         let seconds = self.model.duration_ns as f64 / 1e9;
         let latencies = std::mem::take(&mut self.account.latencies);
@@ -178,6 +191,7 @@ impl EngineState<'_> {
             counters: self.account.counters,
             events: self.events,
             map: self.map,
+            map_until_ns: self.map_until,
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::queue::NEVER;
 use crate::sched::Enqueue;
 use crate::sched::place::{self, RunqueueView};
 
-/// Steps of a program that take no time, after which it is called endless.
+/// Steps of a program at one instant, after which it is called endless.
 const MOST_HURRIED: u32 = 10_000;
 /// How often a guest looks for idle vCPUs, ns.
 const BALANCE_NS: u64 = 4_000_000;
@@ -301,6 +301,9 @@ impl EngineState<'_> {
         let program = &self.model.vms[vm as usize].tasks[state.own as usize].program;
         let op = program[state.at];
         state.at = (state.at + 1) % program.len();
+        if state.stepped_at != self.now {
+            (state.stepped_at, state.hurried) = (self.now, 0);
+        }
         state.hurried += 1;
         self.vms[vm as usize].progress += 1;
         if state.hurried > MOST_HURRIED {
@@ -314,11 +317,7 @@ impl EngineState<'_> {
         match op {
             Op::Work(duration, class) => {
                 let left = duration.draw(&mut self.random).min(NEVER / 4096) * 1024;
-                let state = &mut self.tasks[task as usize];
-                if left > 0 {
-                    state.hurried = 0;
-                }
-                state.activity = Activity::Work(left, class);
+                self.tasks[task as usize].activity = Activity::Work(left, class);
             }
             Op::Lock(lock) => self.lock(vcpu, task, locks + lock),
             Op::Unlock(lock) => self.unlock(vcpu, task, locks + lock),
@@ -328,7 +327,6 @@ impl EngineState<'_> {
             Op::Flush => self.flush(vcpu, task),
             Op::Sleep(duration) => {
                 let wait = duration.draw(&mut self.random).max(1);
-                self.tasks[task as usize].hurried = 0;
                 // Arming the timer is an MSR write, which makes an exit.
                 let metal = self.vms[vm as usize].metal;
                 if !metal {
@@ -345,7 +343,6 @@ impl EngineState<'_> {
 
     fn spin(&mut self, vcpu: u32, task: u32, on: SpinOn, left_ns: u64) {
         self.tasks[task as usize].activity = Activity::Spin { on, left_ns };
-        self.tasks[task as usize].hurried = 0;
         self.vcpus[vcpu as usize].spin_from = self.now;
     }
 

@@ -1,4 +1,4 @@
-//! The host's scheduler: schedule(), run-queue locks, wake-ups, ticks, balance.
+//! The host's scheduler: schedule(), run-queue locks, wake-ups, ticks.
 
 use super::state::{Burden, Doing, EngineEvent, EngineState, Exit, ThreadKind, ThreadState};
 use crate::queue::NEVER;
@@ -170,6 +170,7 @@ impl EngineState<'_> {
         if next != before {
             if let Some(thread) = before {
                 self.map_leaves(pcpu, thread);
+                self.threads[thread as usize].ran_until = self.now;
                 if self.threads[thread as usize].state == ThreadState::Running {
                     self.threads[thread as usize].state = ThreadState::Ready;
                     self.threads[thread as usize].ready_since = self.now;
@@ -199,6 +200,7 @@ impl EngineState<'_> {
     fn leave_if_asked(&mut self, pcpu: u32, thread: u32) {
         let state = &mut self.threads[thread as usize];
         if std::mem::take(&mut state.blocking) {
+            state.runnable.changes(self.now, true);
             state.state = ThreadState::Blocked;
             state.migrate_to = None;
             self.take_off(pcpu, thread, false);
@@ -316,6 +318,7 @@ impl EngineState<'_> {
         if state.state != ThreadState::Blocked {
             return;
         }
+        state.runnable.changes(self.now, false);
         state.state = ThreadState::Ready;
         state.woken = true;
         state.ready_since = self.now;
@@ -327,7 +330,7 @@ impl EngineState<'_> {
 
     /// Puts a waiting thread on the queue of `pcpu`, and looks whether it runs
     /// there at once.
-    fn arrive(&mut self, pcpu: u32, thread: u32, why: Enqueue) {
+    pub(super) fn arrive(&mut self, pcpu: u32, thread: u32, why: Enqueue) {
         if self.threads[thread as usize].pcpu != pcpu {
             self.threads[thread as usize].pcpu = pcpu;
             self.account.counters.host_migrations += 1;
@@ -405,51 +408,21 @@ impl EngineState<'_> {
         let state = &mut self.pcpus[pcpu as usize];
         let over = state.queue.tick(policy, &mut self.entities) && self.model.gang_ns.is_none();
         state.resched |= over;
-        if state.resched {
+        // sched_tick: the softirq that balances comes behind.
+        let balances = self.movable && self.model.mechanisms.balance;
+        if balances && self.now >= self.pcpus[pcpu as usize].balance.next_ns {
+            self.rebalance(pcpu);
+        }
+        if self.pcpus[pcpu as usize].resched {
             return self.preempt(pcpu);
         }
-        if state.doing == Doing::Guest {
+        if self.pcpus[pcpu as usize].doing == Doing::Guest {
             let vcpu = self.vcpu_on(pcpu);
             let metal = self.vms[self.vcpus[vcpu as usize].vm as usize].metal;
             let exit = if metal { 0 } else { self.ns.exit + self.ns.entry };
             self.vcpus[vcpu as usize].exit_work += self.ns.tick_work + exit;
             self.vcpus[vcpu as usize].spin_from = self.now;
             self.arm_guest(pcpu);
-        }
-    }
-
-    /// An idle pCPU takes a thread from another. From a tick it also moves one
-    /// that runs beside another on a core.
-    fn pull(&mut self, pcpu: u32, active: bool) {
-        let model = self.model;
-        let Some(from) = place::busiest_for(&model.machine, &HostView(self), pcpu) else { return };
-        let queue = &self.pcpus[from as usize].queue;
-        let current = queue.current();
-        let may_move = |thread: u32| {
-            self.threads[thread as usize].may_run_on(pcpu) && !self.is_throttled(pcpu, thread)
-        };
-        let waits = queue.members().find(|thread| {
-            Some(*thread) != current
-                && may_move(*thread)
-                && self.threads[*thread as usize].state == ThreadState::Ready
-        });
-        if let Some(thread) = waits {
-            self.take_off(from, thread, true);
-            if active {
-                self.arrive(pcpu, thread, Enqueue::Migrate);
-            } else {
-                // schedule() on this pCPU goes on and finds it.
-                self.threads[thread as usize].pcpu = pcpu;
-                self.account.counters.host_migrations += 1;
-                self.put_on(pcpu, thread, Enqueue::Migrate);
-            }
-        } else if active
-            && let Some(thread) = current
-            && may_move(thread)
-            && matches!(self.pcpus[from as usize].doing, Doing::Guest | Doing::HostTask)
-        {
-            self.threads[thread as usize].migrate_to = Some(pcpu);
-            self.ask_to_schedule(from);
         }
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! `host` is the host's scheduler and its queues' locks, `spin` KVM's answer to
 //! vCPUs that spin, `vcpu` entry, exit and halting, `guest` what runs inside,
-//! `bandwidth` the host's control groups, `account` where the time goes, `stuck` the search
+//! `balance` who moves between pCPUs, `bandwidth` the host's control groups, `account` where the time goes, `stuck` the search
 //! for deadlocks. Who begins where is in `begin`; what a run brings in `outcome` and
 //! `deadlock`.
 
 mod account;
+mod balance;
 mod bandwidth;
 mod begin;
 mod deadlock;
@@ -23,7 +24,8 @@ mod tests;
 
 pub use deadlock::{Deadlock, WaitingTask};
 pub use outcome::{
-    Breakdown, EventCounts, Latency, MeterOutcome, PcpuUser, SimOutcome, TraceSegment, VmOutcome,
+    Breakdown, EventCounts, Latency, MOST_SEGMENTS, MeterOutcome, PcpuUser, SimOutcome,
+    TraceSegment, VmOutcome,
 };
 
 use crate::model::SimModel;

@@ -71,7 +71,7 @@ pub struct EventCounts {
     pub guest_migrations: u64,
     /// Control groups throttled on a pCPU.
     pub throttles: u64,
-    /// vCPUs that waited for a pCPU, ns.
+    /// How long threads waited for a pCPU, all together, ns.
     pub waited_ns: u64,
 }
 
@@ -178,6 +178,9 @@ pub enum TraceSegment {
     },
 }
 
+/// The most that is kept of who ran where: 80 MB, and thrice as much as a trace's text.
+pub const MOST_SEGMENTS: usize = 2_000_000;
+
 /// What a run brought.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct SimOutcome {
@@ -193,6 +196,8 @@ pub struct SimOutcome {
     pub events: u64,
     /// Who ran where, if that was asked for.
     pub map: Vec<TraceSegment>,
+    /// Where that ends before the run does, as [`MOST_SEGMENTS`] were seen, ns.
+    pub map_until_ns: Option<u64>,
 }
 
 /// What is counted during a run.

@@ -11,7 +11,7 @@ impl EngineState<'_> {
         let vcpu = self.vcpu_on(pcpu);
         self.account.counters.pause_exits += 1;
         if self.keeps_map() {
-            self.map.push(TraceSegment::PauseExit { pcpu, at_ns: self.now });
+            self.map_keeps(TraceSegment::PauseExit { pcpu, at_ns: self.now });
         }
         let state = &mut self.vcpus[vcpu as usize];
         if kvm.ple_window_grow > 1 {
@@ -180,7 +180,7 @@ impl EngineState<'_> {
         }
         self.account.counters.yields_done += 1;
         if self.keeps_map() {
-            self.map.push(TraceSegment::Yield { pcpu, at_ns: self.now });
+            self.map_keeps(TraceSegment::Yield { pcpu, at_ns: self.now });
         }
         let me = self.vcpu_on(pcpu);
         let vm = self.vcpus[me as usize].vm as usize;

@@ -4,10 +4,14 @@ use std::collections::VecDeque;
 
 use super::deadlock::Deadlock;
 use super::outcome::{RunCounters, TraceSegment};
-use crate::model::{SimModel, WorkClass};
+use crate::model::{SimModel, SimStart, WorkClass};
 use crate::queue::EventQueue;
 use crate::random::Random;
+use crate::sched::balance::{BalanceClock, RunnableAverage};
 use crate::sched::{Entity, HostQueue, RunQueue};
+
+/// The stream of chance of when pCPUs balance first, apart from that of the run.
+const BALANCE_STREAM: u64 = 2;
 
 /// Events beside the ends of the pCPUs' phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,6 +154,7 @@ pub(super) struct PcpuState {
     pub(super) kick_pending: bool,
     pub(super) burden: Burden,
     pub(super) sleep: IdleSleep,
+    pub(super) balance: BalanceClock,
     /// Speed of what runs, in 1024ths.
     pub(super) speed: u64,
     /// When the running thread was switched in, for the map.
@@ -183,6 +188,9 @@ pub(super) struct HostThread {
     /// Where active balance sends it at the next schedule().
     pub(super) migrate_to: Option<u32>,
     pub(super) ready_since: u64,
+    /// When it last ran (`exec_start`).
+    pub(super) ran_until: u64,
+    pub(super) runnable: RunnableAverage,
     /// The pCPUs it may run on, as bits; all if empty.
     pub(super) allowed: Vec<u64>,
     /// Work left of its burst in 1024ths of ns, for host tasks.
@@ -233,7 +241,8 @@ pub(super) struct TaskState {
     pub(super) held: u32,
     pub(super) answers_missing: u32,
     pub(super) began: u64,
-    /// Steps since it last took time.
+    /// When it made its last step, and how many it made at that instant.
+    pub(super) stepped_at: u64,
     pub(super) hurried: u32,
 }
 
@@ -386,6 +395,8 @@ pub(super) struct EngineState<'m> {
     pub(super) counting: bool,
     pub(super) account: RunCounters,
     pub(super) map: Vec<TraceSegment>,
+    /// When there was no more room in it.
+    pub(super) map_until: Option<u64>,
     pub(super) stuck: Option<Deadlock>,
 }
 
@@ -449,6 +460,7 @@ impl<'m> EngineState<'m> {
                     kick_pending: false,
                     burden: Burden::None,
                     sleep: IdleSleep::new(),
+                    balance: BalanceClock::default(),
                     speed: 1024,
                     switched_in: 0,
                 })
@@ -477,6 +489,7 @@ impl<'m> EngineState<'m> {
             counting: model.warmup_ns == 0,
             account: RunCounters::new(model),
             map: Vec::new(),
+            map_until: None,
             stuck: None,
         };
         for vm in 0..model.vms.len() as u32 {
@@ -490,6 +503,17 @@ impl<'m> EngineState<'m> {
         world.add_groups();
         let one = |allowed: &[u64]| allowed.iter().map(|word| word.count_ones()).sum::<u32>() == 1;
         world.movable = world.threads.iter().any(|thread| !one(&thread.allowed));
+        if world.movable && model.mechanisms.balance {
+            let mut random = Random::new(model.seed, BALANCE_STREAM);
+            let mut offset = |interval_ns| match model.start {
+                SimStart::Random => random.below(interval_ns),
+                SimStart::Aligned => 0,
+            };
+            for (pcpu, state) in (0..).zip(&mut world.pcpus) {
+                let kernel = model.policy.kernel;
+                state.balance = BalanceClock::new(&model.machine, kernel, pcpu, &mut offset);
+            }
+        }
         world
     }
 
@@ -503,6 +527,8 @@ impl<'m> EngineState<'m> {
             woken: false,
             migrate_to: None,
             ready_since: 0,
+            ran_until: 0,
+            runnable: RunnableAverage::new(),
             allowed,
             left: 0,
         });
@@ -597,6 +623,7 @@ impl<'m> EngineState<'m> {
                 held: 0,
                 answers_missing: 0,
                 began: 0,
+                stepped_at: 0,
                 hurried: 0,
             });
         }

@@ -358,8 +358,52 @@ fn programs_are_steps() {
         s.toml:8: workload = "mine": 2 tasks meet at the barrier "end", which waits for 3
         "steps = [\"done\"]"
         s.toml:8: workload = "mine": 1 tasks meet at the barrier "end", which waits for 2
-        s.toml:19: steps: nothing takes time
+        s.toml:19: steps = ["done"]: nothing takes time
     "#]].assert_eq(&all);
+}
+
+/// A workload that no time passes in would never come to an end: it is told before.
+#[test]
+fn steps_without_time_are_told() {
+    let class = |keys: &str| {
+        format!(
+            "sim = 1\n[host]\ncores = 2\n[[vm]]\nvcpus = 2\nworkload = \"w\"\n[workload.w]\n{keys}\n"
+        )
+    };
+    let mut all = String::new();
+    for keys in [
+        "class = \"stream\"\nwork = 0",
+        "class = \"compute\"\nwork = { normal_us = [0.0001, 0] }",
+        "class = \"spin-lock\"\nwork = 0\nhold = { exponential_us = 0 }",
+        "class = \"requests\"\nsleep = 0\nwork = 0",
+        "class = \"flush\"\nwork = 0",
+        "class = \"barrier\"\ntasks = 1\nwork = 0",
+        "class = \"program\"\ntask = [{ steps = [{ sleep = 0 }, \"done\"] }]",
+    ] {
+        let error = parse(&class(keys)).unwrap_err();
+        all += &format!("{error}\n");
+    }
+    expect![[r#"
+        s.toml:9: work = 0: no step of the workload takes time: at least 1 ns is needed
+        s.toml:9: work = { normal_us = [0.0001, 0] }: no step of the workload takes time: at least 1 ns is needed
+        s.toml:9: work = 0: no step of the workload takes time: at least 1 ns is needed
+        s.toml:10: work = 0: no step of the workload takes time: at least 1 ns is needed
+        s.toml:9: work = 0: no step of the workload takes time: at least 1 ns is needed
+        s.toml:10: work = 0: no step of the workload takes time: at least 1 ns is needed
+        s.toml:9: steps = [{ sleep = 0 }, "done"]: nothing takes time
+    "#]].assert_eq(&all);
+    // Who waits for others has their time.
+    for keys in [
+        "class = \"barrier\"\nwork = 0",
+        "class = \"messages\"\nsend_work = 0\nreceive_work = 0",
+        "class = \"spin-lock\"\nwork = 0\nhold = 1",
+    ] {
+        let mut model = parse(&class(keys)).unwrap().cells[0].model.clone();
+        (model.warmup_ns, model.duration_ns) = (0, 5_000_000);
+        let outcome =
+            crate::run(&model, || true).unwrap_or_else(|stuck| panic!("{keys}: {stuck:?}"));
+        assert!(outcome.meters[0].done > 0, "{keys}");
+    }
 }
 
 #[test]

@@ -330,7 +330,25 @@ pub(super) fn read(
             }
         }
     }
+    if parts.tasks.iter().any(|task| !takes_time(&task.program, &parts.barriers)) {
+        // Where all of several are nothing, the first one is told.
+        let keys = ["work", "sleep", "hold"];
+        if let Some((key, node)) = keys.iter().find_map(|key| Some((key, table.get(key)?))) {
+            table.wrong(key, node, "no step of the workload takes time: at least 1 ns is needed");
+        }
+    }
     parts
+}
+
+/// Whether something in a program takes time, or waits for others who take it.
+fn takes_time(program: &[Op], barriers: &[Barrier]) -> bool {
+    program.iter().any(|op| match op {
+        Op::Work(duration, _) | Op::Sleep(duration) => duration.mean_ns() > 0.0,
+        Op::Barrier(at) => barriers[*at as usize].parties > 1,
+        Op::Send(_) | Op::Receive(_) => true,
+        // Nor does a flush, where nobody else runs.
+        _ => false,
+    })
 }
 
 fn class(table: &TableReader<'_>, kind: WorkloadKind) -> WorkClass {
@@ -396,9 +414,12 @@ fn program(name: &str, table: &TableReader<'_>, done: Op, parts: &mut GuestWork)
         }
         if let Some(node) = group.get("steps")
             && group.problems().borrow().is_empty()
-            && let Err(message) = sound(&program, &locks)
         {
-            group.problem(node.line, format!("steps: {message}"));
+            if let Err(message) = sound(&program, &locks) {
+                group.problem(node.line, format!("steps: {message}"));
+            } else if !takes_time(&program, &parts.barriers) {
+                group.wrong("steps", node, "nothing takes time");
+            }
         }
         let fits = fits(&group, count * program.len() as u64);
         group.finish();
@@ -415,7 +436,7 @@ fn program(name: &str, table: &TableReader<'_>, done: Op, parts: &mut GuestWork)
 }
 
 /// What can be seen of a program before it runs: every lock that it takes it
-/// gives back, once, and something in it takes time.
+/// gives back, once.
 fn sound(program: &[Op], locks: &[&str]) -> Result<(), String> {
     let mut held = Vec::new();
     for op in program {
@@ -439,12 +460,7 @@ fn sound(program: &[Op], locks: &[&str]) -> Result<(), String> {
     if let Some(lock) = held.first() {
         return Err(format!("the lock {:?} is never given back", locks[*lock as usize]));
     }
-    let takes_time = |op: &Op| match op {
-        Op::Work(duration, _) => duration.mean_ns() > 0.0,
-        Op::Sleep(_) | Op::Barrier(_) | Op::Send(_) | Op::Receive(_) => true,
-        _ => false,
-    };
-    if program.iter().any(takes_time) { Ok(()) } else { Err("nothing takes time".to_owned()) }
+    Ok(())
 }
 
 fn step(

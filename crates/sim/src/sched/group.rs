@@ -175,6 +175,30 @@ impl HostQueue {
         members.iter().map(|id| u64::from(tasks[*id as usize].weight)).sum()
     }
 
+    /// The weight of a thread on the pCPU's own level: its share of its group's there
+    /// (`task_h_load`).
+    #[must_use]
+    pub fn weight_of(&self, tasks: &[Entity], thread: u32) -> u64 {
+        let own = u64::from(tasks[thread as usize].weight);
+        match self.home(tasks, thread) {
+            None => own,
+            Some(home) => {
+                let group = u64::from(tasks[self.groups[home].entity as usize].weight);
+                group * own / self.load_of(tasks, home as u32).max(1)
+            }
+        }
+    }
+
+    /// Whether a thread is to be chosen next on its level (`cfs_rq->next`), for which it
+    /// counts as cache-hot.
+    #[must_use]
+    pub fn is_favoured(&self, tasks: &[Entity], thread: u32) -> bool {
+        match self.home(tasks, thread) {
+            None => self.root.next == Some(thread),
+            Some(home) => self.groups[home].queue.next == Some(thread),
+        }
+    }
+
     /// A group's entity gets another weight (`reweight_entity`).
     pub fn reweigh(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], group: u32, weight: u32) {
         let entity = self.groups[group as usize].entity;

@@ -4,6 +4,7 @@
 //! weight 1024 (`NICE_0_LOAD`). Each function names what it is a port of in
 //! `kernel/sched/fair.c`.
 
+pub(crate) mod balance;
 mod cfs;
 mod eevdf;
 mod group;

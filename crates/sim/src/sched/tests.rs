@@ -1,5 +1,7 @@
 //! Sequences that were worked out by hand from the kernel's rules, and laws.
 
+mod balance;
+
 use proptest::prelude::*;
 
 use super::*;

@@ -118,6 +118,11 @@ pub(super) fn text(
         let time: Vec<String> =
             time.map(|(name, share)| format!("{name} {:.0} %", share * 100.0)).collect();
         let _ = writeln!(text, "  {:<18} {}", "time", time.join(", "));
+        let waited = cell.counters.iter().find(|(name, _)| *name == sim::EventCounts::WAITED);
+        if let Some(at_a_time) = waited.map(|(_, ns)| ns / 1e9).filter(|count| *count >= 0.005) {
+            let count = digits(at_a_time);
+            let _ = writeln!(text, "  {:<18} {count} threads at a time wait for a pCPU", "waiting");
+        }
         let counters = cell
             .counters
             .iter()
@@ -134,6 +139,12 @@ pub(super) fn text(
                 .map(|(name, share)| format!("{name} {:.0} %", share * 100.0))
                 .collect();
             let _ = writeln!(text, "  {:<18} {}", "carried by", carried.join(", "));
+        } else if cell.nothing_to_carry {
+            let _ = writeln!(
+                text,
+                "  {:<18} nothing: there is no difference from {} beyond its interval",
+                "carried by", scenario.baseline
+            );
         }
         if let Some((one, other)) = cell.bistable {
             let _ = writeln!(

@@ -8,8 +8,8 @@ use anyhow::{Context as _, bail};
 use sim::map::Map;
 use sim::{page, picture, recording, tracks};
 
-/// The most bytes of a recording: some five million switches.
-const MOST_BYTES: u64 = 1 << 30;
+/// The most bytes of a recording, which is in memory as a whole: some million switches.
+const MOST_BYTES: u64 = 1 << 28;
 
 /// Writes the pictures that are asked for.
 pub(super) fn write(picture: Option<&Path>, trace: Option<&Path>, map: &Map) -> anyhow::Result<()> {

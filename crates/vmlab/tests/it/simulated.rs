@@ -135,6 +135,26 @@ fn an_interrupted_answer_has_what_is_known() {
     assert_eq!(known, ["halting", "polling"]);
 }
 
+/// Two that are the same: who waits is told, and that nothing carries what is not there.
+#[test]
+fn an_answer_tells_who_waits_and_what_is_no_difference() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.toml");
+    let text_of = "sim = 1\nduration_ms = 200\nwarmup_ms = 0\n[host]\ncores = 1\n\
+                   [[vm]]\ncount = 3\nworkload = \"w\"\n[workload.w]\nclass = \"compute\"\nwork = 100\n\
+                   [[variant]]\nname = \"one\"\n[[variant]]\nname = \"same\"\n";
+    fs::write(&path, text_of).unwrap();
+    let output = vmlab(&["sim", path.to_str().unwrap(), "--draws", "2"]);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // One of three runs.
+    let waiting = said.lines().find(|line| line.trim_start().starts_with("waiting")).unwrap();
+    let count: f64 = waiting.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!((1.9..=2.0).contains(&count), "{said}");
+    let carried = "nothing: there is no difference from one beyond its interval";
+    assert!(said.contains(carried), "{said}");
+}
+
 /// Every scenario that comes with vmlab is sound.
 #[test]
 fn own_scenarios_are_sound() {
@@ -219,6 +239,38 @@ fn a_study_is_simulated_on_a_described_host() {
     assert!(text(&output.stderr).contains("in the simulator"), "{}", text(&output.stderr));
 }
 
+/// What the simulator has no model of is known before it runs, on the machine that is asked
+/// about and not on this one.
+#[test]
+fn a_study_is_checked_for_the_simulator() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies").join(name);
+        path.to_str().unwrap().to_owned()
+    };
+    let on = format!("sim:{}", two_sockets().display());
+    let output = vmlab(&["check", &study("pv-features.toml"), "--on", &on]);
+    let (plan, notes) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{notes}");
+    assert!(plan.contains("Simulated: computed by a model"), "{plan}");
+    assert!(notes.contains("no-pv-eoi is left out: not in the model: "), "{notes}");
+    assert!(!plan.contains("no-pv-eoi: no-pv-eoi") && plan.contains("no-pv-ipi"), "{plan}");
+    let dry = vmlab(&["run", &study("pv-features.toml"), "--on", &on, "--dry-run", "--seed", "1"]);
+    let check = vmlab(&["check", &study("pv-features.toml"), "--on", &on, "--seed", "1"]);
+    assert_eq!(text(&dry.stdout), text(&check.stdout));
+    // Nothing of it would be simulated.
+    for command in ["check", "run"] {
+        let output = vmlab(&[command, &study("thp.toml"), "--on", &on]);
+        assert_eq!(output.status.code(), Some(2));
+        let said = text(&output.stderr);
+        assert!(said.contains("thp.toml:") && said.contains("host.thp"), "{said}");
+    }
+    let absent = format!("sim:{}", folder.path().join("absent.json").display());
+    let output = vmlab(&["check", &study("numa-vms.toml"), "--on", &absent]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("absent.json"), "{}", text(&output.stderr));
+}
+
 #[test]
 fn ways_to_place_a_vm_are_ranked() {
     let host = two_sockets();
@@ -278,11 +330,17 @@ fn constants_are_taken_from_measurements() {
     let pair = pair.to_str().unwrap();
     let args = ["sim", pair, "--draws", "1", "--no-why", "--calibrate", "here", "--json"];
     let output = vmlab(&args);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let names: Vec<_> =
-        answer["calibrated"].as_array().unwrap().iter().map(|of| &of["name"]).collect();
-    assert!(names.iter().any(|name| *name == "handoff_ns"), "{names:?}");
+    let told = text(&output.stderr);
+    if output.status.success() {
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let names: Vec<_> =
+            answer["calibrated"].as_array().unwrap().iter().map(|of| &of["name"]).collect();
+        let taken = names.iter().any(|name| *name == "handoff_ns");
+        // What others took part in is not taken, and that is told.
+        assert_ne!(taken, told.contains("handoff_ns was measured as"), "{names:?} {told}");
+    } else {
+        assert!(told.contains("measure while nothing else runs"), "{told}");
+    }
     let folder = tempfile::tempdir().unwrap();
     let prices = folder.path().join("prices.json");
     let price = |operation: &str, cycles: f64| {
