@@ -224,7 +224,7 @@ mod tests {
         };
         let drawn = |exits: f64| svg(&[("here".to_owned(), &list(exits))]);
         let marked = "KVM counted 500 io_exits, NOT the guest's 1000";
-        assert!(drawn(500.0).contains(marked), "{}", drawn(500.0));
+        assert!(drawn(500.0).contains(&escape(marked)), "{}", drawn(500.0));
         assert!(drawn(500.0).contains(&ring(17.0 + 30.0 + 7.5 * 4.0, 34.0)), "{}", drawn(500.0));
         assert!(!drawn(1000.0).contains("otherwise"), "{}", drawn(1000.0));
         // It is known again, and nothing else is taken for it.
