@@ -12,7 +12,7 @@ use aho_corasick::{AhoCorasick, packed};
 
 use super::scan::bare_line;
 use super::text::LogText;
-use super::{Log, MAX_UNREAD, TOOLS, Tool};
+use super::{Log, LogProblem, MAX_UNREAD, TOOLS, Tool};
 
 /// Words with which a tool says that a run failed.
 pub(crate) struct FailureWords {
@@ -114,6 +114,32 @@ pub(super) fn find(tool: &'static Tool, text: LogText<'_>, log: &mut Log) {
     log.failed.sort_by_key(|failed| failed.line);
 }
 
+/// The first line of a text with words of failure, and the tools whose they may be.
+pub(super) fn first(text: &str) -> Option<(Vec<&'static str>, LogProblem)> {
+    let of_tool = |tool: &'static Tool| {
+        let mut log = Log::new(tool.name);
+        find(tool, LogText::new(text), &mut log);
+        log.failed.into_iter().next().map(|failed| (tool.name, failed))
+    };
+    let found: Vec<(&'static str, LogProblem)> = TOOLS.iter().filter_map(of_tool).collect();
+    let line = found.iter().map(|(_, failed)| failed.line).min()?;
+    let of_line = || found.iter().filter(|(_, failed)| failed.line == line);
+    let names = of_line().map(|(name, _)| *name).collect();
+    Some((names, of_line().next()?.1.clone()))
+}
+
+/// A line with the words.
+#[cfg(test)]
+pub(super) fn example_of(failure: &FailureWords) -> String {
+    if failure.check.is_none() {
+        return format!("{} of it", failure.words);
+    }
+    let narrowed = tests::NARROWED.iter().map(|(_, line, _)| (*line).to_owned());
+    let error = format!("{}Cannot allocate memory", failure.words);
+    let mut lines = narrowed.chain([error]);
+    lines.find(|line| line.contains(failure.words) && failure.is_in(line)).expect("one of NARROWED")
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::read;
@@ -190,7 +216,7 @@ mod tests {
 
     /// Of words that count in some lines only: a line of a run that failed, and one that is
     /// like it and none.
-    const NARROWED: &[(&str, &str, &str)] = &[
+    pub(super) const NARROWED: &[(&str, &str, &str)] = &[
         ("ab", "apr_socket_recv: Connection reset by peer (104)", "apr_socket_recv is polled"),
         ("ab", "Total of 812 requests completed", "Total of 812 bytes"),
         ("fio", "fio: pid=71, err=5/file:io_u.c:1803, func=io_u error", "fio: pid=71, err=0"),

@@ -39,6 +39,8 @@ pub(super) const IPERF2: Tool = Tool {
         part(" connected with ").within().when(is_connection),
         part("[ ID] Interval       Transfer     Bandwidth"),
         part("[ ID] Interval").when(|line| line.holds("Write/Err")),
+        // A row begins with the time.
+        part("20").when(is_csv),
     ],
     failures: &[
         failed("connect failed: "),
@@ -288,7 +290,7 @@ pub(crate) fn read2(text: LogText<'_>, log: &mut Log) {
             streams = 0;
         } else if line.text.holds(" connected with ") {
             streams += 1;
-        } else if let Some(fields) = csv(line) {
+        } else if let Some(fields) = csv(line.text) {
             row_csv(&fields, line, log);
         } else {
             match IntervalRow::of(line) {
@@ -317,12 +319,12 @@ fn row2(row: &IntervalRow<'_>, single: bool, line: TextLine<'_>, log: &mut Log) 
 }
 
 /// `20261120153538,127.0.0.1,54088,127.0.0.1,5302,1,0.0-1.0,1952317500,15618540000`
-fn csv(line: TextLine<'_>) -> Option<Few<&str>> {
-    let (stamp, comma) = line.text.as_bytes().first_chunk::<15>()?.split_at(14);
+fn csv(line: &str) -> Option<Few<&str>> {
+    let (stamp, comma) = line.as_bytes().first_chunk::<15>()?.split_at(14);
     if comma != b"," || !stamp.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let fields: Few<&str> = fields(line.text, b',').collect();
+    let fields: Few<&str> = fields(line, b',').collect();
     matches!(fields.len(), 9 | 14).then_some(fields)
 }
 
@@ -332,7 +334,7 @@ fn is_connection(line: &str) -> bool {
 }
 
 /// Whether a line is a row of `-y C`, by its exact shape.
-pub(super) fn is_bare(line: TextLine<'_>) -> bool {
+fn is_csv(line: &str) -> bool {
     let is_address = |field: &str| field.parse::<core::net::IpAddr>().is_ok();
     let is_number =
         |field: &str| !field.is_empty() && field.bytes().all(|byte| byte.is_ascii_digit());

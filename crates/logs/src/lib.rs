@@ -52,8 +52,10 @@
 //! if all its decimals are there.
 
 mod bare;
+mod between;
 mod failure;
 mod json;
+mod left;
 mod margin;
 mod names;
 mod near;
@@ -109,6 +111,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use record::{Better, Histogram, Labels, LogMetric, LogValue, MetricKind};
 
+use between::{FailuresBefore, SectionRead};
 use failure::FailureWords;
 pub(crate) use names::NameText;
 pub use parts::visit_parts;
@@ -557,7 +560,7 @@ pub fn read(text: &str, tool: Option<&Tool>) -> Vec<Log> {
 pub fn read_whole(text: &str, tool: &Tool) -> Vec<Log> {
     let text = text::as_shown(text);
     let mut sections = Sections::new(&text, Some(tool));
-    let mut logs = Vec::new();
+    let (mut logs, mut before) = (Vec::new(), FailuresBefore::default());
     loop {
         let batch = sections.next_batch(BATCH_BYTES);
         if batch.is_empty() {
@@ -565,7 +568,7 @@ pub fn read_whole(text: &str, tool: &Tool) -> Vec<Log> {
         }
         logs.extend(batch.into_iter().filter_map(|section| {
             let log = Log { whole: true, ..Log::new(section.tool.name) };
-            section.read_into(log)
+            section.read_into(log).decide(&mut before)
         }));
     }
 }
@@ -577,6 +580,13 @@ pub fn failures(tool: &'static Tool, text: &str) -> Vec<LogProblem> {
     let mut log = Log::new(tool.name);
     failure::find(tool, LogText::new(text), &mut log);
     log.failed
+}
+
+/// The first line of a log of no tool that is known in which words of failure stand, and the
+/// tools that say these: of a run that failed at once nothing else may be left.
+#[must_use]
+pub fn first_failure(text: &str) -> Option<(Vec<&'static str>, LogProblem)> {
+    failure::first(&text::as_shown(text))
 }
 
 /// As [`read`], of a log that may hold more runs than fit into memory. `shape`
@@ -593,26 +603,34 @@ pub fn visit<T: Send, E>(
 ) -> Result<(), E> {
     let text = text::as_shown(text);
     let is_short = text.len() <= BATCH_BYTES;
-    read_sections(&mut Sections::new(&text, tool), is_short, &shape, &mut take)
+    let mut before = FailuresBefore::default();
+    read_sections(&mut Sections::new(&text, tool), is_short, &mut before, &shape, &mut take)
 }
 
 /// Gives `take` what `shape` makes of all sections, which are read in this thread if
-/// they are so short.
+/// they are so short. `before` are words of failure before the first of them, and then
+/// before the next.
 fn read_sections<T: Send, E>(
     sections: &mut Sections<'_>,
     is_short: bool,
+    before: &mut FailuresBefore,
     shape: &(impl Fn(Log) -> T + Sync),
     take: &mut impl FnMut(T) -> Result<(), E>,
 ) -> Result<(), E> {
-    let read = |section: Section<'_>| section.read().map(shape);
     let mut batch = sections.next_batch(BATCH_BYTES);
     while !batch.is_empty() {
         if is_short {
-            batch.into_iter().filter_map(read).try_for_each(&mut *take)?;
+            let read = batch.into_iter().map(Section::read);
+            read.filter_map(|read| read.decide(before)).map(shape).try_for_each(&mut *take)?;
             batch = sections.next_batch(BATCH_BYTES);
         } else {
             let (shaped, next) = rayon::join(
-                || batch.into_par_iter().filter_map(read).collect::<Vec<T>>(),
+                || {
+                    let read: Vec<SectionRead> = batch.into_par_iter().map(Section::read).collect();
+                    let logs: Vec<Log> =
+                        read.into_iter().filter_map(|read| read.decide(before)).collect();
+                    logs.into_par_iter().map(shape).collect::<Vec<T>>()
+                },
                 || sections.next_batch(BATCH_BYTES),
             );
             shaped.into_iter().try_for_each(&mut *take)?;
@@ -627,24 +645,36 @@ impl Log {
     fn read(&mut self, tool: &'static Tool, text: LogText<'_>) {
         pieces::read(tool, text, self);
         failure::find(tool, text, self);
+        left::tell_zeros(text, self);
     }
 }
 
 impl Section<'_> {
-    /// What its run printed, if anything of it is a result.
-    fn read(mut self) -> Option<Log> {
+    /// What its run printed.
+    fn read(mut self) -> SectionRead {
         let begun = self.begun.take();
         let log = begun.map_or_else(|| Log::new(self.tool.name), |begun| *begun);
         self.read_into(log)
     }
 
     /// As [`Section::read`], behind what `log` has.
-    fn read_into(self, mut log: Log) -> Option<Log> {
+    fn read_into(self, mut log: Log) -> SectionRead {
+        let (values, failed_before) = (log.values.len(), between::has_failed_before(&log));
         log.read(self.tool, self.text);
+        if self.end.is_none() {
+            left::tell_cut(self.tool, self.text, values, &mut log);
+        }
         log.unread.extend(log.left_out.take().map(|unread| *unread));
         // Without a sign of its own, only what was read proves the tool.
         let proven = self.score >= sign::STRONG || !log.values.is_empty();
-        let says_nothing = log.values.is_empty() && log.unread.is_empty() && log.failed.is_empty();
-        (proven && !says_nothing).then_some(log)
+        let behind_results = self.behind_results(&log);
+        let behind = self.end.map(|end| FailuresBefore::behind(&self, end, behind_results, &log));
+        let ended = self.end.is_some() && self.has_ended(behind_results, &log);
+        let same = self.end.is_some_and(|end| end.next.name == self.tool.name);
+        let (last, from) = behind_results;
+        let left = LogText::at(&self.text.raw()[from..], last + 1);
+        left::tell_bare(left, &mut log);
+        let behind = behind.unwrap_or_default();
+        SectionRead { log, proven, ended, failed_before, behind, same }
     }
 }

@@ -2,6 +2,7 @@
 //! the last part ends in, and of a long one that can be read in pieces
 //! ([`Signature::anew`](super::sign::Signature::anew)) only its last piece.
 
+use super::between::FailuresBefore;
 use super::sections::{SectionSearch, Sections};
 use super::text::{self, ShownLines};
 use super::{Log, Tool, read_sections, visit};
@@ -27,14 +28,15 @@ pub fn visit_parts<T: Send, E>(
     }
     let mut search = SectionSearch::begin(tool);
     let mut shown = String::new();
+    let mut before = FailuresBefore::default();
     let mut added = text::without_byte_order_mark(&raw);
     let mut lines = ShownLines::begin(added);
     loop {
-        let before = shown.len();
+        let shown_before = shown.len();
         shown.push_str(&lines.next(added, ended));
-        let added_bytes = shown.len() - before;
+        let added_bytes = shown.len() - shown_before;
         let mut sections = Sections::resumed(&shown, search, ended);
-        read_sections(&mut sections, false, &shape, &mut take)?;
+        read_sections(&mut sections, false, &mut before, &shape, &mut take)?;
         if ended {
             return Ok(());
         }

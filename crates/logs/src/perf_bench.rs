@@ -19,6 +19,8 @@ pub(super) const TOOL: Tool = Tool {
         part("# ").when(is_context),
         part("Run summary [PID "),
         part("Total time:").when(|line| line.ends_with("[sec]")),
+        part("# Running ").when(|line| line.holds("\"perf bench numa")),
+        part("Average ").when(|line| line.holds(" took: ") && line.holds(" (+- ")),
         part("Unknown benchmark: ").when(|line| line.holds(" for collection ")),
     ],
     failures: &[failed("perf: "), failed("Unknown benchmark: "), failed("Unknown collection: ")],

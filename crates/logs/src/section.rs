@@ -11,4 +11,15 @@ pub(super) struct Section<'a> {
     pub(super) begun: Option<Box<Log>>,
     /// How sure it is that this tool wrote it.
     pub(super) score: u32,
+    /// What comes behind it; none at the end of the log.
+    pub(super) end: Option<SectionEnd>,
+}
+
+/// Where another run begins.
+#[derive(Clone, Copy)]
+pub(super) struct SectionEnd {
+    /// The number of its first line.
+    pub(super) line: usize,
+    /// Its tool.
+    pub(super) next: &'static Tool,
 }

@@ -11,10 +11,10 @@ use std::ops::Range;
 use super::bare::bare;
 use super::prefix::without_prefix;
 use super::scan::{Hit, ScanResult, scan, sign};
-use super::section::Section;
+use super::section::{Section, SectionEnd};
 use super::sign::{STRONG, SignPosition};
 use super::text::LogText;
-use super::{Log, TOOLS, Tool, pieces};
+use super::{Log, TOOLS, Tool, between, left, pieces};
 
 /// A section while it grows.
 struct OpenSection {
@@ -30,12 +30,13 @@ struct OpenSection {
 }
 
 impl OpenSection {
-    fn closed(self, text: &str, end: usize) -> Section<'_> {
+    fn closed(self, text: &str, end: usize, behind: Option<SectionEnd>) -> Section<'_> {
         Section {
             tool: &TOOLS[self.tool],
             text: LogText::at(&text[self.start..end], self.start_line),
             begun: self.begun,
             score: self.score,
+            end: behind,
         }
     }
 }
@@ -53,6 +54,9 @@ pub(super) struct SectionSearch {
     /// Documents are searched backwards for their begin: altogether not more
     /// often than a few times all of the text. So many bytes are left.
     backwards: usize,
+    /// From here on the text is of no run that is sure, and the number of that line.
+    unowned_from: usize,
+    unowned_line: usize,
 }
 
 /// The place of a line that is no more in the text.
@@ -71,7 +75,16 @@ impl SectionSearch {
             score: STRONG,
             begun: None,
         });
-        Self { only, found: open.is_some(), open, scanned_to: 0, lines_before: 0, backwards: 0 }
+        Self {
+            only,
+            found: open.is_some(),
+            open,
+            scanned_to: 0,
+            lines_before: 0,
+            backwards: 0,
+            unowned_from: 0,
+            unowned_line: 1,
+        }
     }
 
     /// Reads what can be read of a long open run though it goes on in lines to come:
@@ -92,9 +105,25 @@ impl SectionSearch {
         end
     }
 
+    /// What `tool` says of a failure in the text up to `end` that is of no run.
+    fn unowned(&mut self, text: &str, end: usize, tool: &'static Tool) -> Option<Box<Log>> {
+        let unowned = text.get(self.unowned_from..end)?;
+        // Signs that are not sure may begin again and again.
+        self.backwards = self.backwards.checked_sub(unowned.len())?;
+        let (unowned, mut log) = (LogText::at(unowned, self.unowned_line), Log::new(tool.name));
+        between::find_before(tool, unowned, &mut log);
+        left::tell_before(unowned, &mut log);
+        (!log.failed.is_empty() || !log.unread.is_empty()).then(|| Box::new(log))
+    }
+
     /// The text now begins so much later.
     fn forget(&mut self, bytes: usize) {
         self.scanned_to -= bytes;
+        (self.unowned_from, self.unowned_line) = match self.unowned_from.checked_sub(bytes) {
+            Some(from) => (from, self.unowned_line),
+            // All up to here was looked through.
+            None => (self.scanned_to, self.lines_before + 1),
+        };
         if let Some(open) = &mut self.open {
             open.start = open.start.saturating_sub(bytes);
             if open.last_line_start < GONE {
@@ -147,7 +176,7 @@ impl<'a> Sections<'a> {
                     break;
                 }
                 if let Some(open) = self.search.open.take() {
-                    batch.push(open.closed(self.text, self.text.len()));
+                    batch.push(open.closed(self.text, self.text.len(), None));
                 }
                 if !std::mem::replace(&mut self.search.found, true) {
                     batch.sections.extend(bare(self.text));
@@ -232,17 +261,26 @@ impl<'a> Sections<'a> {
                         line_start
                     };
                     let above = memchr::memchr_iter(b'\n', &bytes[start..line_start]).count();
-                    if let Some(open) = self.search.open.take() {
-                        batch.push(open.closed(text, start));
+                    let start_line = self.search.lines_before + line - above;
+                    let next = &TOOLS[tool];
+                    let before = self.search.open.take();
+                    let owned = before.as_ref().is_some_and(|open| open.score >= STRONG);
+                    if let Some(open) = before {
+                        let end = SectionEnd { line: start_line, next };
+                        batch.push(open.closed(text, start, Some(end)));
+                    }
+                    let begun = if owned { None } else { self.search.unowned(text, start, next) };
+                    if owned || sign.weight >= STRONG {
+                        (self.search.unowned_from, self.search.unowned_line) = (start, start_line);
                     }
                     self.search.open = Some(OpenSection {
                         tool,
                         start,
-                        start_line: self.search.lines_before + line - above,
+                        start_line,
                         last_sign: index,
                         last_line_start: line_start,
                         score: sign.weight,
-                        begun: None,
+                        begun,
                     });
                 }
             }

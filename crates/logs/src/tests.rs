@@ -9,6 +9,8 @@ use expect_test::expect_file;
 use proptest::prelude::*;
 use record::LogValue;
 
+mod whole;
+
 use super::pieces::tests::whole_and_in_pieces;
 use super::{Log, TOOLS, Tool, read, recognise, tool};
 
@@ -411,6 +413,13 @@ fn perf_bench_may_have_lost_its_first_line() {
     let text = "# 20 sender and receiver processes per group\n\
                 # 2 groups == 80 processes run\n\n     Total time: 0.133 [sec]\n";
     check_forms(text, None, &[("time", 0.133, "groups=2 mode=processes tasks=80")]);
+    let suites = ["internals.log", "numa.log", "evlist-open-close.log", "sched-messaging.log"];
+    for (path, text) in
+        GOLDENS.iter().filter(|(path, _)| suites.iter().any(|name| path.ends_with(name)))
+    {
+        let (_, behind) = text.split_once('\n').unwrap();
+        assert_eq!(values(path, behind).len(), values(path, text).len(), "{}", path.display());
+    }
 }
 
 // ---- Threads ----

@@ -351,6 +351,9 @@ impl Cut for str {
 pub(super) fn as_shown(text: &str) -> Cow<'_, str> {
     let text = without_byte_order_mark(text);
     if ends_lines_with_returns(text) {
+        let body = text.trim_end_matches('\n');
+        // A newline behind the last return ends the same line.
+        let text = if body.ends_with('\r') { body } else { text };
         return match as_shown(&text.replace('\r', "\n")) {
             Cow::Owned(shown) => Cow::Owned(shown),
             Cow::Borrowed(shown) => Cow::Owned(shown.to_owned()),
@@ -404,22 +407,11 @@ impl ShownLines {
     }
 }
 
-/// Whether carriage returns end the lines, since nothing else does, instead of
-/// overwriting them. Progress begins again and again with the same word; lines
-/// seldom begin as the one before.
+/// Whether carriage returns end the lines, since nothing else does but for newlines at the
+/// end. Among lines that newlines end they overwrite what is before them, such as progress.
 fn ends_lines_with_returns(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    if memchr::memchr(b'\n', bytes).is_some() || !overwrites(bytes) {
-        return false;
-    }
-    let mut first_words = text.split('\r').filter_map(|line| AsciiWords::new(line).next());
-    let mut before = first_words.next();
-    let (mut pairs, mut same) = (0_usize, 0_usize);
-    for word in first_words {
-        pairs += 1;
-        same += usize::from(before.replace(word) == Some(word));
-    }
-    2 * same < pairs
+    let bytes = text.trim_end_matches('\n').as_bytes();
+    memchr::memchr(b'\n', bytes).is_none() && overwrites(bytes)
 }
 
 /// Whether there is more of a line behind a carriage return.

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use logs::{Log, Tool};
+use logs::{Log, LogProblem, Tool};
 use rayon::prelude::*;
 use record::{ImportedValue, LogValue, Name};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -43,6 +43,10 @@ const PRINTED_AT_ONCE: usize = 1 << 16;
 
 /// Bytes of a large log of no result that are searched for its tool's signs.
 const RECOGNISED_BYTES: usize = 1 << 20;
+
+/// Bytes of a log of no known tool that are searched for words of failure: a run that
+/// failed at once says little.
+const FAILURE_BYTES: usize = 1 << 16;
 
 /// Files that together have less are read before other threads have begun.
 const SHARED_BYTES: u64 = 1 << 16;
@@ -128,8 +132,9 @@ pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     }
     seen.spinner = None;
     if seen.foreign > 0 {
+        let were = if seen.foreign == 1 { "was" } else { "were" };
         terminal::note(&format!(
-            "{} in the folders were written by no tool that is known",
+            "{} in the folders {were} written by no tool that is known",
             files(seen.foreign)
         ));
     }
@@ -243,21 +248,37 @@ fn read(
         }
     }
     if !found {
+        let begin = begin.unwrap_or_default();
         // In a folder, what is not the named tool's is another's.
         let known = match tool {
-            None => sure_tool(&begin.unwrap_or_default()),
+            None => sure_tool(&begin),
             named => named.filter(|_| source.named),
         };
         let why = match known {
             // A run that was killed leaves no more.
-            Some(tool) => Some(format!("no result in the output of {}", tool.name)),
-            None => source.named.then(|| "no tool is recognised; --as TOOL names it".to_owned()),
+            Some(tool) => {
+                Some(format!("{}: no result in the output of {}", source.name, tool.name))
+            }
+            None if tool.is_none() => failure_alone(source, &begin),
+            None => None,
         };
+        let unknown = || format!("{}: no tool is recognised; --as TOOL names it", source.name);
+        let why = why.or_else(|| source.named.then(unknown));
         seen.unread += usize::from(why.is_some());
         seen.foreign += usize::from(why.is_none());
-        seen.notes.extend(why.map(|why| format!("{}: {why}", source.name)));
+        seen.notes.extend(why);
     }
     full(seen)
+}
+
+/// What is said of a log of no known tool that begins so, if words of failure stand there:
+/// a run that failed at once may leave nothing else.
+fn failure_alone(source: &LogSource, begin: &str) -> Option<String> {
+    let begin = &begin[..begin.floor_char_boundary(begin.len().min(FAILURE_BYTES))];
+    let (tools, failed) = logs::first_failure(begin)?;
+    let (name, tools) = (&source.name, tools.join(" or "));
+    let LogProblem { line, text, .. } = failed;
+    Some(format!("{name}:{line}: a failure of {tools}? --as TOOL reads it: {text}"))
 }
 
 /// The tool that surely wrote a log of which nothing could be read, by its beginning.

@@ -12,6 +12,9 @@ pub(crate) const MAX_TEXT_BYTES: u64 = topology::bounded::MAX_BYTES as u64;
 /// Bytes of a file with measurements, unpacked: it is held in memory.
 pub(crate) const MAX_DATA_BYTES: u64 = 4 << 30;
 
+/// Bytes of a line of a log: it is held in memory.
+pub(crate) const MAX_LINE_BYTES: usize = 32 << 20;
+
 /// What is read until a budget is used up; then an error.
 struct LimitedReader<R> {
     reader: R,

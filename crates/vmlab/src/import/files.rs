@@ -51,6 +51,8 @@ pub(super) struct LogParts {
     bytes: Vec<u8>,
     /// How many of them have no newline.
     searched: usize,
+    /// How many lines were given.
+    lines: usize,
 }
 
 impl LogParts {
@@ -68,9 +70,14 @@ impl LogParts {
                 // A line without end is read on.
                 None => {
                     self.searched = self.bytes.len();
+                    if self.searched > input::MAX_LINE_BYTES {
+                        let (line, most) = (self.lines + 1, input::MAX_LINE_BYTES >> 20);
+                        bail!("{}:{line}: a line of more than {most} MiB", self.name);
+                    }
                     continue;
                 }
             };
+            self.lines += self.bytes[..whole].iter().filter(|byte| **byte == b'\n').count();
             // No character goes over the end of a line.
             text.push_str(&String::from_utf8_lossy(&self.bytes[..whole]));
             self.bytes.drain(..whole);
@@ -211,7 +218,8 @@ impl LogSource {
         if !surely && is_binary(&bytes) {
             return Ok(SourceContent::Binary);
         }
-        Ok(SourceContent::Parts(LogParts { name: self.name.clone(), reader, bytes, searched: 0 }))
+        let name = self.name.clone();
+        Ok(SourceContent::Parts(LogParts { name, reader, bytes, searched: 0, lines: 0 }))
     }
 
     /// Its bytes, unpacked.
@@ -423,6 +431,21 @@ mod tests {
         let sizes: Vec<usize> = groups(&sources).map(|group| group.sources.len()).collect();
         assert_eq!(sizes, [2, 1, 1, 2, 1]);
         assert_eq!(groups(&[]).count(), 0);
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused() {
+        let begin = b"one\ntwo\n".to_vec();
+        let name = "log".to_owned();
+        let reader = Box::new(io::repeat(0));
+        let mut parts = LogParts { name, reader, bytes: begin, searched: 0, lines: 0 };
+        let mut text = String::new();
+        assert!(parts.more(&mut text).unwrap());
+        assert_eq!(text, "one\ntwo\n");
+        let refused = parts.more(&mut text).unwrap_err().to_string();
+        assert_eq!(refused, "log:3: a line of more than 32 MiB");
+        assert_eq!(text, "one\ntwo\n");
+        assert!(parts.bytes.capacity() <= 3 * input::MAX_LINE_BYTES);
     }
 
     #[test]

@@ -143,6 +143,41 @@ fn a_log_without_a_result_is_told_in_a_folder_too() {
 }
 
 #[test]
+fn a_failure_alone_is_told_in_a_folder_too() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("good"), LOG).unwrap();
+    let path = folder.path().join("failed");
+    let fatal = "FATAL: Invalid value for --threads: 0.\n";
+    fs::write(&path, fatal).unwrap();
+    let path = path.to_str().unwrap();
+    for named in [folder.path().to_str().unwrap(), path] {
+        let output = import(&[named], "");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let expected =
+            format!("{path}:1: a failure of cyclictest or sysbench? --as TOOL reads it: ");
+        assert!(said.contains(&(expected + fatal)), "{said}");
+        assert!(!said.contains("no tool that is known"), "{said}");
+    }
+    let output = import(&["--as", "sysbench", path], "");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).contains(":1: the run failed, "), "{}", stdout(&output));
+}
+
+#[test]
+fn a_packed_line_without_end_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("zeros.gz");
+    let script = "head -c 300000000 /dev/zero | gzip -1 > \"$0\"; \
+                  exec \"$1\" import \"$0\"";
+    let command = Command::new("sh").args(["-c", script]).arg(&path).arg(VMLAB).output();
+    let output = command.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("zeros.gz:1: a line of more than 32 MiB"), "{said}");
+}
+
+#[test]
 fn a_tool_that_was_named_is_not_asked_for_again() {
     let output = import(&["--as", "hackbench", "-"], "Dear all,\n");
     assert_eq!(output.status.code(), Some(1));
@@ -163,7 +198,9 @@ fn what_a_crash_left_is_a_log() {
     let output = import(&[path.to_str().unwrap()], "");
     assert_eq!(output.status.code(), Some(2));
     let output = import(&["--as", "hackbench", "--json", path.to_str().unwrap()], "");
-    assert_eq!((output.status.code(), stdout(&output).lines().count()), (Some(0), 1));
+    // Its heading lost something.
+    assert_eq!((output.status.code(), stdout(&output).lines().count()), (Some(1), 2));
+    assert!(stdout(&output).contains("zero bytes stand in it"), "{}", stdout(&output));
 }
 
 #[test]
