@@ -1,8 +1,8 @@
 //! A Kubernetes API server, as far as vmlab asks one: lists in pages, single documents,
 //! refusals, answers to what is posted; Jobs and their pods by `fake_pods.rs`. It answers from
 //! memory, on loopback, without TLS. The full tier asks a real one for the lists and compares
-//! what is made of them; refusals, pages and what becomes of Jobs and instances are held
-//! against nothing real.
+//! what is made of them, and runs Jobs and instances on a real cluster; refusals, pages and
+//! what this one says of Jobs and instances are compared with nothing real.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
