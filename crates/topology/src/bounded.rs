@@ -5,7 +5,7 @@
 //! needs no more than [`MAX_BYTES`]: serde_json stops at a depth of 128, and
 //! nothing in JSON is longer than its text; [`json`] reads what a later vmlab may have
 //! written. What they find wrong with a file that
-//! vmlab's users write is told in one form, [`FileProblems`]; [`toml`] reads such a file.
+//! vmlab's users write is told in one form, [`FileProblems`]; [`toml()`] reads such a file.
 
 mod known;
 mod problems;
