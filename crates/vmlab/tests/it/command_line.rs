@@ -333,6 +333,8 @@ fn a_damaged_journal_is_told_from_a_torn_one() {
 
     // Torn in its last line: cut off, kept, gone on.
     fs::write(&path, &whole[..whole.len() - 7]).unwrap();
+    let last = whole[..whole.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+    crate::lab::acknowledge(&dir, std::str::from_utf8(&whole[..last]).unwrap());
     let said = machine.say(["run", "--resume", "results"]);
     assert!(said.has_code(0).stderr.contains("a write was cut off"), "{said:#?}");
     assert!(dir.join("journal.torn").exists());

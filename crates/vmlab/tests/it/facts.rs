@@ -6,7 +6,7 @@ use record::journal::JournalEvent;
 use record::{Failure, FailureKind, Outcome};
 use serde_json::{Value, json};
 
-use crate::lab::{Machine, events, journal_of};
+use crate::lab::{Machine, events, journal_of, write_journal};
 
 #[test]
 fn what_was_asked_for_is_told_by_host() {
@@ -29,7 +29,7 @@ fn what_was_asked_for_is_told_by_host() {
                 result.facts = [fact("cpu_pm", "in force"), evidence].into();
             }
         }
-        fs::write(dir.join("journal.jsonl"), journal_of(&events)).unwrap();
+        write_journal(&dir, &journal_of(&events));
     }
     let said = machine.say(["facts", "--fact", "cpu_pm", "results"]);
     let lines: Vec<&str> = said.has_code(0).stdout.lines().collect();

@@ -136,8 +136,7 @@ fn begun_by(machine: &Machine, version: &str, changed: impl Fn(&mut Value)) -> P
             (*vmlab_version, *plan_hash) = (version.to_owned(), hash.clone());
         }
     }
-    fs::write(dir.join("journal.jsonl"), crate::lab::journal_of(&events)).unwrap();
-    fs::remove_file(dir.join("journal.end")).unwrap();
+    crate::lab::write_journal(&dir, &crate::lab::journal_of(&events));
     dir
 }
 

@@ -166,7 +166,7 @@ impl Machine {
         let host = self.say(["host", "--json"]);
         fs::write(dir.join("host.json"), &host.has_code(0).stdout).unwrap();
         let plan = StudyPlan::from_json(plan.stdout.as_bytes()).unwrap();
-        fs::write(dir.join("journal.jsonl"), journal(&plan, value)).unwrap();
+        write_journal(&dir, &journal(&plan, value));
         dir
     }
 
@@ -196,7 +196,7 @@ impl Machine {
         fs::write(dir.join("plan.json"), &text).unwrap();
         let plan = StudyPlan::from_json(text.as_bytes()).unwrap();
         fs::copy(first.join("host.json"), dir.join("host.json")).unwrap();
-        fs::write(dir.join("journal.jsonl"), journal(&plan, value)).unwrap();
+        write_journal(&dir, &journal(&plan, value));
     }
 }
 
@@ -233,6 +233,18 @@ fn made_up_value(trial: &TrialKey) -> f64 {
 
 fn journal(plan: &StudyPlan, value: &dyn Fn(&TrialKey) -> f64) -> String {
     journal_of(&made_up(plan, value))
+}
+
+/// Writes a journal and where it ends, as a study does.
+pub(crate) fn write_journal(dir: &Path, text: &str) {
+    fs::write(dir.join("journal.jsonl"), text).unwrap();
+    acknowledge(dir, text);
+}
+
+/// Says that a journal reaches to the end of `text`.
+pub(crate) fn acknowledge(dir: &Path, text: &str) {
+    let end = journal::read(text.as_bytes(), None).end;
+    fs::write(dir.join("journal.end"), end.to_string()).unwrap();
 }
 
 /// The text of a journal that tells `events`.
