@@ -121,7 +121,7 @@ fn is_registry(text: &str) -> bool {
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     if let Some(rest) = text.strip_prefix('[') {
         let Some((address, behind)) = rest.split_once(']') else { return false };
-        return address.parse::<std::net::Ipv6Addr>().is_ok()
+        return address.parse::<core::net::Ipv6Addr>().is_ok()
             && (behind.is_empty() || behind.strip_prefix(':').is_some_and(is_port));
     }
     let (host, port) = match text.split_once(':') {
