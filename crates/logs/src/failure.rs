@@ -398,7 +398,7 @@ mod tests {
             "failed to open nosuch: No such file or directory\n\
              Initializing perf session failed\n",
             "perf-kvm-stat",
-            &[2],
+            &[1, 2],
             0,
         );
         check(

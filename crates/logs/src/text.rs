@@ -408,10 +408,14 @@ impl ShownLines {
 }
 
 /// Whether carriage returns end the lines, since nothing else does but for newlines at the
-/// end. Among lines that newlines end they overwrite what is before them, such as progress.
+/// end. Among lines that newlines end they overwrite what is before them, such as progress;
+/// so they do in a line that was wiped with spaces.
 fn ends_lines_with_returns(text: &str) -> bool {
-    let bytes = text.trim_end_matches('\n').as_bytes();
-    memchr::memchr(b'\n', bytes).is_none() && overwrites(bytes)
+    let text = text.trim_end_matches('\n');
+    let wipes = |piece: &str| piece.len() > 1 && piece.bytes().all(|byte| byte == b' ');
+    memchr::memchr(b'\n', text.as_bytes()).is_none()
+        && overwrites(text.as_bytes())
+        && !text.split('\r').any(wipes)
 }
 
 /// Whether there is more of a line behind a carriage return.

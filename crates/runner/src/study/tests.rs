@@ -418,12 +418,12 @@ fn what_was_published_of_two_variants_is_read_and_refused_by_line() {
         (format!("{counter}\nratio = 1\nthan = 'a'"), 25, "a ratio to itself says nothing"),
         (
             "workload = 'hackbench'\ncounter = 'kvm.exit'\nvariant = 'a'\nratio = 1".to_owned(),
-            23,
+            24,
             "did you mean \"kvm.exits\"?",
         ),
         (
             "workload = 'kernbench'\ncounter = 'kvm.exits'\nvariant = 'a'\nratio = 1".to_owned(),
-            23,
+            24,
             "nothing is counted of kernbench",
         ),
     ] {
