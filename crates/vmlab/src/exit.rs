@@ -78,7 +78,7 @@ const CODES: &[Codes] = &[
     Codes {
         commands: &["compare"],
         findings: Some(
-            "results are damaged, or with --gate if something got worse by more than the margin",
+            "results are damaged, a run in a log failed, or with --gate if something got worse by more than the margin",
         ),
         ..GENERAL
     },
