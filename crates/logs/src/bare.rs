@@ -16,5 +16,12 @@ pub(super) fn bare(text: &str) -> Option<Section<'_>> {
             && netperf::is_bare(above, *line)
     });
     rows.next()?;
-    Some(Section { tool: &netperf::TOOL, text: whole, begun: None, score: STRONG, end: None })
+    Some(Section {
+        tool: &netperf::TOOL,
+        text: whole,
+        begun: None,
+        score: STRONG,
+        failed_before: false,
+        end: None,
+    })
 }

@@ -27,18 +27,11 @@ const LAST_WORDS: [(&str, &str); 5] = [
     ("iozone", "iozone test complete."),
 ];
 
-const BEFORE_RESULTS: &str = ", before its results";
-
-/// Whether a log has what [`find_before`] finds.
-pub(super) fn has_failed_before(log: &Log) -> bool {
-    log.failed.iter().any(|failed| failed.why.ends_with(BEFORE_RESULTS))
-}
-
 /// Notes what `tool`, whose first run begins behind `text`, says there of a failure.
 pub(super) fn find_before(tool: &'static Tool, text: LogText<'_>, log: &mut Log) {
     failure::find(tool, text, log);
     for failed in &mut log.failed {
-        failed.why = format!("{} says so{BEFORE_RESULTS}", tool.name);
+        failed.why = format!("{} says so, before its results", tool.name);
     }
 }
 

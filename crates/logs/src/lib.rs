@@ -659,7 +659,7 @@ impl Section<'_> {
 
     /// As [`Section::read`], behind what `log` has.
     fn read_into(self, mut log: Log) -> SectionRead {
-        let (values, failed_before) = (log.values.len(), between::has_failed_before(&log));
+        let (values, failed_before) = (log.values.len(), self.failed_before);
         log.read(self.tool, self.text);
         if self.end.is_none() {
             left::tell_cut(self.tool, self.text, values, &mut log);

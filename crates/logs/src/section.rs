@@ -11,6 +11,8 @@ pub(super) struct Section<'a> {
     pub(super) begun: Option<Box<Log>>,
     /// How sure it is that this tool wrote it.
     pub(super) score: u32,
+    /// Whether words of failure stand before its heading, which are its own.
+    pub(super) failed_before: bool,
     /// What comes behind it; none at the end of the log.
     pub(super) end: Option<SectionEnd>,
 }

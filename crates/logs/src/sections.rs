@@ -27,6 +27,8 @@ struct OpenSection {
     score: u32,
     /// What was read of its lines before `start`.
     begun: Option<Box<Log>>,
+    /// See [`Section::failed_before`].
+    failed_before: bool,
 }
 
 impl OpenSection {
@@ -36,6 +38,7 @@ impl OpenSection {
             text: LogText::at(&text[self.start..end], self.start_line),
             begun: self.begun,
             score: self.score,
+            failed_before: self.failed_before,
             end: behind,
         }
     }
@@ -74,6 +77,7 @@ impl SectionSearch {
             last_line_start: usize::MAX,
             score: STRONG,
             begun: None,
+            failed_before: false,
         });
         Self {
             only,
@@ -280,6 +284,7 @@ impl<'a> Sections<'a> {
                         last_sign: index,
                         last_line_start: line_start,
                         score: sign.weight,
+                        failed_before: begun.as_ref().is_some_and(|log| !log.failed.is_empty()),
                         begun,
                     });
                 }

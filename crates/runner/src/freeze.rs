@@ -192,6 +192,7 @@ pub fn freeze(
         peer,
         workloads: study.workloads.iter().map(|workload| plan_workload(workload, &facts)).collect(),
         later: study.later.clone(),
+        variants_left_out: Vec::new(),
         scale: study.scale.clone(),
         published: study.published.clone(),
         published_claims: study.published_claims.clone(),

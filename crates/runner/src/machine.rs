@@ -16,7 +16,9 @@ use topology::{Host, QemuInfo};
 use vmconfig::{Accel, AccelChoice, Arch, BootSource, BuiltinKernel, DiskFormat, ImagePatch};
 
 use crate::freeze::{self, MachineFacts, MachineImage};
-use crate::plan::{ImageFacts, MEASUREMENT_VERSION, QemuFacts, ResolveWorkloadError, StudyPlan};
+use crate::plan::{
+    ImageFacts, MEASUREMENT_VERSION, QemuFacts, ResolveWorkloadError, SIMULATION_VERSION, StudyPlan,
+};
 use crate::study::Study;
 
 /// The image that is booted to see whether KVM works.
@@ -549,7 +551,11 @@ pub fn check_again(plan: &StudyPlan, host: &Host) -> Result<(), ChangedError> {
 /// [`ChangedError`] says what differs.
 pub fn check_measurement(plan: &StudyPlan) -> Result<(), ChangedError> {
     let begun_by = plan.vmlab_version.clone();
-    if plan.measurement_version != MEASUREMENT_VERSION {
+    let here = match plan.environment() {
+        Environment::Simulated => SIMULATION_VERSION,
+        _ => MEASUREMENT_VERSION,
+    };
+    if plan.measurement_version != here {
         return Err(ChangedError::Measurement { plan: begun_by });
     }
     if !plan.unknown_fields().is_empty() {

@@ -35,9 +35,13 @@ pub const PLAN_FORMAT_VERSION: u32 = 1;
 
 /// Version of what a trial measures. Raised by whatever makes its numbers others than
 /// those of the same trial by an earlier vmlab: a probe's loop, the thin guest's tests,
-/// how a benchmark is started, when counters are read, a model of the simulator. What
-/// changes how they are planned, judged or shown does not raise it.
+/// how a benchmark is started, when counters are read. What changes how they are planned,
+/// judged or shown does not raise it.
 pub const MEASUREMENT_VERSION: u32 = 1;
+
+/// The same of simulated trials. Raised by whatever changes what the simulator says of a
+/// scenario: 2 since busy pCPUs balance.
+pub const SIMULATION_VERSION: u32 = 2;
 
 /// A frozen plan.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -46,7 +50,8 @@ pub struct StudyPlan {
     pub version: u32,
     /// vmlab's version.
     pub vmlab_version: String,
-    /// [`MEASUREMENT_VERSION`] of the writer: blocks of two do not compare.
+    /// [`MEASUREMENT_VERSION`] or [`SIMULATION_VERSION`] of the writer: blocks of two do not
+    /// compare.
     #[serde(
         default = "first_measurement_version",
         skip_serializing_if = "is_first_measurement_version"
@@ -93,6 +98,10 @@ pub struct StudyPlan {
     pub reload: bool,
     /// The variants, in the study's order.
     pub variants: Vec<PlanVariant>,
+    /// Variants of the study that are not tried, with the reason: simulated, nothing would
+    /// tell them from the baseline.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants_left_out: Vec<(String, String)>,
     /// The host-load levels.
     pub loads: Vec<HostLoad>,
     /// The other VMs' configuration by load name.

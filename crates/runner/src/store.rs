@@ -227,6 +227,20 @@ impl Contents {
         let (events, damage, unknown) = (Vec::new(), Vec::new(), Vec::new());
         Self { plan, host, events, damage, prices, unknown }
     }
+
+    /// The trials that ended.
+    pub fn trials(&self) -> impl Iterator<Item = &TrialResult> {
+        self.events.iter().filter_map(|event| match event {
+            JournalEvent::TrialEnded(result) => Some(&**result),
+            _ => None,
+        })
+    }
+
+    /// The names of all texts that trials left, each once.
+    #[must_use]
+    pub fn texts(&self) -> BTreeSet<&String> {
+        self.trials().flat_map(texts).collect()
+    }
 }
 
 /// What was passed over in a file that a later vmlab wrote.
@@ -248,22 +262,6 @@ impl fmt::Display for UnknownFields {
             0 => Ok(()),
             more => write!(f, ", and {more} more"),
         }
-    }
-}
-
-impl Contents {
-    /// The trials that ended.
-    pub fn trials(&self) -> impl Iterator<Item = &TrialResult> {
-        self.events.iter().filter_map(|event| match event {
-            JournalEvent::TrialEnded(result) => Some(&**result),
-            _ => None,
-        })
-    }
-
-    /// The names of all texts that trials left, each once.
-    #[must_use]
-    pub fn texts(&self) -> BTreeSet<&String> {
-        self.trials().flat_map(texts).collect()
     }
 }
 

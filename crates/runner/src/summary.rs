@@ -440,6 +440,8 @@ fn run_warnings(
     }
     warnings.extend(ended_early(plan, events, state));
     warnings.extend(several_versions(events));
+    let left_out = plan.variants_left_out.iter();
+    warnings.extend(left_out.map(|(name, why)| format!("{name} is left out: {why}.")));
     let environments: std::collections::BTreeSet<Environment> =
         plan.variants.iter().map(|variant| variant.environment).collect();
     if let Some(host) = plan.variants.iter().find(|variant| variant.on == RunsOn::Host) {

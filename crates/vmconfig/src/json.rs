@@ -1,9 +1,9 @@
 //! A VM as JSON: every field that isn't a default, nothing lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
-use topology::bounded::{self, KnownFields, YamlKind};
+use topology::bounded::{self, KnownFields, YamlKind, YamlValue};
 
 use crate::{EmittedText, Parsed, UnmodelledSetting, VmSettings, VmSpec};
 
@@ -30,33 +30,71 @@ pub fn emit(spec: &VmSpec) -> EmittedText {
 pub fn parse(text: &str) -> Result<Parsed, NotJson> {
     let KnownFields { value: settings, unknown } =
         bounded::json(text.as_bytes()).map_err(|error| NotJson(error.to_string()))?;
-    let all: Value = serde_json::from_str(text).map_err(|error| NotJson(error.to_string()))?;
-    let kept = unknown.into_iter().map(|path| {
-        let steps: Vec<&str> =
-            path.split(['.', '[']).map(|step| step.trim_end_matches(']')).collect();
-        let value = all.pointer(&format!("/{}", steps.join("/")));
-        UnmodelledSetting {
-            line: line_of(text, &steps).unwrap_or(1),
-            text: value.map(Value::to_string).unwrap_or_default(),
-            path,
-        }
-    });
-    Ok(Parsed { settings, kept: kept.collect(), lines: BTreeMap::new() }.finish())
+    let kept = if unknown.is_empty() { Vec::new() } else { kept(text, &unknown)? };
+    Ok(Parsed { settings, kept, lines: BTreeMap::new() }.finish())
 }
 
-/// The line of what stands below these keys and numbers in a JSON text that is sound.
-fn line_of(text: &str, steps: &[&str]) -> Option<u32> {
+/// What stands at these paths of a JSON text that is sound, with its lines.
+fn kept(text: &str, paths: &[String]) -> Result<Vec<UnmodelledSetting>, NotJson> {
+    let all: Value = serde_json::from_str(text).map_err(|error| NotJson(error.to_string()))?;
+    let mut texts: HashMap<&str, Option<String>> =
+        paths.iter().map(|path| (path.as_str(), None)).collect();
+    add_texts("", &all, &mut texts);
     // All JSON is YAML, if it is not indented by tabs.
-    let documents = bounded::yaml(text).ok()?;
-    let mut value = documents.first()?;
-    for step in steps {
-        value = match &value.kind {
-            YamlKind::List(items) => items.get(step.parse::<usize>().ok()?)?,
-            YamlKind::Map(members) => &members.iter().find(|(key, _)| key.text == *step)?.1,
-            YamlKind::Scalar(_) => return None,
-        };
+    let mut lines = HashMap::new();
+    if let Some(document) = bounded::yaml(text).ok().as_ref().and_then(|all| all.first()) {
+        add_lines("", document, &texts, &mut lines);
     }
-    u32::try_from(value.line).ok()
+    let kept = paths.iter().map(|path| UnmodelledSetting {
+        line: lines.get(path).copied().unwrap_or(1),
+        text: texts.get(path.as_str()).cloned().flatten().unwrap_or_default(),
+        path: path.clone(),
+    });
+    Ok(kept.collect())
+}
+
+/// The path of a member, as [`bounded::json`] has it.
+fn member(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+fn add_texts(path: &str, value: &Value, texts: &mut HashMap<&str, Option<String>>) {
+    if let Some(text) = texts.get_mut(path) {
+        *text = Some(value.to_string());
+        return;
+    }
+    match value {
+        Value::Object(members) => {
+            members.iter().for_each(|(name, value)| add_texts(&member(path, name), value, texts));
+        }
+        Value::Array(items) => {
+            let items = items.iter().enumerate();
+            items.for_each(|(at, value)| add_texts(&format!("{path}[{at}]"), value, texts));
+        }
+        _ => {}
+    }
+}
+
+fn add_lines(
+    path: &str,
+    value: &YamlValue,
+    wanted: &HashMap<&str, Option<String>>,
+    lines: &mut HashMap<String, u32>,
+) {
+    if wanted.contains_key(path) {
+        lines.insert(path.to_owned(), u32::try_from(value.line).unwrap_or(u32::MAX));
+        return;
+    }
+    match &value.kind {
+        YamlKind::Map(members) => members
+            .iter()
+            .for_each(|(key, value)| add_lines(&member(path, &key.text), value, wanted, lines)),
+        YamlKind::List(items) => items
+            .iter()
+            .enumerate()
+            .for_each(|(at, value)| add_lines(&format!("{path}[{at}]"), value, wanted, lines)),
+        YamlKind::Scalar(_) => {}
+    }
 }
 
 #[cfg(test)]

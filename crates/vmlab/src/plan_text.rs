@@ -54,6 +54,9 @@ fn write(out: &mut String, plan: &StudyPlan) -> std::fmt::Result {
     writeln!(out, "Time         {}", expected_time(plan))?;
 
     writeln!(out, "\nVariants")?;
+    for (name, why) in &plan.variants_left_out {
+        writeln!(out, "  {name}: left out: {why}")?;
+    }
     for variant in &plan.variants {
         let role = if variant.name == plan.baseline { " (baseline)" } else { "" };
         writeln!(out, "  {}{role}: {}", variant.name, variant.summary)?;

@@ -164,7 +164,8 @@ pub(crate) fn prepare_simulated(
             for LineProblem { line, message } in warnings {
                 terminal::note(&format!("{file}:{line}: warning: {message}"));
             }
-            for (label, why) in plan.later.iter().filter(|later| !study.later.contains(later)) {
+            let workloads = plan.later.iter().filter(|later| !study.later.contains(later));
+            for (label, why) in workloads.chain(&plan.variants_left_out) {
                 terminal::note(&format!("vmlab: {label} is left out: {why}"));
             }
             Ok((plan, host))

@@ -19,7 +19,7 @@ use topology::bounded::LineProblem;
 
 use crate::freeze::{FrozenPlan, freeze};
 use crate::machine;
-use crate::plan::StudyPlan;
+use crate::plan::{SIMULATION_VERSION, StudyPlan};
 use crate::study::{Study, metrics_over_vms};
 
 pub use lab::SimulatedLab;
@@ -30,8 +30,8 @@ pub use scenario::{DESCRIBED_HOST, placed};
 const BLOCKS: u32 = 64;
 
 /// The plan of `study` on `host`, simulated. Workloads without a model, and variants that
-/// differ from the baseline in nothing that the model has, are among
-/// [`StudyPlan::later`], with the reason.
+/// differ from the baseline in nothing that the model has, are in
+/// [`StudyPlan::later`] and [`StudyPlan::variants_left_out`], with the reason.
 ///
 /// # Errors
 /// Every problem, by line of the study file; that no workload has a model is one, and that
@@ -82,9 +82,10 @@ pub fn plan(
             };
             return Err(same.iter().map(problem).collect());
         }
-        study.later.extend(same);
         freeze(&study, &machine, seed, now_unix_s)?
     };
+    plan.variants_left_out = same;
+    plan.measurement_version = SIMULATION_VERSION;
     for workload in &mut plan.workloads {
         // One run tells all of a boot that knows no noise but its own.
         (workload.invocations, workload.adapt) = (1, false);

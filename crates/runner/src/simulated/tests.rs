@@ -169,8 +169,8 @@ fn what_the_model_lacks_gets_no_verdict() {
     let FrozenPlan { plan, .. } = made(&with(huge)).unwrap();
     let names: Vec<_> = plan.variants.iter().map(|variant| variant.name.as_str()).collect();
     assert!(!names.contains(&"huge") && names.contains(&"one"), "{names:?}");
-    let later = plan.later.iter().find(|(label, _)| label == "huge");
-    let (_, why) = later.unwrap_or_else(|| panic!("{:?}", plan.later));
+    let [(name, why)] = &plan.variants_left_out[..] else { panic!("{plan:?}") };
+    assert_eq!(name, "huge");
     assert!(why.contains("\"two\" is host.thp, vm.host.thp, of which"), "{why}");
     // Where nothing is left, there is nothing to run.
     let alone = r#"

@@ -544,7 +544,6 @@ fn quantity_mib(text: &str) -> Option<u64> {
     Some(bytes.div_ceil(1 << 20))
 }
 
-/// vCPUs of a quantity of Kubernetes: `4`, `1.5` and `3500m`, rounded up.
 /// Where the items of a list stand that are known by name; the first of each name.
 fn by_name<'a>(items: &'a [ManifestNode<'_>]) -> HashMap<&'a str, usize> {
     let mut places = HashMap::new();
@@ -556,6 +555,7 @@ fn by_name<'a>(items: &'a [ManifestNode<'_>]) -> HashMap<&'a str, usize> {
     places
 }
 
+/// vCPUs of a quantity of Kubernetes: `4`, `1.5` and `3500m`, rounded up.
 fn quantity_cpus(text: &str) -> Option<u32> {
     u32::try_from(text.parse::<Quantity>().ok()?.round_up()?).ok()
 }

@@ -80,18 +80,13 @@ pub(super) fn read_benchfmt(texts: &[String]) -> anyhow::Result<Dataset> {
     Ok(data.finish())
 }
 
-/// True for the results of a study.
-pub(super) fn is_study(path: &Path) -> bool {
-    path.join("plan.json").is_file()
-}
-
 /// A study, or every file of a folder under the folder's name.
 fn read_folder(
     data: &mut Data,
     input: &NamedInput,
     columns: &ColumnNames,
 ) -> anyhow::Result<Vec<DataWarning>> {
-    if is_study(&input.path) {
+    if store::is_results(&input.path) {
         let contents = results_folder::read(&input.path)?;
         data.add_records(&input.name, &results_folder::records(&contents));
         let warning = |text| DataWarning { code: DAMAGED, text };

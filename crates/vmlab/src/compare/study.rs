@@ -11,13 +11,12 @@ use runner::study::DEFAULT_MARGIN_PERCENT;
 use runner::{results, store, summary};
 use stats::Interval;
 
-use super::inputs::is_study;
 use super::{CompareArgs, DAMAGED};
 use crate::results_folder;
 
 /// The folder, if the arguments are that of one study and ask for nothing else.
 pub(super) fn folder(args: &CompareArgs) -> Option<PathBuf> {
-    only(args).filter(|folder| is_study(folder))
+    only(args).filter(|folder| runner::store::is_results(folder))
 }
 
 /// The same of a study on many nodes.
