@@ -61,13 +61,14 @@ impl Interrupts {
         let mut signals = Signals::new(ending_signals()?)?;
         std::thread::spawn(move || {
             for _ in signals.forever() {
+                // Raised before anything is said: nobody may read it.
                 if raised.end.is_cancelled() {
-                    terminal::note(&format!("vmlab: {then}"));
                     raised.quit.cancel();
+                    terminal::note(&format!("vmlab: {then}"));
                 } else {
+                    raised.end.cancel();
                     terminal::note(&format!("vmlab: interrupted, {first}"));
                 }
-                raised.end.cancel();
             }
         });
         Ok(interrupts)

@@ -3,6 +3,7 @@
 mod ctl;
 mod file;
 mod metrics;
+mod notes;
 mod peer;
 mod traffic;
 
@@ -184,6 +185,7 @@ pub(crate) fn run(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
             end.cancel();
         });
     }
+    let mut notes = notes::NoteWriter::start();
     // Its thread has to be there before the sandbox is.
     let asker = Arc::new(OnceLock::new());
     let endpoint = metrics.map(|address| serve_metrics(address, &asker)).transpose()?;
@@ -195,13 +197,13 @@ pub(crate) fn run(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
         terminal::print(&peers)?;
     }
     let names: Vec<&str> = config.ports.iter().map(|port| port.name.as_str()).collect();
-    terminal::note(&format!("vmlab: the switch runs, ports {}; Ctrl-C ends it", names.join(", ")));
+    notes.note(&format!("vmlab: the switch runs, ports {}; Ctrl-C ends it", names.join(", ")));
     if let Some(endpoint) = &endpoint {
-        terminal::note(&format!("vmlab: metrics at http://{}/metrics", endpoint.address()));
+        notes.note(&format!("vmlab: metrics at http://{}/metrics", endpoint.address()));
     }
     while !interrupts.end.is_cancelled() {
         match switch.events().recv_timeout(LOOK) {
-            Ok(event) => terminal::note(&format!("vmlab: {}", sentence(&event))),
+            Ok(event) => notes.note(&format!("vmlab: {}", sentence(&event))),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -223,6 +225,16 @@ fn sentence(event: &SwitchEvent) -> String {
             "port {port}: a frontend was sent away: a file that the last one sent is not closed \
              yet, as its file system does not answer"
         ),
+        SwitchEvent::NoListener { port, error } => {
+            format!("port {port}: its VM does not listen yet ({error}); it is called until it does")
+        }
+        SwitchEvent::NotAccepted { port, error } => {
+            format!("port {port}: a frontend waits, as it cannot be taken in: {error}")
+        }
+        SwitchEvent::Repeated { last, times } => {
+            format!("{times} times more within a second: {}", sentence(last))
+        }
+        SwitchEvent::Missed { events } => format!("{events} events were not told of"),
         SwitchEvent::NoLandlock => {
             "this kernel has no Landlock: the switch could open other files, \
                               if a guest broke into it (Linux 5.13 has it)"

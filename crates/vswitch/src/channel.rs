@@ -42,6 +42,11 @@ pub enum ChannelError {
     /// More file descriptors than any message carries.
     #[error("A message carries more than {MAX_FDS} file descriptors")]
     TooManyFds,
+    /// Those that came could not all be had.
+    #[error(
+        "A message's file descriptors cannot all be had, as this process, or the host, may have              no more files open (`ulimit -n`)"
+    )]
+    NoRoomForFds,
     /// The other end does not read what it asked for.
     #[error("The other end does not read its answers")]
     NotRead,
@@ -136,8 +141,12 @@ impl VhostChannel {
         }
         match received {
             Ok(received) => {
-                if received.flags.contains(ReturnFlags::CTRUNC) || self.fds.len() > MAX_FDS {
+                if self.fds.len() > MAX_FDS {
                     return Err(ChannelError::TooManyFds);
+                }
+                // There was room for more.
+                if received.flags.contains(ReturnFlags::CTRUNC) {
+                    return Err(ChannelError::NoRoomForFds);
                 }
                 match (count, before) {
                     (0, 0) => Err(ChannelError::Closed),

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -30,6 +30,7 @@ use crate::event::{StartError, SwitchEvent};
 use crate::forward::{Forwarder, ThreadLink};
 use crate::memory;
 use crate::mirror::Mirror;
+use crate::open_files;
 use crate::port::{MAX_PORTS, PortTable, PortView, Vlan};
 use crate::question::{ControlReply, Question};
 use crate::rate::Limiter;
@@ -37,7 +38,8 @@ use crate::session::{Offer, Plane, VhostSession};
 use crate::socket::{self, SocketListener};
 use crate::table::{MacTable, StaticOutcome, Station};
 use crate::tap;
-use crate::worker::{Notice, Worker, WorkerCommand};
+use crate::teller::EventTeller;
+use crate::worker::{Notice, SilentRings, Worker, WorkerCommand};
 
 /// How often a frontend that listens is called again.
 const RETRY: Duration = Duration::from_millis(100);
@@ -74,6 +76,8 @@ struct PortSlot {
     counters: Arc<PortCounters>,
     stopped: std::collections::BTreeMap<u16, &'static str>,
     last_error: Option<String>,
+    /// Why the frontend that is to listen can't be connected to.
+    unreachable: Option<String>,
     connections: u64,
     /// Files of the last connection that are still to be closed.
     files: Weak<()>,
@@ -105,8 +109,10 @@ struct Fabric {
     notices: Receiver<Notice>,
     /// Heard while waiting for something else.
     heard: VecDeque<Notice>,
-    /// By port and queue: the chains that it had completed when loads were looked at last.
+    /// By port and queue: the chains that it had completed when loads were looked at last,
     completed: BTreeMap<(usize, usize), u64>,
+    /// and by port: the time that it had taken.
+    busy_ns: BTreeMap<usize, u64>,
     /// How often a queue went to another thread.
     moves: u64,
 }
@@ -142,23 +148,35 @@ impl Fabric {
             return;
         }
         let mut loads = Vec::new();
-        let before = std::mem::take(&mut self.completed);
+        let (before, busy_before) =
+            (std::mem::take(&mut self.completed), std::mem::take(&mut self.busy_ns));
         for view in self.snapshot.ports.iter().flatten() {
+            let port = usize::from(view.number);
+            let whole_ns = view.counters.busy_ns();
+            self.busy_ns.insert(port, whole_ns);
+            let lately_ns = whole_ns - busy_before.get(&port).copied().unwrap_or(0).min(whole_ns);
             let pairs = view.device.as_ref().map_or(&[][..], |device| &device.pairs);
+            let mut chains = Vec::new();
             for (queue, pair) in pairs.iter().enumerate() {
                 let rings = pair.receive.iter().chain(&pair.transmit);
                 let completed = rings.map(|part| part.ring.completed()).sum::<u64>();
-                let port = usize::from(view.number);
                 let known = before.get(&(port, queue)).copied().unwrap_or(0);
                 self.completed.insert((port, queue), completed);
+                // A ring that was set up anew counts anew.
+                chains.push(completed.saturating_sub(known));
+            }
+            // A port's time is known, that of its queues not: each has its share by chains.
+            let all_chains = chains.iter().sum::<u64>().max(1);
+            for (queue, chains) in chains.into_iter().enumerate() {
                 if let Some(thread) = self.snapshot.thread_of(port, queue) {
-                    // A ring that was set up anew counts anew.
-                    let frames = completed.saturating_sub(known);
-                    loads.push(QueueLoad { port, queue, thread, frames });
+                    let share = u128::from(lately_ns) * u128::from(chains) / u128::from(all_chains);
+                    let busy_ns = u64::try_from(share).unwrap_or(u64::MAX);
+                    loads.push(QueueLoad { port, queue, thread, busy_ns });
                 }
             }
         }
-        if let Some((port, queue, thread)) = relief(&loads, self.threads.len()) {
+        let window_ns = BALANCE_S * 1_000_000_000;
+        if let Some((port, queue, thread)) = relief(&loads, self.threads.len(), window_ns) {
             self.moves += 1;
             for owner in [None, Some(thread)] {
                 self.snapshot.assign(port, queue, owner);
@@ -196,7 +214,7 @@ pub(crate) struct Control {
     table: Arc<MacTable>,
     bell: Arc<Bell>,
     calls: Receiver<ControlCall>,
-    events: Sender<SwitchEvent>,
+    events: EventTeller,
     desk: Option<Desk>,
     control_path: Option<PathBuf>,
     age_s: u32,
@@ -204,6 +222,8 @@ pub(crate) struct Control {
     aged_s: u64,
     patience: Duration,
     mirrors: Vec<Mirror>,
+    /// Files that may be open at once.
+    most_files: u64,
     /// The process may open nothing any more.
     kept_in: bool,
     /// It may connect sockets.
@@ -217,10 +237,12 @@ impl Control {
     pub(crate) fn new(
         config: &SwitchConfig,
         calls: Receiver<ControlCall>,
-        events: Sender<SwitchEvent>,
+        events: SyncSender<SwitchEvent>,
     ) -> Result<Self, StartError> {
         config.check()?;
         let os = |what| move |source| StartError::Os { what, source };
+        let most_files =
+            open_files::raise_limit().map_err(os("raise the number of files that may be open"))?;
         memory::survive_shrunk_files().map_err(os("handle SIGBUS"))?;
         let bell = Arc::new(Bell::new().map_err(os("make an event"))?);
         let table = Arc::new(MacTable::new(MAX_PORTS));
@@ -241,18 +263,20 @@ impl Control {
                 notices,
                 heard: VecDeque::new(),
                 completed: BTreeMap::new(),
+                busy_ns: BTreeMap::new(),
                 moves: 0,
             },
             table,
             bell,
             calls,
-            events,
+            events: EventTeller::new(events),
             desk,
             control_path: config.control.clone(),
             age_s: config.age_s,
             aged_s: 0,
             patience: config.patience,
             mirrors: Vec::new(),
+            most_files,
             kept_in: false,
             connects: true,
             began: Instant::now(),
@@ -311,7 +335,7 @@ impl Control {
             crate::sandbox::drop_capabilities(folders).map_err(StartError::Sandbox)?;
             let kept = crate::sandbox::keep_to_folders(folders).map_err(StartError::Sandbox)?;
             if !kept {
-                self.tell(SwitchEvent::NoLandlock);
+                self.events.tell(SwitchEvent::NoLandlock);
             }
         }
         crate::passed::start_closer().map_err(os("start a thread"))?;
@@ -339,6 +363,7 @@ impl Control {
                 counters: Arc::clone(&counters),
                 pending: None,
                 told: Vec::new(),
+                silent: SilentRings::default(),
             };
             let pcpu = pcpus[number];
             let (pinned, pin) = mpsc::channel();
@@ -380,6 +405,7 @@ impl Control {
                 self.aged_s = up_s;
                 self.table.set_now(u32::try_from(up_s).unwrap_or(u32::MAX));
                 self.table.age(self.age_s);
+                self.events.end_second();
                 if up_s.is_multiple_of(BALANCE_S) {
                     self.fabric.balance();
                 }
@@ -394,7 +420,9 @@ impl Control {
         // Ages are counted in seconds.
         let mut until = now + Duration::from_secs(1);
         for slot in self.slots.iter().flatten() {
-            fds.extend(slot.listener.as_ref().map(AsFd::as_fd));
+            fds.extend(slot.listener.as_ref().and_then(SocketListener::waited));
+            let pause_ends = slot.listener.as_ref().and_then(SocketListener::pause_ends);
+            until = pause_ends.map_or(until, |pause_ends| until.min(pause_ends));
             if let Some(connection) = &slot.connection {
                 fds.push(connection.channel.as_fd());
                 until = connection.deadline.map_or(until, |deadline| until.min(deadline));
@@ -412,11 +440,6 @@ impl Control {
         drop(waited);
         drop(fds);
         self.bell.clear();
-    }
-
-    fn tell(&self, event: SwitchEvent) {
-        // Nobody has to watch.
-        let _ = self.events.send(event);
     }
 
     fn listen_to_threads(&mut self) {
@@ -441,7 +464,7 @@ impl Control {
                     let key = u16::try_from(ring).unwrap_or(u16::MAX);
                     if current && slot.stopped.insert(key, fault.name()).is_none() {
                         let (port, fault) = (slot.config.name.clone(), fault.name());
-                        self.tell(SwitchEvent::RingStopped { port, ring, fault });
+                        self.events.tell(SwitchEvent::RingStopped { port, ring, fault });
                     }
                 }
             }
@@ -461,6 +484,8 @@ impl Control {
         let free = self.slots.iter().position(Option::is_none);
         let port = free.ok_or(ConfigError::Ports { count })?;
         let number = u16::try_from(port).expect("few ports");
+        let ports = self.slots.iter().flatten().map(|slot| &slot.config).chain([&config]);
+        open_files::suffice(self.most_files, ports)?;
         if let Some(mac) = config.policy.mac {
             self.may_set(&config.policy.vlan, mac, number)?;
         }
@@ -505,6 +530,7 @@ impl Control {
             counters,
             stopped: std::collections::BTreeMap::new(),
             last_error: None,
+            unreachable: None,
             connections: 0,
             files: Weak::new(),
         });
@@ -571,7 +597,7 @@ impl Control {
         }
         let name = slot.config.name.clone();
         self.table.forget_learned(u16::try_from(port).expect("few ports"));
-        self.tell(SwitchEvent::Gone { port: name, error });
+        self.events.tell(SwitchEvent::Gone { port: name, error });
     }
 
     fn connect(&mut self, port: usize, stream: UnixStream) {
@@ -582,9 +608,10 @@ impl Control {
         let deadline = Some(Instant::now() + self.patience);
         slot.connection = Some(FrontendConnection { channel, session, deadline });
         slot.retry = None;
+        slot.unreachable = None;
         slot.connections += 1;
         let name = slot.config.name.clone();
-        self.tell(SwitchEvent::Connected { port: name });
+        self.events.tell(SwitchEvent::Connected { port: name });
     }
 
     /// Takes in connections and messages of one port.
@@ -598,12 +625,29 @@ impl Control {
         {
             match socket::connect(path) {
                 Ok(stream) => self.connect(port, stream),
-                Err(_) => slot.retry = Some(Instant::now() + RETRY),
+                Err(error) => {
+                    slot.retry = Some(Instant::now() + RETRY);
+                    let error = error.to_string();
+                    // Once, not at each call.
+                    if slot.unreachable.as_ref() != Some(&error) {
+                        slot.unreachable = Some(error.clone());
+                        let port = slot.config.name.clone();
+                        self.events.tell(SwitchEvent::NoListener { port, error });
+                    }
+                }
             }
         }
         self.serve_connection(port);
         let Some(slot) = &mut self.slots[port] else { return };
-        while let Some(stream) = slot.listener.as_ref().and_then(SocketListener::accept) {
+        while let Some(listener) = &slot.listener {
+            let stream = match listener.accept() {
+                Ok(Some(stream)) => stream,
+                Ok(None) => return,
+                Err(error) => {
+                    let (port, error) = (slot.config.name.clone(), error.to_string());
+                    return self.events.tell(SwitchEvent::NotAccepted { port, error });
+                }
+            };
             let has_open_files = slot.has_open_files();
             if slot.connection.is_none() && !has_open_files {
                 return self.connect(port, stream);
@@ -615,7 +659,7 @@ impl Control {
             } else {
                 SwitchEvent::Refused { port }
             };
-            let _ = self.events.send(refused);
+            self.events.tell(refused);
         }
     }
 

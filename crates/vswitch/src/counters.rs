@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -99,6 +99,7 @@ pub struct PortCounters {
     signals_lost: AtomicU64,
     segmented: AtomicU64,
     checksummed: AtomicU64,
+    busy_ns: AtomicU64,
     drops: [AtomicU64; DropReason::ALL.len()],
 }
 
@@ -145,10 +146,22 @@ impl PortCounters {
         .fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Polling threads worked for the guest for about this time.
+    #[inline]
+    pub(crate) fn count_busy(&self, time: Duration) {
+        let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.busy_ns.fetch_add(time_ns, Ordering::Relaxed);
+    }
+
     /// `frames` were dropped.
     #[inline]
     pub fn count_drop(&self, reason: DropReason, frames: u64) {
         self.drops[reason as usize].fetch_add(frames, Ordering::Relaxed);
+    }
+
+    /// What was counted of that.
+    pub(crate) fn busy_ns(&self) -> u64 {
+        self.busy_ns.load(Ordering::Relaxed)
     }
 
     /// Their values.
@@ -167,6 +180,7 @@ impl PortCounters {
             rate_waits: 0,
             segmented: get(&self.segmented),
             checksummed: get(&self.checksummed),
+            busy_ns: get(&self.busy_ns),
             drops: DropReason::ALL
                 .into_iter()
                 .map(|reason| (reason.name().to_owned(), get(&self.drops[reason as usize])))
@@ -205,6 +219,10 @@ pub struct PortCounts {
     /// Frames to the guest whose checksum was computed here, because it does not.
     #[serde(default)]
     pub checksummed: u64,
+    /// Time of polling threads for frames from the guest, and for those from other threads
+    /// to it: an estimate, as one of many bursts is timed.
+    #[serde(default)]
+    pub busy_ns: u64,
     /// Frames that were not passed on, by reason, where there were any: from this
     /// guest for what is wrong with them, to this guest for what it lacks.
     pub drops: std::collections::BTreeMap<String, u64>,

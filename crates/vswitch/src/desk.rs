@@ -46,13 +46,14 @@ impl Desk {
     /// What to wait for. While all places are taken, those who come wait at the listener.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let clients = self.clients.iter().map(|client| client.stream.as_fd());
-        let listener = (self.clients.len() < MAX_CLIENTS).then(|| self.listener.as_fd());
+        let listener = self.listener.waited().filter(|_| self.clients.len() < MAX_CLIENTS);
         listener.into_iter().chain(clients)
     }
 
-    /// When the first of those who ask has had its time.
+    /// When the first of those who ask has had its time, or others are taken in again.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.clients.iter().map(|client| client.deadline).min()
+        let deadlines = self.clients.iter().map(|client| client.deadline);
+        deadlines.chain(self.listener.pause_ends()).min()
     }
 
     /// Answers what has been asked.
@@ -60,7 +61,7 @@ impl Desk {
         let patience = self.patience;
         self.clients.retain_mut(|client| client.serve(patience, &mut answer));
         while self.clients.len() < MAX_CLIENTS
-            && let Some(stream) = self.listener.accept()
+            && let Ok(Some(stream)) = self.listener.accept()
         {
             if stream.set_nonblocking(true).is_ok() {
                 let deadline = Instant::now() + patience;

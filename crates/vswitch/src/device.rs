@@ -105,6 +105,11 @@ impl DirtyLog {
         Self { area: Area::whole(Arc::new(region)), bytes }
     }
 
+    /// Its size.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Marks `length` bytes at a guest address.
     pub fn mark(&self, guest_address: u64, length: usize) {
         if length == 0 {

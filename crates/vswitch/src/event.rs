@@ -40,8 +40,52 @@ pub enum SwitchEvent {
         /// Why.
         fault: &'static str,
     },
+    /// The frontend that is to listen can't be connected to yet; it is called again.
+    NoListener {
+        /// Name of the port.
+        port: String,
+        /// Why.
+        error: String,
+    },
+    /// A frontend that came could not be taken in: it waits.
+    NotAccepted {
+        /// Name of the port.
+        port: String,
+        /// Why.
+        error: String,
+    },
     /// The kernel has no Landlock: the sandbox is the filter of system calls alone.
     NoLandlock,
+    /// There were more events like the last one, within a second.
+    Repeated {
+        /// The last of them.
+        last: Box<SwitchEvent>,
+        /// How many.
+        times: u64,
+    },
+    /// Events that nobody took in time.
+    Missed {
+        /// How many.
+        events: u64,
+    },
+}
+
+impl SwitchEvent {
+    /// Name of the port where it happened, if it did at one.
+    #[must_use]
+    pub fn port(&self) -> Option<&str> {
+        match self {
+            Self::Connected { port }
+            | Self::Gone { port, .. }
+            | Self::Refused { port }
+            | Self::FilesOpen { port }
+            | Self::RingStopped { port, .. }
+            | Self::NoListener { port, .. }
+            | Self::NotAccepted { port, .. } => Some(port),
+            Self::Repeated { last, .. } => last.port(),
+            Self::NoLandlock | Self::Missed { .. } => None,
+        }
+    }
 }
 
 /// Error type for [`Switch::start`](crate::Switch::start) and for adding ports.
@@ -112,6 +156,16 @@ pub enum StartError {
     InTheWay {
         /// The socket.
         path: PathBuf,
+    },
+    /// The process may not have as many files open as its ports' rings need.
+    #[error(
+        "The ports need up to {needed} open files, and this process may have {most}: raise its              limit (`ulimit -Hn`, systemd's LimitNOFILE=), or give the ports fewer queues"
+    )]
+    OpenFiles {
+        /// As many may be open.
+        needed: u64,
+        /// The limit that it can't raise.
+        most: u64,
     },
     /// A polling thread can't have its pCPU.
     #[error(

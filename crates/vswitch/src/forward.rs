@@ -11,8 +11,10 @@
 mod crossing;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) use crossing::{Parcel, ThreadLink};
+use rustix::time::{ClockId, clock_gettime};
 use smallvec::SmallVec;
 
 use crate::burst::{
@@ -39,6 +41,11 @@ use crate::work::{FrameWork, TURN_WORK};
 const BURST_BYTES: u64 = 256 * 1024;
 /// Bytes of the largest frame, about.
 const LARGEST: u64 = 64 * 1024;
+/// Of as many passes with work, and of as many parcels, one is timed: to ask for the time at
+/// each burst would cost more than a hundredth of it. A prime, so that it falls into no rhythm
+/// of the ports.
+const TIMED_PASSES: u32 = 61;
+
 /// Where a frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ForwardTarget {
@@ -57,6 +64,13 @@ struct Taken {
     bytes: u64,
     /// What it made this thread do, in bytes copied.
     work: u64,
+}
+
+/// Time of a pCPU that the calling thread has had.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    // It counts from 0, and no further back.
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// What one polling thread forwards with.
@@ -78,6 +92,9 @@ pub(crate) struct Forwarder {
     guesses: Vec<Option<u16>>,
     /// By port: which of its queues comes first.
     turns: Vec<u16>,
+    /// Passes that found work, and parcels from other threads.
+    busy_passes: u32,
+    parcels: u32,
 }
 
 impl Forwarder {
@@ -99,17 +116,25 @@ impl Forwarder {
             short: ShortFrames::new(BURST),
             guesses: vec![None; MAX_PORTS],
             turns: vec![0; MAX_PORTS],
+            busy_passes: 0,
+            parcels: 0,
         }
     }
 
     /// Looks once at each port that this thread serves. Returns bursts and frames.
     pub(crate) fn pass(&mut self, snapshot: &PortTable) -> (u64, u64) {
         let (mut bursts, mut frames) = (0, 0);
+        let is_timed = self.busy_passes.is_multiple_of(TIMED_PASSES);
         for served in snapshot.served_by(self.thread) {
+            let began = is_timed.then(thread_time);
             let taken = self.serve_port(snapshot, served);
             bursts += u64::from(taken > 0);
             frames += taken;
+            if let Some(began) = began.filter(|_| taken > 0) {
+                served.port.counters.count_busy(thread_time().saturating_sub(began) * TIMED_PASSES);
+            }
         }
+        self.busy_passes = self.busy_passes.wrapping_add(u32::from(bursts > 0));
         (bursts, frames)
     }
 

@@ -33,6 +33,7 @@ pub mod memory;
 pub mod message;
 mod mirror;
 mod offload;
+mod open_files;
 mod passed;
 mod port;
 mod question;
@@ -48,6 +49,7 @@ mod table;
 #[cfg(test)]
 mod table_tests;
 pub mod tap;
+mod teller;
 mod words;
 mod work;
 mod worker;

@@ -151,6 +151,9 @@ pub struct PortStatus {
     pub stopped: BTreeMap<u16, String>,
     /// Why the last connection ended, if it ended with an error.
     pub last_error: Option<String>,
+    /// Why the frontend that is to listen can't be connected to, if it can't.
+    #[serde(default)]
+    pub unreachable: Option<String>,
     /// How often a frontend came.
     pub connections: u64,
 }

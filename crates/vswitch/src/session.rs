@@ -68,6 +68,13 @@ pub const PROTOCOL: u64 = protocol::MQ
 /// The highest number of queues of a port.
 pub const MAX_PAIRS: u16 = 64;
 
+/// Bytes of memory and of its log that one port may have mapped here: 64 ports that have as
+/// much, and one of them twice while its memory is replaced, leave half of the 128 TiB that a
+/// process has on x86-64.
+///
+/// Source: Linux `Documentation/arch/x86/x86_64/mm.rst`.
+pub const MAX_MAPPED: u64 = 1 << 40;
+
 impl Offer {
     /// All features, with as many queues.
     #[must_use]
@@ -118,6 +125,12 @@ pub enum SessionError {
     /// Memory can't be used.
     #[error("The frontend's memory cannot be used")]
     Memory(#[from] MapError),
+    /// More memory than one port may have.
+    #[error("The VM shares {bytes:#x} bytes of memory: a port has {MAX_MAPPED:#x} at most")]
+    TooMuchMemory {
+        /// As many are asked for.
+        bytes: u64,
+    },
     /// What the guest writes is not seen here.
     #[error(
         "The VM's memory is not shared: nobody has written to its file. Give QEMU's memory \
@@ -291,6 +304,8 @@ impl VhostSession {
                 if has != expected {
                     return Err(SessionError::Fds { request: number, has, expected });
                 }
+                let sizes = table.iter().map(|placement| placement.size);
+                self.may_map(sizes, self.log_bytes())?;
                 let mut memory = GuestMemory::new();
                 for (placement, file) in table.into_iter().zip(&fds) {
                     memory.add(Region::map(file, placement)?)?;
@@ -306,6 +321,7 @@ impl VhostSession {
                 if self.memory.regions().len() >= MAX_SLOTS {
                     return Err(SessionError::TooManyRegions);
                 }
+                self.may_map(self.memory_bytes().chain([placement.size]), self.log_bytes())?;
                 let mut memory = self.memory.clone();
                 memory.add(Region::map(&file, placement)?)?;
                 // The file's size tells nothing about the frontend: no answer but the
@@ -327,6 +343,7 @@ impl VhostSession {
                     user_address: 0,
                     file_offset: offset,
                 };
+                self.may_map(self.memory_bytes(), size)?;
                 self.log = Some(Arc::new(DirtyLog::new(Region::map(&file, placement)?)));
                 self.run(plane)?;
                 return word(0);
@@ -389,6 +406,21 @@ impl VhostSession {
             }
         }
         Ok(None)
+    }
+
+    fn memory_bytes(&self) -> impl Iterator<Item = u64> {
+        self.memory.regions().map(|region| region.placement().size)
+    }
+
+    fn log_bytes(&self) -> u64 {
+        self.log.as_ref().map_or(0, |log| log.bytes())
+    }
+
+    /// An error if regions of these sizes and a log are more than a port may have mapped:
+    /// one frontend could take all addresses of this process.
+    fn may_map(&self, sizes: impl Iterator<Item = u64>, log: u64) -> Result<(), SessionError> {
+        let bytes = sizes.fold(log, u64::saturating_add);
+        if bytes > MAX_MAPPED { Err(SessionError::TooMuchMemory { bytes }) } else { Ok(()) }
     }
 
     fn vring(&mut self, index: u32) -> Result<(usize, &mut Vring), SessionError> {

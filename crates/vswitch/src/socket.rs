@@ -1,11 +1,13 @@
 //! Sockets in the file system, and the pCPUs of threads.
 
+use std::cell::Cell;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -19,7 +21,13 @@ pub(crate) struct SocketListener {
     path: PathBuf,
     /// Device and inode: what is removed is what was made.
     identity: (u64, u64),
+    /// Until when nobody is taken in, as the last one could not be: without this, whoever
+    /// waits for the socket would be woken by it all the time.
+    pause: Cell<Option<Instant>>,
 }
+
+/// How long nobody is taken in then.
+const PAUSE: Duration = Duration::from_millis(100);
 
 impl SocketListener {
     /// Listens at `path`. A socket that nobody listens on any more is replaced.
@@ -44,18 +52,41 @@ impl SocketListener {
         let socket = UnixListener::bind(&path).map_err(listen)?;
         socket.set_nonblocking(true).map_err(listen)?;
         let made = fs::symlink_metadata(&path).map_err(listen)?;
-        Ok(Self { socket, path, identity: (made.dev(), made.ino()) })
+        let identity = (made.dev(), made.ino());
+        Ok(Self { socket, path, identity, pause: Cell::new(None) })
     }
 
     /// A connection that waits, if there is one.
-    pub(crate) fn accept(&self) -> Option<UnixStream> {
-        self.socket.accept().ok().map(|(stream, _)| stream)
+    ///
+    /// # Errors
+    /// Why it can't be taken in: no more files may be open. It is tried again later.
+    pub(crate) fn accept(&self) -> io::Result<Option<UnixStream>> {
+        if self.pause_ends().is_some_and(|end| Instant::now() < end) {
+            return Ok(None);
+        }
+        self.pause.set(None);
+        match self.socket.accept() {
+            Ok((stream, _)) => Ok(Some(stream)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::Interrupted => Ok(None),
+                _ => {
+                    self.pause.set(Some(Instant::now() + PAUSE));
+                    Err(error)
+                }
+            },
+        }
     }
-}
 
-impl AsFd for SocketListener {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    /// What to wait for.
+    pub(crate) fn waited(&self) -> Option<BorrowedFd<'_>> {
+        self.pause.get().is_none().then(|| self.socket.as_fd())
+    }
+
+    /// By when to try again, if the last one could not be taken in.
+    pub(crate) fn pause_ends(&self) -> Option<Instant> {
+        self.pause.get()
     }
 }
 

@@ -10,6 +10,9 @@ use crate::control::{Control, ControlCall};
 use crate::event::{StartError, SwitchEvent};
 use crate::question::{ControlReply, Question};
 
+/// Events that wait to be taken.
+const EVENTS: usize = 1024;
+
 /// A switch that runs until it is dropped.
 #[derive(Debug)]
 pub struct Switch {
@@ -47,7 +50,7 @@ impl Switch {
     /// [`StartError`]; no socket is left behind then.
     pub fn start(config: &SwitchConfig) -> Result<Self, StartError> {
         let (calls, asked) = mpsc::channel();
-        let (happened, events) = mpsc::channel();
+        let (happened, events) = mpsc::sync_channel(EVENTS);
         let control = Control::new(config, asked, happened)?;
         let bell = control.bell();
         let thread = std::thread::Builder::new().name("vswitch-control".to_owned());

@@ -2,9 +2,11 @@
 //!
 //! How long it looks for work before it sleeps follows what happens: where work
 //! came soon after it had gone to sleep, it looks longer the next time; where it
-//! came late, it does not look long. An idle switch takes no time of a pCPU.
+//! came late, it does not look long. Frames pay for looking, too: a stream that stands
+//! still for a moment, as its sender waits for a pCPU, does not find the switch asleep.
+//! An idle switch takes no time of a pCPU.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,10 +29,18 @@ use crate::work::TURN_WORK;
 const MAX_LOOK: Duration = Duration::from_micros(200);
 /// The shortest, once it looks at all.
 const MIN_LOOK: Duration = Duration::from_micros(10);
+/// What a frame pays for looking, and the most that is kept of it.
+const LOOK_A_FRAME: Duration = Duration::from_micros(2);
+const MAX_PAID_LOOK: Duration = Duration::from_millis(2);
 /// Passes without work between two looks at the clock.
 const PASSES_A_LOOK: u32 = 16;
-/// Sleep where a driver gave no event to kick with.
+/// Sleep where a driver gave no event to kick with, or one that says nothing: twice as
+/// long each time that there was nothing, up to the longest.
 const NAP: Duration = Duration::from_micros(50);
+const MAX_NAP: Duration = Duration::from_millis(4);
+/// As many kicks in a row without work, and a ring's event is waited for no more until its
+/// driver sends again: it may be one that never becomes silent.
+const MOST_FALSE_KICKS: u32 = 16;
 
 /// What the control thread tells a polling thread.
 #[derive(Debug)]
@@ -70,6 +80,48 @@ pub(crate) struct Worker {
     pub(crate) pending: Option<WorkerCommand>,
     /// Stopped rings of this snapshot that were told of.
     pub(crate) told: Vec<(u16, usize)>,
+    /// What is known of this snapshot's rings that sent nothing.
+    pub(crate) silent: SilentRings,
+}
+
+/// Rings of drivers that give no event, or kick and send nothing.
+#[derive(Debug)]
+pub(crate) struct SilentRings {
+    /// How long the next sleep is at most, if there is such a ring.
+    nap: Duration,
+    /// By the event's address: kicks without work in a row, and the chains that the ring had
+    /// completed by then.
+    false_kicks: HashMap<usize, (u32, u64)>,
+}
+
+impl Default for SilentRings {
+    fn default() -> Self {
+        Self { nap: NAP, false_kicks: HashMap::new() }
+    }
+}
+
+impl SilentRings {
+    /// The event by which to wait for the ring's driver, unless it says nothing.
+    fn event<'s>(&self, queue: &'s ActiveRing) -> Option<&'s Arc<OwnedFd>> {
+        let kick = queue.kick.as_ref()?;
+        let known = self.false_kicks.get(&Arc::as_ptr(kick).addr());
+        let says = known.is_none_or(|&(count, completed)| {
+            count < MOST_FALSE_KICKS || completed != queue.ring.completed()
+        });
+        says.then_some(kick)
+    }
+
+    /// The ring's driver has kicked.
+    fn kicked(&mut self, queue: &ActiveRing, kick: &Arc<OwnedFd>) {
+        let (address, completed) = (Arc::as_ptr(kick).addr(), queue.ring.completed());
+        if queue.ring.has_work() {
+            self.false_kicks.remove(&address);
+            return;
+        }
+        let (count, before) = self.false_kicks.entry(address).or_insert((0, completed));
+        *count = if *before == completed { count.saturating_add(1) } else { 1 };
+        *before = completed;
+    }
 }
 
 /// What a thread sleeps for.
@@ -89,16 +141,21 @@ impl Worker {
         let mut snapshot = Arc::new(PortTable::default());
         let mut losses = memory::losses();
         let mut look = MIN_LOOK;
+        // What frames have paid for, less what was looked since.
+        let mut paid_look = Duration::ZERO;
         // When the state that lasts now began, and whether it is work.
         let mut since = Instant::now();
         let mut working = false;
         let mut empty_passes = 0_u32;
+        // The last sleep, until it is known whether there was work after it.
+        let mut slept = None;
         loop {
             match self.next_order() {
                 Ok(WorkerCommand::Use(next)) => {
                     self.call_new_ones(&snapshot, &next);
                     snapshot = next;
                     self.told.clear();
+                    self.silent = SilentRings::default();
                     self.ask_for_kicks(&snapshot, false);
                     self.tell(Notice::Uses { generation: snapshot.generation });
                     // A loss may have come before the port did.
@@ -125,10 +182,17 @@ impl Worker {
                 self.counters.bursts.fetch_add(bursts, Ordering::Relaxed);
                 self.counters.frames.fetch_add(frames, Ordering::Relaxed);
                 empty_passes = 0;
+                let frames = u32::try_from(frames).unwrap_or(u32::MAX);
+                paid_look = (paid_look + LOOK_A_FRAME * frames).min(MAX_PAID_LOOK);
                 if !working {
                     working = true;
+                    self.silent.nap = NAP;
+                    if let Some(slept) = slept.take() {
+                        look = next_look(look, slept < MAX_LOOK);
+                    }
                     let now = Instant::now();
                     count_ns(&self.counters.idle_ns, now - since);
+                    paid_look = paid_look.saturating_sub(now - since);
                     since = now;
                 }
                 continue;
@@ -146,13 +210,15 @@ impl Worker {
                 self.report_faults(&snapshot);
                 continue;
             }
-            if now - since < look {
+            if now - since < look.max(paid_look) {
                 continue;
             }
             count_ns(&self.counters.idle_ns, now - since);
-            let slept = self.sleep(&snapshot);
-            look =
-                if slept < MAX_LOOK { (look * 2).min(MAX_LOOK) } else { (look / 2).max(MIN_LOOK) };
+            paid_look = Duration::ZERO;
+            if slept.is_some() {
+                look = next_look(look, false);
+            }
+            slept = Some(self.sleep(&snapshot));
             since = Instant::now();
             empty_passes = 0;
         }
@@ -172,7 +238,8 @@ impl Worker {
             }
             let Some(device) = &served.port.device else { continue };
             let transmit = |&queue: &u16| device.pairs[usize::from(queue)].transmit.as_ref();
-            let rings = served.queues.iter().filter_map(transmit);
+            let runs = |ring: &&ActiveRing| ring.ring.fault().is_none();
+            let rings = served.queues.iter().filter_map(transmit).filter(runs);
             waiting.rings.extend(rings.map(|ring| (&*served.port, ring)));
             waiting.taps.extend(device.tap.as_deref().filter(|tap| !tap.is_gone()));
         }
@@ -221,7 +288,7 @@ impl Worker {
         let parcel = self.parcels.try_recv();
         if !has_work && self.pending.is_none() && parcel.is_err() {
             self.counters.fall_asleep();
-            wait(&self.bell, &waiting);
+            wait(&self.bell, &waiting, &mut self.silent);
             self.counters.wake_up();
         }
         self.bell.get_up();
@@ -274,26 +341,35 @@ impl Worker {
 
 /// Sleeps until a driver kicks, a tap has a frame, the bell rings, a port comes into its
 /// rate, or a second has passed.
-fn wait(bell: &Bell, waiting: &WakeSources<'_>) {
+fn wait(bell: &Bell, waiting: &WakeSources<'_>, silent: &mut SilentRings) {
     let WakeSources { rings, taps, allowed_in } = waiting;
-    let kicks = rings.iter().filter_map(|&(port, ring)| Some((port, ring.kick.as_ref()?)));
-    let kicks: Vec<(&PortView, &Arc<OwnedFd>)> = kicks.collect();
+    let kicks: Vec<(&PortView, &ActiveRing, &Arc<OwnedFd>)> =
+        rings.iter().filter_map(|&(port, ring)| Some((port, ring, silent.event(ring)?))).collect();
     let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(bell, PollFlags::IN)];
-    waited.extend(kicks.iter().map(|(_, kick)| PollFd::new(*kick, PollFlags::IN)));
+    waited.extend(kicks.iter().map(|&(_, _, kick)| PollFd::new(kick, PollFlags::IN)));
     waited.extend(taps.iter().map(|tap| PollFd::from_borrowed_fd(tap.file(), PollFlags::IN)));
-    let longest = if kicks.len() < rings.len() { NAP } else { Duration::from_secs(1) };
+    let mut longest = Duration::from_secs(1);
+    if kicks.len() < rings.len() {
+        longest = silent.nap;
+        silent.nap = (silent.nap * 2).min(MAX_NAP);
+    }
     let longest = allowed_in.map_or(longest, |allowed_in| longest.min(allowed_in));
     let longest = Timespec::try_from(longest).expect("a short time");
     // An interrupted wait is a short one.
     let _ = poll(&mut waited, Some(&longest));
     let kicked: Vec<bool> =
         waited[1..=kicks.len()].iter().map(|fd| fd.revents().contains(PollFlags::IN)).collect();
-    for ((port, kick), kicked) in kicks.into_iter().zip(kicked) {
-        if kicked {
-            drain(kick);
-            port.counters.count_kick();
-        }
+    for ((port, ring, kick), _) in kicks.into_iter().zip(kicked).filter(|(_, kicked)| *kicked) {
+        drain(kick);
+        port.counters.count_kick();
+        silent.kicked(ring, kick);
     }
+}
+
+/// How long to look for work before the next sleep: longer after a sleep that was not worth
+/// it, as work came soon.
+fn next_look(look: Duration, came_soon: bool) -> Duration {
+    if came_soon { (look * 2).min(MAX_LOOK) } else { (look / 2).max(MIN_LOOK) }
 }
 
 /// The events by which a thread calls drivers, each with its port.

@@ -706,6 +706,11 @@ pub const COUNTERS: &[Counter] = &[
         "Frames to the VM whose checksum the switch computed, because the VM does not",
     ),
     of_switch(
+        "switch.port_busy_s",
+        "s",
+        "Time of polling threads for the VM's port, estimated from one of many bursts",
+    ),
+    of_switch(
         "switch.frames",
         "count",
         "Frames that the switch's polling threads took, from all VMs",

@@ -176,6 +176,7 @@ impl Drop for RunningSwitch {
 /// The counters of a switch.
 fn counters(status: &SwitchStatus) -> CounterSet {
     let mut all = CounterSet::default();
+    let seconds = |ns: u64| ns as f64 / 1e9;
     for (prefix, name) in ["", PEER].iter().zip(PORTS) {
         let Some(port) = status.ports.iter().find(|port| port.name == name) else { continue };
         let PortCounts {
@@ -190,6 +191,7 @@ fn counters(status: &SwitchStatus) -> CounterSet {
             rate_waits,
             segmented,
             checksummed,
+            busy_ns,
             drops,
         } = &port.counts;
         for (what, value) in [
@@ -207,13 +209,13 @@ fn counters(status: &SwitchStatus) -> CounterSet {
         ] {
             all.set(format!("{prefix}{SWITCH}{what}"), *value as f64);
         }
+        all.set(format!("{prefix}{SWITCH}port_busy_s"), seconds(*busy_ns));
         // Also those that did not happen, to have differences from the start.
         for reason in DropReason::ALL {
             let count = drops.get(reason.name()).copied().unwrap_or(0);
             all.set(format!("{prefix}{SWITCH}drops.{}", reason.name()), count as f64);
         }
     }
-    let seconds = |ns: u64| ns as f64 / 1e9;
     for thread in &status.threads {
         let counts = &thread.counts;
         for (what, value) in [

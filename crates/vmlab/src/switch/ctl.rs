@@ -103,8 +103,8 @@ fn answer(args: &CtlArgs, question: Question) -> anyhow::Result<ExitCode> {
 fn status_text(status: &SwitchStatus) -> String {
     let width = status.ports.iter().map(|port| port.name.len()).max().unwrap_or(0).max(4);
     let mut text = format!(
-        "{:width$}  {:9}  {:>5}  {:>14}  {:>14}  drops\n",
-        "port", "state", "rings", "frames in", "frames out"
+        "{:width$}  {:9}  {:>5}  {:>7}  {:>14}  {:>14}  drops\n",
+        "port", "state", "rings", "busy", "frames in", "frames out"
     );
     for port in &status.ports {
         let counts = &port.counts;
@@ -113,13 +113,17 @@ fn status_text(status: &SwitchStatus) -> String {
         let drops = if drops.is_empty() { "none".to_owned() } else { drops.join(", ") };
         let _ = writeln!(
             text,
-            "{:width$}  {:9}  {:>5}  {:>14}  {:>14}  {drops}",
+            "{:width$}  {:9}  {:>5}  {:>5.1} %  {:>14}  {:>14}  {drops}",
             port.name,
             port.state.name(),
             port.rings,
+            100.0 * counts.busy_ns as f64 / (1e9 * status.up_s.max(1) as f64),
             counts.frames_in,
             counts.frames_out
         );
+        if let Some(error) = &port.unreachable {
+            let _ = writeln!(text, "{:width$}  its VM does not listen yet: {error}", "");
+        }
         if counts.rate_waits > 0 {
             let _ =
                 writeln!(text, "{:width$}  waited {} times for its rate", "", counts.rate_waits);

@@ -39,6 +39,9 @@ pub(super) fn page(status: &SwitchStatus) -> io::Result<String> {
     let checksummed =
         of_ports("port_checksummed_frames", "Frames to the port whose checksum was computed here");
     let connections = of_ports("port_connections", "Frontends that came");
+    let busy = SecondsFamily::default();
+    let help = "Time of polling threads for the port, about";
+    registry.register_with_unit("port_busy", help, Unit::Seconds, busy.clone());
     for port in &status.ports {
         let with = |more: Option<(&'static str, &str)>| {
             let more = more.map(|(name, value)| (name, value.to_owned()));
@@ -48,6 +51,7 @@ pub(super) fn page(status: &SwitchStatus) -> io::Result<String> {
             family.get_or_create(&with(more)).inc_by(value);
         };
         let counts = &port.counts;
+        busy.get_or_create(&with(None)).inc_by(counts.busy_ns as f64 / 1e9);
         up.get_or_create(&with(None)).set(i64::from(port.state == LinkState::Running));
         for (way, of_frames, of_bytes) in [
             ("in", counts.frames_in, counts.bytes_in),

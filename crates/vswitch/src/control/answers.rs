@@ -114,6 +114,7 @@ impl Control {
                     Some(tap) if tap.is_gone() => Some("The tap interface was removed".to_owned()),
                     _ => slot.last_error.clone(),
                 },
+                unreachable: slot.unreachable.clone(),
                 connections: slot.connections,
             })
         });

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use super::Forwarder;
+use super::{Forwarder, TIMED_PASSES, thread_time};
 use crate::counters::DropReason;
 use crate::delivery::Delivery;
 use crate::frame::Offload;
@@ -98,6 +98,8 @@ impl Forwarder {
             to.counters.count_drop(DropReason::NotConnected, count);
             return 0;
         };
+        self.parcels = self.parcels.wrapping_add(1);
+        let began = self.parcels.is_multiple_of(TIMED_PASSES).then(thread_time);
         let mut work = 0;
         let mut chains = Chains::new();
         let mut delivery = Delivery::new(to, device, receive, parcel.frames.len(), &mut chains);
@@ -111,6 +113,9 @@ impl Forwarder {
             delivery.place_own(&mut self.whole, &mut self.segment, offload);
         }
         delivery.finish(&mut self.caller);
+        if let Some(began) = began {
+            to.counters.count_busy(thread_time().saturating_sub(began) * TIMED_PASSES);
+        }
         work
     }
 }

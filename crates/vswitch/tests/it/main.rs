@@ -1,5 +1,6 @@
 //! The switch as a whole: real sockets, real shared memory, frontends of our own.
 
+mod exhaustion;
 mod files;
 mod forwarding;
 mod hostile;
