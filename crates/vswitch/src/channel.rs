@@ -44,7 +44,8 @@ pub enum ChannelError {
     TooManyFds,
     /// Those that came could not all be had.
     #[error(
-        "A message's file descriptors cannot all be had, as this process, or the host, may have              no more files open (`ulimit -n`)"
+        "A message's file descriptors cannot all be had, as this process, or the host, may have \
+             no more files open (`ulimit -n`)"
     )]
     NoRoomForFds,
     /// The other end does not read what it asked for.

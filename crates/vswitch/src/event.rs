@@ -159,7 +159,8 @@ pub enum StartError {
     },
     /// The process may not have as many files open as its ports' rings need.
     #[error(
-        "The ports need up to {needed} open files, and this process may have {most}: raise its              limit (`ulimit -Hn`, systemd's LimitNOFILE=), or give the ports fewer queues"
+        "The ports need up to {needed} open files, and this process may have {most}: raise its \
+             limit (`ulimit -Hn`, systemd's LimitNOFILE=), or give the ports fewer queues"
     )]
     OpenFiles {
         /// As many may be open.

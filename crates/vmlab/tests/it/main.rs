@@ -57,6 +57,7 @@ mod simulated;
 #[path = "../../../remote/tests/it/sshd.rs"]
 mod sshd;
 mod switch;
+mod switch_limits;
 mod switch_studies;
 mod switch_tiny;
 mod switch_vms;
