@@ -13,7 +13,7 @@ pub mod list;
 mod parse;
 mod parse_devices;
 mod tree;
-pub mod unit;
+mod unit;
 mod xml;
 
 pub use emit::{emit, emit_interface, emit_launched};
