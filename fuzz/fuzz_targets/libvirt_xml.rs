@@ -6,8 +6,11 @@ use libfuzzer_sys::fuzz_target;
 use vmconfig::libvirt;
 
 fuzz_target!(|text: &str| {
-    let Ok(parsed) = libvirt::parse(text) else { return };
-    let Ok(spec) = parsed.spec() else { return };
-    let again = libvirt::parse(&libvirt::emit(&spec).text).expect("own text");
-    assert_eq!(again.settings.topology, spec.topology);
+    let Ok(all) = libvirt::parse(text) else { return };
+    for parsed in all {
+        let Ok(spec) = parsed.spec() else { continue };
+        let again = libvirt::parse(&libvirt::emit(&spec).text).expect("own text");
+        let [again] = &again[..] else { panic!("{} domains", again.len()) };
+        assert_eq!(again.settings.topology, spec.topology);
+    }
 });

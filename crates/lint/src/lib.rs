@@ -17,7 +17,6 @@ mod asked_and_is;
 mod busy;
 mod cluster;
 mod context;
-mod element;
 mod finding;
 mod fix;
 mod fleet;
@@ -252,7 +251,8 @@ pub fn check_text_by(
 #[must_use]
 pub fn asked_pins(xml: &str) -> Vec<(ThreadOwner, topology::PcpuSet)> {
     let mut first = None;
-    let read = read::libvirt::read(xml, false, &mut |vm| first = first.take().or(Some(vm)));
+    let source = SourceText::new(xml);
+    let read = read::libvirt::read(&source, false, &mut |vm| first = first.take().or(Some(vm)));
     let Some(vm) = read.ok().and(first) else { return Vec::new() };
     let vcpus = vm.pins.iter().map(|pin| (ThreadOwner::Vcpu(Some(pin.id.value)), &pin.pcpus));
     let iothreads = vm.iothread_pins.iter().map(|pin| {

@@ -10,13 +10,13 @@ use serde_json::{Map, Value, json};
 use topology::PcpuSet;
 
 use crate::context::Context;
-use crate::element::DomainElement;
 use crate::forecast::{HostForecast, forecast};
 use crate::format::ConfigFormat;
 use crate::live::LiveVm;
 use crate::read::yaml::{Key, Node};
 use crate::requirements::Requirements;
 use vmconfig::kubevirt::{Shortfall, defaults};
+use vmconfig::libvirt::DomainElement;
 use vmconfig::proxmox::Trouble;
 use vmconfig::source::{Located, Span};
 use vmconfig::{Parsed, PciAddress};

@@ -247,7 +247,7 @@ mod tests {
         for odd in ["", "<owner/>", "<owner>me</owner>", "<owner>{}</owner>", "owner"] {
             assert_eq!(owner_in(odd), None, "{odd}");
         }
-        let read: VmSettings = parse(&text).unwrap().settings;
+        let read: VmSettings = parse(&text).unwrap().remove(0).settings;
         assert_eq!(read.name, "vmlab-01234567-trial");
     }
 

@@ -94,15 +94,6 @@ impl Parsed {
         self.lines.get("").copied()
     }
 
-    /// The same, where the text begins behind so many lines of another.
-    #[must_use]
-    pub fn below(mut self, lines: usize) -> Self {
-        let lines = u32::try_from(lines).unwrap_or(u32::MAX);
-        let all = self.lines.values_mut().chain(self.kept.iter_mut().map(|kept| &mut kept.line));
-        all.for_each(|line| *line = line.saturating_add(lines));
-        self
-    }
-
     /// The settings in their one way of saying things.
     pub(crate) fn finish(mut self) -> Self {
         self.settings.normalise();

@@ -52,25 +52,6 @@ impl PciAddress {
         let function = u8::try_from(function).ok().filter(|function| *function < 8)?;
         Some(Self { domain, bus, slot, function })
     }
-
-    /// The address in an element of libvirt's XML, by the values of its attributes: decimal,
-    /// octal behind `0`, hexadecimal behind `0x`, and 0 where one is absent.
-    ///
-    /// Source: libvirt `src/conf/device_conf.c` (`virPCIDeviceAddressParseXML`).
-    pub fn from_libvirt<'a>(attribute: impl Fn(&str) -> Option<&'a str>) -> Option<Self> {
-        let part = |name: &str| {
-            let text = attribute(name).unwrap_or("0");
-            let (digits, radix) = match text.strip_prefix('0') {
-                Some(rest) if rest.starts_with(['x', 'X']) => (&rest[1..], 16),
-                Some(rest) if !rest.is_empty() => (rest, 8),
-                _ => (text, 10),
-            };
-            // A sign is none of its digits.
-            let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-            plain.then(|| u32::from_str_radix(digits, radix).ok())?
-        };
-        Self::new(part("domain")?, part("bus")?, part("slot")?, part("function")?)
-    }
 }
 
 impl FromStr for PciAddress {
@@ -163,30 +144,6 @@ mod tests {
         ] {
             let found = text.parse::<PciAddress>().ok().map(|address| address.to_string());
             assert_eq!(found.as_deref(), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn numbers_are_read_as_libvirt_reads_them() {
-        for (bus, slot, expected) in [
-            (Some("0x3b"), Some("0x1f"), Some("0000:3b:1f.0")),
-            (Some("59"), Some("31"), Some("0000:3b:1f.0")),
-            (Some("073"), Some("037"), Some("0000:3b:1f.0")),
-            (Some("0X3B"), None, Some("0000:3b:00.0")),
-            (Some("3b"), None, None),
-            (Some("0x"), None, None),
-            (Some("-1"), None, None),
-            (Some("+1"), None, None),
-            (Some("256"), None, None),
-            (Some("0"), Some("0x20"), None),
-        ] {
-            let attribute = |name: &str| match name {
-                "bus" => bus,
-                "slot" => slot,
-                _ => None,
-            };
-            let found = PciAddress::from_libvirt(attribute).map(|address| address.to_string());
-            assert_eq!(found.as_deref(), expected, "{bus:?} {slot:?}");
         }
     }
 }

@@ -12,13 +12,15 @@ mod launched;
 pub mod list;
 mod parse;
 mod parse_devices;
-pub mod unit;
+mod tree;
+mod unit;
 mod xml;
 
 pub use emit::{emit, emit_interface, emit_launched};
 pub use launched::{LaunchedDomain, OWNER_NAMESPACE, owner_in};
-pub use parse::{Domains, NotLibvirt, parse};
+pub use parse::{NotLibvirt, iothread_ids, parse, parse_domain};
 pub use parse_devices::bus_of_target;
+pub use tree::{DomainElement, read_domains};
 
 /// The namespace of `<qemu:commandline>`.
 const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";

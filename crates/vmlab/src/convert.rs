@@ -420,7 +420,7 @@ fn guess(text: &str) -> SourceFormat {
 fn parse(text: &str, format: SourceFormat) -> anyhow::Result<Vec<Parsed>> {
     Ok(match format {
         SourceFormat::Qemu => vec![qemu::parse(text)?],
-        SourceFormat::Libvirt => vec![libvirt::parse(text)?],
+        SourceFormat::Libvirt => libvirt::parse(text)?,
         SourceFormat::Kubevirt => kubevirt::parse(text)?,
         SourceFormat::Proxmox => vec![proxmox::parse(text)?],
         SourceFormat::Json => vec![json::parse(text)?],

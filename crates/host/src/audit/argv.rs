@@ -289,23 +289,40 @@ mod tests {
         assert_eq!(asked.guest_nodes[1].memdev.as_deref(), Some("ram-node1"));
     }
 
-    /// Command lines of the repository: of replicas, in pages, in examples.
+    /// Files below a folder.
+    fn files(folder: &std::path::Path, into: &mut Vec<std::path::PathBuf>) {
+        let Ok(entries) = std::fs::read_dir(folder) else { return };
+        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+            if path.is_dir() { files(&path, into) } else { into.push(path) }
+        }
+    }
+
+    /// Every command line of the repository: of replicas, in pages, in examples.
     fn command_lines() -> Vec<Vec<String>> {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
-        let replicas = std::fs::read_dir(root.join("crates/replica/testdata")).unwrap();
-        let replicas = replicas.map(|entry| entry.unwrap().path());
-        let args = replicas.filter(|path| path.extension().is_some_and(|end| end == "args"));
-        let mut texts: Vec<String> =
-            args.map(|path| std::fs::read_to_string(path).unwrap().replace('\n', " ")).collect();
-        assert!(!texts.is_empty());
-        // They hold the arguments alone.
-        texts.iter_mut().for_each(|text| text.insert_str(0, "qemu-system-x86_64 "));
-        texts.push(read("crates/lint/testdata/good/run.sh"));
-        let page = read("docs/lints.md");
-        let blocks = page.split("\n```").skip(1).step_by(2);
-        let blocks = blocks.filter_map(|block| Some(block.split_once('\n')?.1));
-        texts.extend(blocks.filter(|one| one.contains("qemu-system")).map(str::to_owned));
+        let mut paths = Vec::new();
+        for krate in std::fs::read_dir(root.join("crates")).unwrap() {
+            files(&krate.unwrap().path().join("testdata"), &mut paths);
+        }
+        files(&root.join("docs"), &mut paths);
+        let mut texts = Vec::new();
+        for path in paths {
+            let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
+            if !["args", "sh", "md"].contains(&end) {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            match end {
+                // They hold the arguments alone.
+                "args" => texts.push(format!("qemu-system-x86_64 {}", text.replace('\n', " "))),
+                "md" => {
+                    let blocks = text.split("\n```").skip(1).step_by(2);
+                    let blocks = blocks.filter_map(|block| Some(block.split_once('\n')?.1));
+                    texts.extend(blocks.map(str::to_owned));
+                }
+                _ => texts.push(text),
+            }
+        }
         let arguments = |line: &CommandLine| {
             let option = |option: &vmconfig::command_line::QemuOption| {
                 let value = option.value.as_ref().map(|word| word.text.clone());
@@ -344,11 +361,21 @@ mod tests {
             assert_eq!(asked.lock_memory, vm.memory.locked == Some(true), "{args:?}");
             assert_eq!(asked.cpu_pm, vm.hints.cpu_pm == Some(true), "{args:?}");
             assert_eq!(asked.iothreads.len(), vm.iothreads as usize, "{args:?}");
+            if let Some(name) = &asked.name {
+                assert_eq!(*name, vm.name, "{args:?}");
+            }
             assert_eq!(asked.guest_nodes.len(), vm.numa.len(), "{args:?}");
             let mut nodes: Vec<&ArgvNode> = asked.guest_nodes.iter().collect();
             nodes.sort_by_key(|node| node.id);
             for (node, of_spec) in nodes.into_iter().zip(&vm.numa) {
                 assert_eq!(node.vcpus, of_spec.vcpus.iter().collect(), "{args:?}");
+                let backend =
+                    asked.backends.iter().find(|one| Some(&one.id) == node.memdev.as_ref());
+                let Some(backend) = backend else { continue };
+                let mib = backend.bytes.map(|bytes| bytes.div_ceil(1 << 20));
+                assert_eq!(mib, Some(of_spec.memory_mib), "{args:?}");
+                let nodes = of_spec.host_nodes.iter().flat_map(|nodes| nodes.iter());
+                assert_eq!(backend.nodes, nodes.collect(), "{args:?}");
             }
         }
         assert!(compared > 30, "{compared} of {}", lines.len());

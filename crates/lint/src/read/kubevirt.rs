@@ -169,14 +169,15 @@ fn fill(spec: &Node, head: Span, vm: &mut Vm) {
     });
     let architecture = spec.get("architecture").and_then(Node::text).unwrap_or_default();
     cpu(spec, architecture, head, vm);
-    vm.max_vcpus = vm.vcpus.clone();
     let bytes = |path: &str| {
         let node = spec.get(path)?;
         Some(Located::new(node.bytes()?, node.span))
     };
-    vm.memory_bytes = bytes("domain.memory.guest")
-        .or_else(|| bytes("domain.resources.requests.memory"))
-        .or_else(|| bytes("domain.resources.limits.memory"));
+    vm.memory_bytes = defaults::memory(
+        bytes("domain.memory.guest"),
+        bytes("domain.resources.requests.memory"),
+        bytes("domain.resources.limits.memory"),
+    );
     if let Some(huge) = spec.get("domain.memory.hugepages") {
         let size = huge.get("pageSize");
         let span = size.map_or(huge.span, |node| node.span);
@@ -221,6 +222,13 @@ fn cpu(spec: &Node, architecture: &str, head: Span, vm: &mut Vm) {
     let said = cores_at.or(sockets_at).or(threads_at);
     let span = said.or(limit.or(request).map(|cpus| cpus.span)).unwrap_or(head);
     vm.vcpus = Located::new(topology.vcpus(), span);
+    vm.max_vcpus = match level("maxSockets").filter(|most| most.value > sockets) {
+        Some(most) => {
+            let all = Topology { sockets: most.value, ..topology.clone() };
+            Located::new(all.vcpus(), most.span)
+        }
+        None => vm.vcpus.clone(),
+    };
     // One that KubeVirt makes of requests says nothing of cores.
     if said.is_some() {
         vm.topology = Some(Located::new(topology, span));

@@ -5,11 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use roxmltree::Node;
+use vmconfig::libvirt::DomainElement;
 use vmconfig::offers::feature_name;
 use vmconfig::source::Located;
 
-use crate::read::xml::{XmlSource, children};
 use crate::requirements::{OfferedValue, Ports, Requirements};
 
 /// Where values stand of which libvirt tells a list: the element below `<devices>`
@@ -27,68 +26,68 @@ const VALUES: &[(&str, &str, &str, &str, &str)] = &[
     ("hostdev", "", "mode", "hostdev.mode", "kind of host device"),
 ];
 
-pub(crate) fn read(reader: &XmlSource<'_>, domain: Node<'_, '_>) -> Requirements {
+pub(crate) fn read(domain: &DomainElement) -> Requirements {
     let mut asks = Requirements::default();
-    let emulated = domain.attribute("type") == Some("qemu");
-    for node in domain.children().filter(Node::is_element) {
-        match node.tag_name().name() {
-            "os" => os(reader, node, &mut asks),
-            "cpu" => cpu(reader, node, emulated, &mut asks),
+    let emulated = domain.get("type") == Some("qemu");
+    for node in &domain.children {
+        match node.name.as_str() {
+            "os" => os(node, &mut asks),
+            "cpu" => cpu(node, emulated, &mut asks),
             "memoryBacking" => {
-                for source in children(node, "source") {
+                for source in node.named("source") {
                     let list = "memoryBacking.sourceType";
-                    let found = reader.attribute(source, "type");
+                    let found = source.at("type").cloned();
                     let what = "source of memory";
                     asks.values.extend(found.map(|at| OfferedValue { list, what, at }));
                 }
             }
             "features" => {
-                let all = children(node, "hyperv").flat_map(|hyperv| hyperv.children());
-                let on = all.filter(|node| node.attribute("state") == Some("on"));
-                asks.enlightenments.extend(on.map(|node| {
-                    Located::new(node.tag_name().name().to_owned(), reader.whole(node))
-                }));
+                let all = node.named("hyperv").flat_map(|hyperv| &hyperv.children);
+                let on = all.filter(|node| node.get("state") == Some("on"));
+                asks.enlightenments
+                    .extend(on.map(|node| Located::new(node.name.clone(), node.span)));
             }
-            "launchSecurity" => asks.launch_security = reader.attribute(node, "type"),
-            "devices" => devices(reader, node, &mut asks),
+            "launchSecurity" => asks.launch_security = node.at("type").cloned(),
+            "devices" => devices(node, &mut asks),
             _ => {}
         }
     }
     asks
 }
 
-fn os(reader: &XmlSource<'_>, os: Node<'_, '_>, asks: &mut Requirements) {
-    let machine = children(os, "type").next();
-    asks.machine = machine.and_then(|node| reader.attribute(node, "machine"));
-    if os.attribute("firmware") != Some("efi") {
+fn os(os: &DomainElement, asks: &mut Requirements) {
+    let machine = os.first("type");
+    asks.machine = machine.and_then(|node| node.at("machine").cloned());
+    if os.get("firmware") != Some("efi") {
         return;
     }
-    asks.efi = Some(reader.tag(os));
-    let secure = children(os, "firmware")
-        .flat_map(|firmware| children(firmware, "feature"))
-        .filter(|feature| feature.attribute("name") == Some("secure-boot"))
-        .find(|feature| feature.attribute("enabled") == Some("yes"))
-        .or_else(|| children(os, "loader").find(|one| one.attribute("secure") == Some("yes")));
-    asks.secure_boot = secure.map(|node| reader.tag(node));
+    asks.efi = Some(os.tag);
+    let secure = os
+        .named("firmware")
+        .flat_map(|firmware| firmware.named("feature"))
+        .filter(|feature| feature.get("name") == Some("secure-boot"))
+        .find(|feature| feature.get("enabled") == Some("yes"))
+        .or_else(|| os.named("loader").find(|one| one.get("secure") == Some("yes")));
+    asks.secure_boot = secure.map(|node| node.tag);
 }
 
-fn cpu(reader: &XmlSource<'_>, node: Node<'_, '_>, emulated: bool, asks: &mut Requirements) {
-    let mode = reader.attribute(node, "mode");
-    let model = children(node, "model").next();
-    asks.no_fallback = model.is_some_and(|one| one.attribute("fallback") == Some("forbid"));
+fn cpu(node: &DomainElement, emulated: bool, asks: &mut Requirements) {
+    let mode = node.at("mode").cloned();
+    let model = node.first("model");
+    asks.no_fallback = model.is_some_and(|one| one.get("fallback") == Some("forbid"));
     let custom = mode.as_ref().is_none_or(|mode| mode.value == "custom");
-    asks.model = if custom { model.and_then(|one| reader.content(one)) } else { mode.clone() };
+    asks.model = if custom { model.and_then(|one| one.text.clone()) } else { mode.clone() };
     // Under TCG, and for the host's own processor, libvirt looks only when asked to.
     let looks = custom || mode.is_some_and(|mode| mode.value == "host-model");
-    asks.exact = match node.attribute("check") {
+    asks.exact = match node.get("check") {
         Some("none") => false,
         Some("full") => true,
         _ => looks && !emulated,
     };
-    for feature in children(node, "feature") {
-        let Some(name) = reader.attribute(feature, "name") else { continue };
+    for feature in node.named("feature") {
+        let Some(name) = feature.at("name") else { continue };
         let canonical = feature_name(&name.value);
-        match feature.attribute("policy") {
+        match feature.get("policy") {
             None | Some("require") => asks.features.push(Located::new(canonical, name.span)),
             Some("disable" | "forbid") => {
                 asks.disabled.insert(canonical);
@@ -98,47 +97,42 @@ fn cpu(reader: &XmlSource<'_>, node: Node<'_, '_>, emulated: bool, asks: &mut Re
     }
 }
 
-fn devices(reader: &XmlSource<'_>, devices: Node<'_, '_>, asks: &mut Requirements) {
-    for node in devices.children().filter(Node::is_element) {
-        let name = node.tag_name().name();
+fn devices(devices: &DomainElement, asks: &mut Requirements) {
+    for node in &devices.children {
+        let name = node.name.as_str();
         for (_, inside, attribute, list, what) in VALUES.iter().filter(|one| one.0 == name) {
-            let element =
-                if inside.is_empty() { Some(node) } else { children(node, inside).next() };
-            let found = element.and_then(|element| reader.attribute(element, attribute));
+            let element = if inside.is_empty() { Some(node) } else { node.first(inside) };
+            let found = element.and_then(|element| element.at(attribute).cloned());
             asks.values.extend(found.map(|at| OfferedValue { list, what, at }));
         }
         if name == "interface" {
-            let model = children(node, "model").next();
-            let model = model.and_then(|model| reader.attribute(model, "type"));
+            let model = node.first("model");
+            let model = model.and_then(|model| model.at("type").cloned());
             // What is no virtio is passed on to QEMU as it stands.
             asks.types.extend(model.filter(|model| !model.value.starts_with("virtio")));
         }
     }
-    asks.ports = ports(reader, devices);
+    asks.ports = ports(devices);
 }
 
 /// The ports of a domain whose addresses libvirt has given out; before that, it will
 /// add one that is free.
-fn ports(reader: &XmlSource<'_>, devices: Node<'_, '_>) -> Option<Ports> {
-    let hex = |node: Node<'_, '_>| {
-        let text = node.attribute("bus")?.trim();
-        u32::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
-    };
+fn ports(devices: &DomainElement) -> Option<Ports> {
     let mut taken = BTreeSet::new();
     let mut ports = Vec::new();
-    for device in devices.children().filter(Node::is_element) {
-        let is = |value: &str| device.attribute("type") == Some(value);
-        let address = children(device, "address").find(|at| at.attribute("type") == Some("pci"));
-        let bus = address.and_then(hex);
+    for device in &devices.children {
+        let is = |value: &str| device.get("type") == Some(value);
+        let address = device.named("address").find(|at| at.get("type") == Some("pci"));
+        let bus = address.and_then(|at| at.c_number("bus")).map(|at| at.value);
         taken.extend(bus);
-        let model = device.attribute("model").unwrap_or_default();
-        if device.has_tag_name("controller") && is("pci") {
+        let model = device.get("model").unwrap_or_default();
+        if device.name == "controller" && is("pci") {
             // A port that has no address yet: libvirt is still to give them out.
             if bus.is_none() && !model.ends_with("-root") {
                 return None;
             }
             if matches!(model, "pcie-root-port" | "pcie-switch-downstream-port") {
-                ports.push((reader.number(device, "index")?.value, reader.tag(device)));
+                ports.push((device.number::<u32>("index")?.value, device.tag));
             }
         }
     }

@@ -9,7 +9,6 @@ pub(crate) mod qemu;
 mod qemu_asks;
 pub(crate) mod running;
 pub(crate) mod template;
-pub(crate) mod xml;
 pub(crate) mod yaml;
 
 use topology::bounded::MalformedText;
@@ -99,7 +98,7 @@ pub(crate) fn read(
     }
     let each = &mut |vm| each(ConfigItem::Vm(Box::new(vm)));
     match format {
-        ConfigFormat::Libvirt => libvirt::read(source.text, wanted.settings, each)?,
+        ConfigFormat::Libvirt => libvirt::read(source, wanted.settings, each)?,
         ConfigFormat::Kubevirt => {}
         ConfigFormat::Qemu => qemu::read(source, wanted.settings, each),
         ConfigFormat::Proxmox => proxmox::read(source, wanted.settings).into_iter().for_each(each),

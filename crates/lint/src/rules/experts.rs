@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, ConfigFormat, Rule, qemu, xml};
-use crate::rules::refused_values::bytes_of;
 use crate::rules::words::size;
 use crate::rules::worlds::ANY;
 use crate::{Span, vm::Vm};
@@ -87,11 +86,11 @@ fn current_memory_low(vm: &Vm, _: &Context, out: &mut Drafts) {
     let Some(domain) = vm.qemu_domain().filter(|_| vm.module_bytes == 0) else { return };
     let current = domain.first("currentMemory");
     if let (Some(element), Some(memory)) = (current, &vm.memory_bytes)
-        && let Some(bytes) = bytes_of(element)
-        && bytes < memory.value / 2
+        && let Some(bytes) = element.bytes()
+        && bytes.value < memory.value / 2
     {
-        let span = element.text.as_ref().map_or(element.tag, |text| text.span);
-        out.at(span, format!("{} of {} at start", size(bytes), size(memory.value)));
+        let text = format!("{} of {} at start", size(bytes.value), size(memory.value));
+        out.at(bytes.span, text);
     }
 }
 

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use crate::context::Context;
-use crate::element::DomainElement;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, xml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
+use vmconfig::libvirt::DomainElement;
 
 const CONTROLLERS: &str = "https://libvirt.org/formatdomain.html#controllers";
 const IOMMU: &str = "https://libvirt.org/formatdomain.html#iommu-devices";
@@ -88,8 +88,7 @@ fn controller_impossible(vm: &Vm, _: &Context, out: &mut Drafts) {
     for controller in domain.all("devices/controller") {
         let kind = controller.get("type").unwrap_or_default();
         let model = controller.get("model").unwrap_or_default();
-        let index =
-            controller.at("index").and_then(|at| Some((at.span, at.value.parse::<u32>().ok()?)));
+        let index = controller.number::<u32>("index").map(|at| (at.span, at.value));
         // Companions of a USB controller share its number.
         if let Some((span, index)) = index.filter(|_| kind != "usb")
             && !seen.insert((kind, index))

@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::context::Context;
-use crate::element::DomainElement;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, xml};
 use crate::rules::refused_buses::{Chipset, chipset};
 use crate::rules::worlds::ANY;
 use crate::vm::{NicBackendView, Vm};
+use vmconfig::libvirt::DomainElement;
 use vmconfig::libvirt::bus_of_target;
 
 const DISKS: &str = "https://libvirt.org/formatdomain.html#hard-drives-floppy-disks-cdroms";
@@ -158,7 +158,7 @@ struct Drive<'a> {
 
 impl<'a> Drive<'a> {
     fn said(bus: &'a str, address: &DomainElement) -> Self {
-        let of = |name: &str| address.get(name).and_then(|text| text.parse().ok()).unwrap_or(0);
+        let of = |name: &str| address.number(name).map_or(0, |at| at.value);
         Self { bus, numbers: [of("controller"), of("bus"), of("target"), of("unit")] }
     }
 }
@@ -597,13 +597,6 @@ pub(crate) const PCI_ADDRESS_TWICE: Rule = Rule {
     )],
 };
 
-fn hex(text: &str) -> Option<u32> {
-    match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    }
-}
-
 fn pci_address(vm: &Vm, _: &Context, out: &mut Drafts) {
     let Some(domain) = vm.qemu_domain() else { return };
     let mut seen: HashMap<[u32; 4], &str> = HashMap::new();
@@ -618,7 +611,7 @@ fn pci_address(vm: &Vm, _: &Context, out: &mut Drafts) {
             let mut is_good = true;
             for (number, (name, most)) in numbers.iter_mut().zip(limits) {
                 let Some(at) = address.at(name) else { continue };
-                let found = hex(&at.value);
+                let found = address.c_number(name).map(|at| at.value);
                 *number = found.unwrap_or(0);
                 is_good &= found.is_some();
                 if found.is_none_or(|found| found > most) {

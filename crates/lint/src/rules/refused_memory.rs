@@ -6,14 +6,13 @@ use topology::PcpuSet;
 
 use crate::ConfigFormat;
 use crate::context::Context;
-use crate::element::DomainElement;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, xml};
-use crate::rules::refused_values::bytes_of;
 use crate::rules::words::size;
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
-use vmconfig::libvirt::{list, unit};
+use vmconfig::libvirt::DomainElement;
+use vmconfig::source::Located;
 
 const CPU: &str = "https://libvirt.org/formatdomain.html#cpu-model-and-topology";
 const BACKING: &str = "https://libvirt.org/formatdomain.html#memory-backing";
@@ -139,16 +138,13 @@ fn cell_named_missing(vm: &Vm, _: &Context, out: &mut Drafts) {
         return;
     }
     for page in domain.all("memoryBacking/hugepages/page") {
-        let Some(at) = page.at("nodeset") else { continue };
-        let Some(set) = list::parse(&at.value) else { continue };
-        if let Some(cell) = set.iter().find(|cell| !is_there(*cell)) {
+        let Some(at) = page.list("nodeset") else { continue };
+        if let Some(cell) = at.value.iter().find(|cell| !is_there(*cell)) {
             out.at(at.span, format!("Huge pages for cell {cell}, which is not there"));
         }
     }
     for sibling in domain.all("cpu/numa/cell/distances/sibling") {
-        if let Some(at) = sibling.at("id")
-            && at.value.parse().is_ok_and(|cell| !is_there(cell))
-        {
+        if let Some(at) = sibling.number("id").filter(|at| !is_there(at.value)) {
             out.at(at.span, format!("A distance to cell {}, which is not there", at.value));
         }
     }
@@ -158,8 +154,8 @@ fn cell_named_missing(vm: &Vm, _: &Context, out: &mut Drafts) {
     if vm.arch.as_ref().is_none_or(|arch| arch.value == "x86_64") {
         nodes.extend(domain.all("devices/controller/target/node"));
     }
-    for at in nodes.into_iter().filter_map(|node| node.text.as_ref()) {
-        if at.value.parse().is_ok_and(|cell| !is_there(cell)) {
+    for at in nodes.into_iter().filter_map(DomainElement::text_number) {
+        if !is_there(at.value) {
             out.at(at.span, format!("Cell {} is not there", at.value));
         }
     }
@@ -223,8 +219,8 @@ fn modules_invalid(vm: &Vm, _: &Context, out: &mut Drafts) {
     let mut taken: Vec<(u64, u64, &DomainElement)> = Vec::new();
     for target in domain.all("devices/memory/target") {
         let base = target.first("address").and_then(|address| address.at("base"));
-        let bytes = target.first("size").and_then(bytes_of);
-        if let (Some(base), Some(bytes)) = (base, bytes)
+        let bytes = target.first("size").and_then(DomainElement::bytes);
+        if let (Some(base), Some(bytes)) = (base, bytes.map(|at| at.value))
             && let Ok(start) = u64::from_str_radix(base.value.trim_start_matches("0x"), 16)
         {
             taken.push((start, start.saturating_add(bytes), target));
@@ -399,24 +395,21 @@ fn huge_pages_twice(vm: &Vm, _: &Context, out: &mut Drafts) {
         out.at(span, "<qemu:commandline> gives the guest memory that <hugepages> already made");
     }
     let pages = domain.all("memoryBacking/hugepages/page");
-    let bytes = |page: &DomainElement| {
-        let unit = unit::bytes(page.get("unit").unwrap_or("KiB"))?;
-        page.get("size")?.parse::<u64>().ok()?.checked_mul(unit)
-    };
+    let bytes = |page: &DomainElement| Some(page.bytes_of("size")?.value);
     let mut general: Option<&DomainElement> = None;
     let mut seen = PcpuSet::new();
     for page in &pages {
-        let Some(at) = page.at("nodeset") else {
+        if page.at("nodeset").is_none() {
             if general.is_some() {
                 out.at(page.tag, "There is a page size for all memory already");
             }
             general = Some(page);
             continue;
-        };
-        let Some(set) = list::parse(&at.value) else { continue };
+        }
+        let Some(Located { value: set, span }) = page.list("nodeset") else { continue };
         let again = set.intersection(&seen);
         if !again.is_empty() {
-            out.at(at.span, format!("Cell {again} has a page size already"));
+            out.at(span, format!("Cell {again} has a page size already"));
         }
         seen = seen.union(&set);
         let other = general.and_then(bytes).filter(|other| Some(*other) != bytes(page));

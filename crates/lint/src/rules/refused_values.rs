@@ -5,12 +5,11 @@ use topology::PcpuSet;
 
 use crate::ConfigFormat;
 use crate::context::Context;
-use crate::element::DomainElement;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, xml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
-use vmconfig::libvirt::{list, unit};
+use vmconfig::libvirt::DomainElement;
 
 const DOMAIN: &str = "https://libvirt.org/formatdomain.html";
 const CPU: &str = "https://libvirt.org/formatdomain.html#cpu-model-and-topology";
@@ -115,8 +114,8 @@ const WORDS: &[(&str, &str, &[&str])] = &[
 fn value_unreadable(vm: &Vm, _: &Context, out: &mut Drafts) {
     let Some(domain) = vm.qemu_domain() else { return };
     for &(path, name, not_empty) in LISTS {
-        for at in domain.all(path).into_iter().filter_map(|one| one.at(name)) {
-            match list::parse(&at.value) {
+        for (one, at) in domain.all(path).into_iter().filter_map(|one| Some((one, one.at(name)?))) {
+            match one.list(name).map(|set| set.value) {
                 None => {
                     out.at(at.span, format!("{name}={:?} is no list of numbers", at.value));
                 }
@@ -128,8 +127,8 @@ fn value_unreadable(vm: &Vm, _: &Context, out: &mut Drafts) {
         }
     }
     for &(path, name) in NUMBERS {
-        for at in domain.all(path).into_iter().filter_map(|one| one.at(name)) {
-            if at.value.trim().trim_start_matches('+').parse::<u32>().is_err() {
+        for (one, at) in domain.all(path).into_iter().filter_map(|one| Some((one, one.at(name)?))) {
+            if one.number::<u32>(name).is_none() {
                 out.at(at.span, format!("{name}={:?} is no number from 0", at.value));
             }
         }
@@ -143,15 +142,17 @@ fn value_unreadable(vm: &Vm, _: &Context, out: &mut Drafts) {
         }
     }
     for name in ["vcpu", "iothreads"] {
-        if let Some(at) = domain.text_of(name)
-            && at.value.parse::<u32>().is_err()
+        if let Some(one) = domain.first(name)
+            && let Some(at) = &one.text
+            && one.text_number::<u32>().is_none()
         {
             out.at(at.span, format!("<{name}>: {:?} is no number", at.value));
         }
     }
     for name in ["memory", "currentMemory", "maxMemory"] {
-        if let Some(at) = domain.text_of(name)
-            && at.value.parse::<u64>().is_err()
+        if let Some(one) = domain.first(name)
+            && let Some(at) = &one.text
+            && one.text_number::<u64>().is_none()
         {
             out.at(at.span, format!("<{name}>: {:?} is no number", at.value));
         }
@@ -251,8 +252,8 @@ fn sched_invalid(vm: &Vm, _: &Context, out: &mut Drafts) {
     let Some(domain) = vm.qemu_domain() else { return };
     for (path, name) in [("cputune/vcpusched", "vcpus"), ("cputune/iothreadsched", "iothreads")] {
         let mut seen = PcpuSet::new();
-        for at in domain.all(path).into_iter().filter_map(|one| one.at(name)) {
-            let Some(set) = list::parse(&at.value) else { continue };
+        for at in domain.all(path).into_iter().filter_map(|one| one.list(name)) {
+            let set = at.value;
             let again = set.intersection(&seen);
             if !again.is_empty() {
                 out.at(at.span, format!("{name} {again} have a scheduler already"));
@@ -462,10 +463,4 @@ fn boot_order_twice(vm: &Vm, _: &Context, out: &mut Drafts) {
             out.at(order.tag, format!("Order {number} is another device's already"));
         }
     }
-}
-
-/// A size of an element's text in its unit, in bytes.
-pub(super) fn bytes_of(element: &DomainElement) -> Option<u64> {
-    let unit = element.get("unit").unwrap_or("KiB");
-    element.text.as_ref()?.value.parse::<u64>().ok()?.checked_mul(unit::bytes(unit)?)
 }

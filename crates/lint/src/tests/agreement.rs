@@ -6,10 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use placement::predict::kubevirt::Vmi;
+use suite::{Tier, needs};
 use topology::PcpuSet;
 use vmconfig::kubevirt::Catalogue;
 use vmconfig::source::SourceText;
-use vmconfig::{DiskSource, Parsed, VmSettings};
+use vmconfig::{DiskSource, HostDevice, Parsed, VmSettings};
 
 use crate::read::{self, ConfigItem, ReadOptions};
 use crate::rule::ConfigFormat;
@@ -47,6 +48,16 @@ fn levels(levels: [u32; 5]) -> String {
     format!("{sockets} {dies} {} {threads}", clusters.saturating_mul(cores))
 }
 
+/// Threads by their number, each with where it may run.
+fn of_threads<N: ToString, S: ToString>(pins: impl IntoIterator<Item = (N, S)>) -> String {
+    let each = pins.into_iter().map(|(id, set)| format!("{}@{} ", id.to_string(), set.to_string()));
+    each.collect()
+}
+
+/// What is said of the first cells: their memory, and their vCPUs.
+const CELLS: [&str; 4] = ["cell 0", "cell 1", "cell 2", "cell 3"];
+const SEATS: [&str; 4] = ["vcpus of 0", "vcpus of 1", "vcpus of 2", "vcpus of 3"];
+
 fn set(pcpus: Option<&PcpuSet>) -> String {
     pcpus.map_or_else(|| "-".to_owned(), ToString::to_string)
 }
@@ -55,9 +66,7 @@ fn of_rules(vm: &Vm) -> Belief {
     let mut belief = Belief::default();
     if !vm.vcpus_unknown {
         belief.say("vcpus", vm.vcpus.value);
-        if vm.kubevirt.is_none() {
-            belief.say("max_vcpus", vm.max_vcpus.value);
-        }
+        belief.say("max_vcpus", vm.max_vcpus.value);
     }
     if let Some(topology) = &vm.topology {
         let one = &topology.value;
@@ -71,10 +80,47 @@ fn of_rules(vm: &Vm) -> Belief {
     let mut pins: Vec<_> = vm.pins.iter().map(|pin| (pin.id.value, &pin.pcpus.value)).collect();
     pins.sort_by_key(|pin| pin.0);
     pins.dedup_by_key(|pin| pin.0);
-    belief.say("pins", pins.iter().map(|(vcpu, set)| format!("{vcpu}@{set} ")).collect::<String>());
+    belief.say("pins", of_threads(pins));
     if vm.affinity.is_none() {
         belief.say("emulator", set(vm.emulator.as_ref().map(|at| &at.value)));
     }
+    let mut cells: Vec<_> = vm.cells.iter().collect();
+    cells.sort_by_key(|cell| cell.id);
+    // What can't be is for rules to find, and a VM has others in its place.
+    if cells.iter().map(|cell| cell.id).eq(0..u32::try_from(cells.len()).unwrap()) {
+        belief.say("cells", cells.len());
+        for (name, cell) in CELLS.into_iter().zip(&cells) {
+            if let Some(bytes) = cell.memory_bytes {
+                belief.say(name, format!("{} MiB", bytes.div_ceil(1 << 20)));
+            }
+        }
+        let seated = PcpuSet::union_of(cells.iter().map(|cell| &cell.vcpus));
+        if seated == (0..vm.max_vcpus.value.min(4096)).collect() {
+            for (name, cell) in SEATS.into_iter().zip(&cells) {
+                belief.say(name, &cell.vcpus);
+            }
+        }
+    }
+    if let Some(huge) = &vm.huge_pages
+        && let Some(bytes) = huge.value
+        && vm.cells.is_empty()
+    {
+        belief.say("huge_pages", format!("{} KiB", bytes >> 10));
+    }
+    if vm.kubevirt.is_none() {
+        belief.say("iothreads", vm.iothreads.len());
+        let place = |id: &str| vm.iothreads.iter().position(|one| one == id);
+        let pins = vm.iothread_pins.iter();
+        let pins = pins.map(|pin| Some((place(&pin.id.value)? + 1, &pin.pcpus.value)));
+        // A pin of a thread that is not there is for a rule to find.
+        if let Some(mut pins) = pins.collect::<Option<Vec<_>>>() {
+            pins.sort_by_key(|pin| pin.0);
+            belief.say("iothread pins", of_threads(pins));
+        }
+    }
+    let devices = vm.host_devices.iter().map(|at| format!("{} ", at.value));
+    belief.say("host devices", devices.collect::<String>());
+    belief.say("dedicated", vm.is_dedicated());
     belief.say("nics", vm.nics.len());
     let queues = |queues: Option<u32>| queues.map_or("-".to_owned(), |n| n.to_string());
     for (name, nic) in ["nic 0", "nic 1", "nic 2"].into_iter().zip(&vm.nics) {
@@ -112,9 +158,28 @@ fn of_spec(parsed: &Parsed, format: ConfigFormat) -> Belief {
     }
     let of_all = parsed.lines.contains_key("pins");
     if !of_all {
-        let each = pins.vcpus.iter().map(|(vcpu, set)| format!("{vcpu}@{set} "));
-        belief.say("pins", each.collect::<String>());
+        belief.say("pins", of_threads(pins.vcpus.iter()));
     }
+    if !is_kept("/iothreadpin") {
+        belief.say("iothread pins", of_threads(pins.iothreads.iter()));
+    }
+    belief.say("iothreads", parsed.settings.iothreads);
+    belief.say("cells", parsed.settings.numa.len());
+    for ((name, seat), cell) in CELLS.into_iter().zip(SEATS).zip(&parsed.settings.numa) {
+        belief.say(name, format!("{} MiB", cell.memory_mib));
+        belief.say(seat, &cell.vcpus);
+    }
+    if let Some(size) = parsed.settings.memory.huge_pages {
+        belief.say("huge_pages", format!("{} KiB", size.kib()));
+    }
+    let devices = parsed.settings.host_devices.iter().filter_map(|device| match device {
+        HostDevice::Pci(address) => Some(format!("{address} ")),
+        HostDevice::Resource(_) => None,
+    });
+    if !["hostdev", "interface", "-device"].iter().any(|word| is_kept(word)) {
+        belief.say("host devices", devices.collect::<String>());
+    }
+    belief.say("dedicated", parsed.settings.delegated.dedicated_vcpus == Some(true));
     belief.say("emulator", set(pins.emulator.as_ref()));
     let nics = ["interface", "-device", "-netdev", "-nic", "-net", "hostdev"];
     if !nics.iter().any(|word| is_kept(word)) {
@@ -140,7 +205,13 @@ fn of_predictor(vmi: &Vmi) -> Belief {
     let mut belief = Belief::default();
     let shape = vmi.shape();
     belief.say("vcpus", shape.vcpus());
+    let sockets = vmi.max_sockets().unwrap_or(0).max(shape.sockets);
+    belief.say("max_vcpus", sockets.saturating_mul(shape.vcpus() / shape.sockets));
     belief.say("topology", levels([shape.sockets, 1, 1, shape.cores, shape.threads]));
+    if let Some(bytes) = vmi.page_bytes() {
+        belief.say("huge_pages", format!("{} KiB", bytes >> 10));
+    }
+    belief.say("dedicated", vmi.is_dedicated());
     if let Some(bytes) = vmi.memory_bytes().filter(|bytes| *bytes > 0) {
         belief.say("memory_mib", bytes.div_ceil(1 << 20));
     }
@@ -227,14 +298,29 @@ const HARD: &[&str] = &[
      <cputune><vcpupin vcpu='0' cpuset='0-3,^2,2'/><emulatorpin cpuset='4,^4,5'/></cputune></domain>",
     "<domain type='kvm'><name>a</name><memory unit='MB'>1000</memory><vcpu current='2'>8</vcpu>\
      <cputune><vcpupin vcpu='1' cpuset='0-7,^3'/></cputune></domain>",
+    "<domain type='kvm'><name>a</name><memory>1048576</memory><vcpu><!-- was 4 -->8</vcpu>\
+     <iothreads>2</iothreads><iothreadids><iothread id='5'/></iothreadids>\
+     <cputune><iothreadpin iothread='1' cpuset='3'/><iothreadpin iothread='5' cpuset='2'/>\
+     </cputune></domain>",
+    "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: a}\nspec:\n  \
+     domain:\n    devices: {}\n    cpu: {sockets: 2, cores: 2, maxSockets: 8}\n    \
+     memory: {guest: 1Gi}\n",
 ];
 
-#[test]
-fn all_who_read_a_vm_believe_the_same() {
-    let mut wrong = Vec::new();
-    let (mut compared, mut predicted) = (0, 0);
-    let mut spoken: BTreeMap<&str, u32> = BTreeMap::new();
-    for (from, text) in texts() {
+/// What came of comparing all who read the VMs of some texts.
+#[derive(Default)]
+struct ReaderComparison {
+    compared: u32,
+    predicted: u32,
+    /// How often two readers spoke of the same.
+    spoken: BTreeMap<&'static str, u32>,
+    wrong: Vec<String>,
+}
+
+fn compare(texts: impl IntoIterator<Item = (String, String)>) -> ReaderComparison {
+    let mut found = ReaderComparison::default();
+    let ReaderComparison { compared, predicted, spoken, wrong } = &mut found;
+    for (from, text) in texts {
         let Some(format) = read::format_of(&text) else { continue };
         // Rules see what is of a VM that runs, not what was asked for.
         if format == ConfigFormat::Running {
@@ -255,7 +341,7 @@ fn all_who_read_a_vm_believe_the_same() {
                 wrong.push(format!("{from}: lint sees a VM, and VmSpec's reader none\n{text}"));
                 continue;
             };
-            compared += 1;
+            *compared += 1;
             let (rules, spec) = (of_rules(vm), of_spec(parsed, format));
             for (what, ..) in rules.both(&spec) {
                 *spoken.entry(what).or_default() += 1;
@@ -265,7 +351,7 @@ fn all_who_read_a_vm_believe_the_same() {
             }
             let Some(kubevirt) = &vm.kubevirt else { continue };
             let Ok(vmi) = Vmi::from_value(&kubevirt.instance(&vm.name)) else { continue };
-            predicted += 1;
+            *predicted += 1;
             let predictor = of_predictor(&vmi);
             for one in predictor.differences(&spec) {
                 wrong.push(format!("{from}: predictor and VmSpec: {one}\n{text}"));
@@ -275,11 +361,51 @@ fn all_who_read_a_vm_believe_the_same() {
             }
         }
     }
-    assert!(wrong.is_empty(), "{} of {compared}:\n{}", wrong.len(), wrong.join("\n"));
     println!("{compared} VMs, {predicted} predicted, by what both speak of: {spoken:?}");
-    let all = ["vcpus", "topology", "memory_mib", "pins", "emulator", "disks", "nics"];
-    assert!(all.iter().all(|what| spoken[what] > 50), "{spoken:?}");
+    assert!(wrong.is_empty(), "{} of {compared}:\n{}", wrong.len(), wrong.join("\n"));
+    found
+}
+
+#[test]
+fn all_who_read_a_vm_believe_the_same() {
+    let ReaderComparison { compared, predicted, spoken, .. } = compare(texts());
+    let often = [
+        "vcpus",
+        "max_vcpus",
+        "topology",
+        "memory_mib",
+        "pins",
+        "emulator",
+        "iothreads",
+        "iothread pins",
+        "cells",
+        "host devices",
+        "dedicated",
+        "disks",
+        "nics",
+    ];
+    assert!(often.iter().all(|what| spoken[what] > 50), "{spoken:?}");
+    let seldom = ["cell 1", "vcpus of 1", "huge_pages", "nic 1", "disk 1"];
+    assert!(seldom.iter().all(|what| spoken[what] > 5), "{spoken:?}");
     assert!(compared > 500 && predicted > 80, "{compared} VMs, {predicted} predicted");
+}
+
+/// The same of libvirt's own cases: its domains, and the command lines that it makes of them.
+#[test]
+fn all_who_read_libvirts_cases_believe_the_same() {
+    if needs(Tier::Full).turn().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let cases = match suite::libvirts_cases(folder.path()) {
+        Ok(cases) => cases,
+        Err(why) => return suite::skip(format!("libvirt's source: {why}")),
+    };
+    let mut paths = Vec::new();
+    files(&cases, &mut paths);
+    let named = |path: PathBuf| Some((path.display().to_string(), fs::read_to_string(path).ok()?));
+    let found = compare(paths.into_iter().filter_map(named));
+    assert!(found.compared > 1000, "{}", found.compared);
 }
 
 #[test]

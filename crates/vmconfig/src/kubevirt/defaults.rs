@@ -61,6 +61,13 @@ pub fn topology(
     [cpus.ceil().clamp(1.0, 65_536.0) as u32, 1, 1]
 }
 
+/// The guest's memory: what it is said to see, else what its pod asks for, else the most
+/// that the pod may have.
+#[must_use]
+pub fn memory<T>(guest: Option<T>, request: Option<T>, limit: Option<T>) -> Option<T> {
+    guest.or(request).or(limit)
+}
+
 /// Whether an object that says so much of networks is connected to the pod's, since it
 /// names none itself. `autoattach` is `autoattachPodInterface`.
 #[must_use]

@@ -233,16 +233,17 @@ impl ManifestParser {
         }
         // The guest has what the pod asks for.
         let resources = domain.peek("resources");
-        let wanted = ["requests", "limits"].into_iter().find_map(|key| {
+        let amount = |key: &'static str| {
             let list = resources?.peek(key)?;
-            let mib = list.peek("memory").and_then(ManifestNode::text).and_then(mib)?;
-            resources?.used_path(key, "memory");
-            domain.get("resources");
-            Some((mib, list.line()))
-        });
-        if let Some((mib, line)) = wanted {
+            Some((mib(list.peek("memory")?.text()?)?, list, key))
+        };
+        if let Some((mib, list, key)) = defaults::memory(None, amount("requests"), amount("limits"))
+        {
             self.settings.memory_mib = mib;
-            self.lines.insert("memory_mib".to_owned(), line);
+            self.at("memory_mib", list);
+            if let Some(resources) = domain.get("resources") {
+                resources.used_path(key, "memory");
+            }
         }
     }
 

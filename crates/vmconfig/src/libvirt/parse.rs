@@ -1,11 +1,10 @@
 //! Domain XML, read: as people and programs wrote it.
 
-use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use roxmltree::{Document, Node};
 use topology::bounded;
 
+use crate::source::SourceText;
 use crate::spec::RESERVED;
 use crate::{
     Accel, Arch, BootSource, ClockBase, CpuCache, Enlightenment, GuestNode, GuestTopology, Irqchip,
@@ -13,9 +12,8 @@ use crate::{
     UnmodelledSetting, VmSettings, cpu,
 };
 
-use super::QEMU_NAMESPACE;
+use super::tree::{DomainElement, read_domains};
 use super::xml::{Xml, XmlReader};
-use super::{list, unit};
 
 /// Why a text is no domain of libvirt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -28,85 +26,39 @@ pub enum NotLibvirt {
     NoDomain(String),
 }
 
-/// The VM of a domain's XML; of a fragment of one too, as people quote them.
+/// The VMs of a text with domains' XML; of a fragment of one too, as people quote them.
 ///
 /// # Errors
 /// [`NotLibvirt`] if it isn't XML or holds no domain.
-pub fn parse(text: &str) -> Result<Parsed, NotLibvirt> {
-    let whole = bounded::xml(text);
-    if let Ok(document) = &whole
-        && let Some(domain) = document
-            .descendants()
-            .find(|node| node.is_element() && node.tag_name().name() == "domain")
-    {
-        return Ok(Domains::new(document).parse(domain));
-    }
-    // Several elements without one around them, on the same lines.
-    let wrapped = format!("<domain xmlns:qemu='{QEMU_NAMESPACE}'>{text}</domain>");
-    let fragment = bounded::xml(&wrapped).ok().filter(|document| {
-        let mut children = document.root_element().children().filter(|node| node.is_element());
-        children.any(|child| PARTS.contains(&child.tag_name().name()))
+pub fn parse(text: &str) -> Result<Vec<Parsed>, NotLibvirt> {
+    let source = SourceText::new(text);
+    let mut all = Vec::new();
+    let read = read_domains(text, &mut |domain| all.push(parse_domain(&domain, &source)));
+    let document = read.and_then(|()| match all.is_empty() {
+        true => bounded::xml(text).map(Some),
+        false => Ok(None),
     });
-    match (fragment, whole) {
-        (Some(document), _) => Ok(Domains::new(&document).parse(document.root_element())),
-        (None, Err(broken)) => {
-            Err(NotLibvirt::Xml(format!("line {}: {}", broken.line(text), broken.what)))
-        }
-        (None, Ok(document)) => {
+    match document {
+        Ok(None) => Ok(all),
+        Ok(Some(document)) => {
             Err(NotLibvirt::NoDomain(document.root_element().tag_name().name().to_owned()))
         }
+        Err(broken) => Err(NotLibvirt::Xml(format!("line {}: {}", broken.line(text), broken.what))),
     }
 }
 
-/// Elements that only a domain has at its top.
-const PARTS: &[&str] = &[
-    "vcpu",
-    "cputune",
-    "numatune",
-    "memoryBacking",
-    "memory",
-    "cpu",
-    "clock",
-    "features",
-    "devices",
-    "iothreads",
-    "commandline",
-    "os",
-];
-
-/// A document with domains, read already.
-#[derive(Debug)]
-pub struct Domains<'a> {
-    text: &'a str,
-    line_ends: Rc<[usize]>,
-}
-
-impl<'a> Domains<'a> {
-    /// Finds the lines of the document.
-    #[must_use]
-    pub fn new(document: &'a Document<'a>) -> Self {
-        let text = document.input_text();
-        let line_ends = text.match_indices('\n').map(|(place, _)| place).collect();
-        Self { text, line_ends }
-    }
-
-    /// The VM of one of its `<domain>` elements.
-    #[must_use]
-    pub fn parse(&self, domain: Node<'a, 'a>) -> Parsed {
-        read(self, domain)
-    }
-}
-
-fn read<'a>(domains: &Domains<'a>, domain: Xml<'a>) -> Parsed {
+/// The VM of a domain; `source` is the text that it stands in.
+#[must_use]
+pub fn parse_domain(domain: &DomainElement, source: &SourceText<'_>) -> Parsed {
     // What libvirt does where nobody says anything.
     let settings = VmSettings {
         machine: "pc".to_owned(),
         cpu_model: "qemu64".to_owned(),
         ..VmSettings::new("vm", Arch::X86_64, Accel::Kvm, BootSource::Firmware)
     };
-    let xml = XmlReader::new(domains.text, Rc::clone(&domains.line_ends));
+    let xml = XmlReader::new(source);
     let mut parser =
-        DomainParser { xml, settings, kept: Vec::new(), pages: None, iothread_ids: Vec::new() };
+        DomainParser { xml, settings, kept: Vec::new(), pages: None, iothreads: HashMap::new() };
     parser.domain(domain);
     let DomainParser { xml, settings, mut kept, .. } = parser;
     let (lines, rest) = xml.rest(domain);
@@ -120,8 +72,8 @@ pub(super) struct DomainParser<'a> {
     pub(super) kept: Vec<UnmodelledSetting>,
     /// `<hugepages>`, until the cells are known.
     pages: Option<Xml<'a>>,
-    /// libvirt's numbers of the iothreads, in their order.
-    iothread_ids: Vec<u32>,
+    /// Which iothread of a VM has a number of libvirt's.
+    iothreads: HashMap<u32, u32>,
 }
 
 /// A `<page>` of `<hugepages>`.
@@ -136,15 +88,10 @@ struct HugepageSize<'a> {
 }
 
 fn page(element: Xml<'_>) -> HugepageSize<'_> {
-    let size = element.attribute("size").and_then(|text| {
-        let unit = element.attribute("unit").unwrap_or("KiB");
-        let bytes = text.trim().parse::<u64>().ok()?.checked_mul(unit::bytes(unit)?)?;
-        PageSize::from_kib(bytes / 1024)
-    });
-    let said = element.attribute("nodeset");
-    let cells = said.map(pcpus);
-    let is_bad = cells.as_ref().is_some_and(Option::is_none);
-    HugepageSize { element, size, cells: cells.flatten(), is_bad }
+    let size = element.bytes_of("size").and_then(|bytes| PageSize::from_kib(bytes.value / 1024));
+    let cells = element.list("nodeset").map(|cells| cells.value).filter(|cells| !cells.is_empty());
+    let is_bad = cells.is_none() && element.at("nodeset").is_some();
+    HugepageSize { element, size, cells, is_bad }
 }
 
 impl<'a> DomainParser<'a> {
@@ -215,24 +162,16 @@ impl<'a> DomainParser<'a> {
         }
     }
 
-    fn size_mib(&self, element: Xml<'a>, text: &str) -> Option<u64> {
-        let unit = self.xml.attr(element, "unit").unwrap_or("KiB");
-        let number: u64 = text.trim().parse().ok()?;
-        let scale = unit::bytes(unit)?;
-        Some(number.checked_mul(scale)?.div_ceil(1 << 20))
-    }
-
     fn memory(&mut self, domain: Xml<'a>) {
         if let Some(element) = self.xml.child(domain, "memory")
-            && let Some(mib) = self.xml.text_if(element, |text| self.size_mib(element, text))
+            && let Some(mib) = self.xml.mib(element)
         {
             self.settings.memory_mib = mib;
             self.xml.at("memory_mib", element);
         }
         // The same again while nothing is plugged in or ballooned away.
         if let Some(element) = self.xml.child(domain, "currentMemory") {
-            let mib = self.xml.text_if(element, |text| self.size_mib(element, text));
-            if mib != Some(self.settings.memory_mib) {
+            if self.xml.mib(element) != Some(self.settings.memory_mib) {
                 self.xml.reject(element);
             }
         }
@@ -329,12 +268,12 @@ impl<'a> DomainParser<'a> {
 
     fn vcpu(&mut self, domain: Xml<'a>) -> u32 {
         let Some(vcpu) = self.xml.child(domain, "vcpu") else { return 1 };
-        let count = self.xml.text_if(vcpu, |text| text.parse().ok()).unwrap_or(1);
+        let count = self.xml.text_number(vcpu).unwrap_or(1);
         self.xml.attr_if(vcpu, "placement", |text| (text == "static").then_some(()));
         self.settings.present_vcpus = self.xml.number(vcpu, "current");
         self.xml.at("vcpus", vcpu);
         // The pCPUs of vCPUs that have no pin of their own.
-        let all = self.xml.attr_if(vcpu, "cpuset", pcpus);
+        let all = self.xml.list(vcpu, "cpuset");
         if let Some(all) = all.filter(|all| !all.is_empty()) {
             for number in 0..count.min(crate::invalid::MAX_VCPUS) {
                 self.settings.pins.vcpus.0.insert(number, all.clone());
@@ -345,34 +284,24 @@ impl<'a> DomainParser<'a> {
         count
     }
 
-    /// The iothreads: those that `<iothreadids>` names, then others with the
-    /// lowest numbers that are free, until there are as many as `<iothreads>`
-    /// says. Theirs is the order in which a VM counts them.
-    ///
-    /// Source: libvirt `virDomainDefIOThreadsPostParse`.
     fn iothreads(&mut self, domain: Xml<'a>) {
         let mut count: u32 = 0;
         if let Some(element) = self.xml.child(domain, "iothreads") {
-            count = self.xml.text_if(element, |text| text.parse().ok()).unwrap_or(0);
+            count = self.xml.text_number(element).unwrap_or(0);
             self.xml.at("iothreads", element);
         }
+        let mut named = HashSet::new();
         if let Some(ids) = self.xml.child(domain, "iothreadids") {
             for one in self.xml.children(ids, "iothread") {
                 let poll = self.xml.child(one, "poll");
                 let poll = poll.and_then(|poll| self.xml.number(poll, "max"));
                 // One for all, or it can't be said.
-                let polls_alike = match self.iothread_ids.is_empty() {
-                    true => {
-                        self.settings.iothread_poll_max_ns = poll;
-                        true
-                    }
-                    false => poll == self.settings.iothread_poll_max_ns,
-                };
-                match self.xml.number(one, "id") {
-                    Some(id) if !self.iothread_ids.contains(&id) => self.iothread_ids.push(id),
-                    _ => self.xml.reject(one),
+                if named.is_empty() {
+                    self.settings.iothread_poll_max_ns = poll;
                 }
-                if !polls_alike {
+                let polls_alike = poll == self.settings.iothread_poll_max_ns;
+                let id: Option<u32> = self.xml.number(one, "id");
+                if !id.is_some_and(|id| named.insert(id)) || !polls_alike {
                     self.xml.reject(one);
                 }
             }
@@ -381,10 +310,7 @@ impl<'a> DomainParser<'a> {
                 self.xml.at("iothread_poll_max_ns", ids);
             }
         }
-        let named = self.iothread_ids.clone();
-        let free = (1..).filter(|id| !named.contains(id));
-        let most = crate::spec::MAX_IOTHREADS.min(count) as usize;
-        self.iothread_ids.extend(free.take(most.saturating_sub(named.len())));
+        self.iothreads = iothread_ids(domain).into_iter().zip(1..).collect();
         let named = u32::try_from(named.len()).unwrap_or(u32::MAX);
         self.settings.iothreads = count.max(named);
         if count > named && self.settings.iothread_poll_max_ns.is_some() {
@@ -396,12 +322,9 @@ impl<'a> DomainParser<'a> {
     /// Which iothread that is which libvirt gives this number.
     pub(super) fn iothread(&self, id: &str) -> Option<u32> {
         let id: u32 = id.trim().parse().ok()?;
-        let place = self.iothread_ids.iter().position(|known| *known == id);
-        match place {
-            Some(place) => u32::try_from(place + 1).ok(),
-            // No such thread: a number that can't be either, for others to see.
-            None => Some(self.settings.iothreads.saturating_add(id.max(1))),
-        }
+        // No such thread: a number that can't be either, for others to see.
+        let missing = || self.settings.iothreads.saturating_add(id.max(1));
+        Some(self.iothreads.get(&id).copied().unwrap_or_else(missing))
     }
 
     fn cpu(&mut self, domain: Xml<'a>, vcpus: u32) {
@@ -434,7 +357,7 @@ impl<'a> DomainParser<'a> {
             self.xml.attr_if(model, "fallback", |text| (text == "forbid").then_some(()));
             self.xml.attr_if(cpu, "match", |text| (text == "exact").then_some(()));
         }
-        if let Some(on) = self.xml.attr_if(cpu, "migratable", switch) {
+        if let Some(on) = self.xml.switch(cpu, "migratable") {
             text.push_str(if on { ",+migratable" } else { ",-migratable" });
         }
         for feature in self.xml.children(cpu, "feature") {
@@ -444,7 +367,7 @@ impl<'a> DomainParser<'a> {
                 _ => None,
             });
             // The policy that isn't written is `require`.
-            let sign = match (policy, feature.has_attribute("policy")) {
+            let sign = match (policy, feature.at("policy").is_some()) {
                 (Some(sign), _) => sign,
                 (None, false) => "+",
                 (None, true) => {
@@ -498,10 +421,9 @@ impl<'a> DomainParser<'a> {
     /// `qemuDomainDefNumaCPUsRectify`.
     fn cells(&mut self, numa: Xml<'a>) {
         let elements = self.xml.children(numa, "cell");
-        let number = |cell: &Xml<'a>| cell.attribute("id")?.trim().parse::<usize>().ok();
         let mut ordered: Vec<(usize, Xml<'a>)> = Vec::new();
-        for (place, cell) in elements.iter().enumerate() {
-            ordered.push((number(cell).unwrap_or(place), *cell));
+        for (place, cell) in elements.iter().copied().enumerate() {
+            ordered.push((cell.number("id").map_or(place, |id| id.value), cell));
         }
         ordered.sort_by_key(|(number, _)| *number);
         if !ordered.iter().map(|(number, _)| *number).eq(0..ordered.len()) {
@@ -512,8 +434,8 @@ impl<'a> DomainParser<'a> {
             if number == place {
                 self.xml.attr(cell, "id");
             }
-            let vcpus = self.xml.attr_if(cell, "cpus", pcpus).unwrap_or_default();
-            let memory = self.xml.attr_if(cell, "memory", |text| self.size_mib(cell, text));
+            let vcpus = self.xml.list(cell, "cpus").unwrap_or_default();
+            let memory = self.xml.mib_of(cell, "memory");
             let mut node =
                 GuestNode { vcpus, memory_mib: memory.unwrap_or(0), ..GuestNode::default() };
             // Whom to share with can only be said of a file, here too.
@@ -548,21 +470,21 @@ impl<'a> DomainParser<'a> {
         let Some(tune) = self.xml.child(domain, "cputune") else { return };
         for pin in self.xml.children(tune, "vcpupin") {
             let vcpu: Option<u32> = self.xml.number(pin, "vcpu");
-            let set = self.xml.attr_if(pin, "cpuset", pcpus);
+            let set = self.xml.list(pin, "cpuset");
             if let (Some(vcpu), Some(set)) = (vcpu, set) {
                 self.settings.pins.vcpus.0.insert(vcpu, set);
                 self.xml.at(&format!("pins.vcpus.{vcpu}"), pin);
             }
         }
         if let Some(pin) = self.xml.child(tune, "emulatorpin")
-            && let Some(set) = self.xml.attr_if(pin, "cpuset", pcpus)
+            && let Some(set) = self.xml.list(pin, "cpuset")
         {
             self.settings.pins.emulator = Some(set);
             self.xml.at("pins.emulator", pin);
         }
         for pin in self.xml.children(tune, "iothreadpin") {
             let number = self.xml.attr_if(pin, "iothread", |id| self.iothread(id));
-            let set = self.xml.attr_if(pin, "cpuset", pcpus);
+            let set = self.xml.list(pin, "cpuset");
             if let (Some(number), Some(set)) = (number, set) {
                 self.settings.pins.iothreads.0.insert(number, set);
                 self.xml.at(&format!("pins.iothreads.{number}"), pin);
@@ -578,7 +500,7 @@ impl<'a> DomainParser<'a> {
         let threads = |name: &str, attribute: &str| {
             let mut all = BTreeMap::new();
             for element in self.xml.children(tune, name) {
-                let set = self.xml.attr_if(element, attribute, pcpus).unwrap_or_default();
+                let set = self.xml.list(element, attribute).unwrap_or_default();
                 if let Some(scheduler) = scheduler(element) {
                     all.extend(set.iter().map(|thread| (thread, scheduler)));
                     self.xml.at("scheduler", element);
@@ -601,12 +523,12 @@ impl<'a> DomainParser<'a> {
         let Some(tune) = self.xml.child(domain, "numatune") else { return };
         let place = |element: Xml<'a>| -> Option<(NumberSet, MemoryPolicy)> {
             // Then numad says where, and what stands here counts for nothing.
-            if element.attribute("placement") == Some("auto") {
+            if element.get("placement") == Some("auto") {
                 return None;
             }
-            let nodes = self.xml.attr_if(element, "nodeset", pcpus)?;
+            let nodes = self.xml.list(element, "nodeset")?;
             self.xml.attr(element, "placement");
-            let policy = match element.attribute("mode") {
+            let policy = match element.get("mode") {
                 None => MemoryPolicy::Bind,
                 Some(_) => self.xml.attr_if(element, "mode", |text| {
                     MemoryPolicy::NAMES.iter().find(|row| row.2 == text).map(|row| row.0)
@@ -616,9 +538,9 @@ impl<'a> DomainParser<'a> {
         };
         let mut said = Vec::new();
         for element in self.xml.children(tune, "memnode") {
-            let cell = self.xml.attr_if(element, "cellid", |text| {
-                text.parse::<usize>().ok().filter(|cell| *cell < self.settings.numa.len())
-            });
+            let cell = element.number("cellid");
+            let cell = cell.filter(|cell| cell.value < self.settings.numa.len());
+            let cell: Option<usize> = self.xml.noted(element, "cellid", cell);
             match (cell, place(element)) {
                 (Some(cell), Some((nodes, policy))) => {
                     self.settings.numa[cell].host_nodes = Some(nodes.clone());
@@ -656,14 +578,14 @@ impl<'a> DomainParser<'a> {
         self.xml.child(features, "acpi");
         let state = |parent: Xml<'a>, name: &str| -> Option<bool> {
             let element = self.xml.child(parent, name)?;
-            match element.has_attribute("state") {
-                true => self.xml.attr_if(element, "state", switch),
+            match element.at("state").is_some() {
+                true => self.xml.switch(element, "state"),
                 false => Some(true),
             }
         };
         let hints = &mut self.settings.hints;
         if let Some(apic) = self.xml.child(features, "apic") {
-            hints.pv_eoi = self.xml.attr_if(apic, "eoi", switch);
+            hints.pv_eoi = self.xml.switch(apic, "eoi");
         }
         hints.pv_spinlocks = state(features, "pvspinlock");
         hints.pmu = state(features, "pmu");
@@ -688,7 +610,7 @@ impl<'a> DomainParser<'a> {
                 }
             }
             if let Some(spinlocks) = self.xml.child(hyperv, "spinlocks")
-                && self.xml.attr_if(spinlocks, "state", switch) != Some(false)
+                && self.xml.switch(spinlocks, "state") != Some(false)
             {
                 hints.hyperv_spinlocks = self.xml.number(spinlocks, "retries");
             }
@@ -705,7 +627,7 @@ impl<'a> DomainParser<'a> {
             _ => None,
         });
         for timer in self.xml.children(clock, "timer") {
-            let present = || self.xml.attr_if(timer, "present", switch);
+            let present = || self.xml.switch(timer, "present");
             let policy = || self.xml.attr_if(timer, "tickpolicy", TickPolicy::from_name);
             match self.xml.attr(timer, "name") {
                 Some("kvmclock") => given.kvmclock = present(),
@@ -773,6 +695,24 @@ impl<'a> DomainParser<'a> {
     }
 }
 
+/// libvirt's numbers of a domain's iothreads, in the order in which a VM counts them: those
+/// that `<iothreadids>` names, then others with the lowest numbers that are free, until
+/// there are as many as `<iothreads>` says.
+///
+/// Source: libvirt `virDomainDefIOThreadsPostParse`.
+#[must_use]
+pub fn iothread_ids(domain: &DomainElement) -> Vec<u32> {
+    let ids = domain.first("iothreadids").map(|ids| ids.all("iothread")).unwrap_or_default();
+    let mut named = HashSet::new();
+    let ids = ids.into_iter().filter_map(|one| Some(one.number("id")?.value));
+    let mut ids: Vec<u32> = ids.filter(|id| named.insert(*id)).collect();
+    let count = domain.first("iothreads").and_then(DomainElement::text_number::<u32>);
+    let most = crate::spec::MAX_IOTHREADS.min(count.map_or(0, |count| count.value)) as usize;
+    let free = (1..).filter(|id| !named.contains(id));
+    ids.extend(free.take(most.saturating_sub(named.len())));
+    ids
+}
+
 /// Whether others may map the memory.
 fn access(text: &str) -> Option<bool> {
     match text {
@@ -780,17 +720,4 @@ fn access(text: &str) -> Option<bool> {
         "private" => Some(false),
         _ => None,
     }
-}
-
-pub(super) fn switch(text: &str) -> Option<bool> {
-    match text {
-        "on" | "yes" => Some(true),
-        "off" | "no" => Some(false),
-        _ => None,
-    }
-}
-
-/// A list of numbers that is not empty.
-fn pcpus(text: &str) -> Option<NumberSet> {
-    list::parse(text).filter(|set| !set.is_empty())
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     Accel, BootSource, CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo,
-    DiskSource, HostDevice, Iommu, MacvtapMode, Nic, NicBackend, NicModel, PciAddress,
-    QueueIothread,
+    DiskSource, HostDevice, Iommu, MacvtapMode, Nic, NicBackend, NicModel, QueueIothread,
 };
 
 use super::ROOT_SERIAL;
@@ -30,17 +29,14 @@ impl ControllerDriver {
 impl<'a> DomainParser<'a> {
     pub(super) fn devices(&mut self, devices: Xml<'a>) {
         let mut controllers: BTreeMap<u32, ControllerDriver> = BTreeMap::new();
-        for element in devices.children().filter(|node| node.is_element()) {
-            let is = |name: &str, value: &str| element.attribute(name) == Some(value);
-            match element.tag_name().name() {
+        for element in &devices.children {
+            let is = |name: &str, value: &str| element.is(name, value);
+            match element.name.as_str() {
                 "controller" if is("type", "usb") && is("model", "none") => self.plain(element),
                 "memballoon" if is("model", "none") => self.plain(element),
                 "serial" if is("type", "pty") => self.plain(element),
                 "controller" if is("type", "scsi") && is("model", "virtio-scsi") => {
-                    let Some(index) = element.attribute("index").and_then(|n| n.parse().ok())
-                    else {
-                        continue;
-                    };
+                    let Some(index) = element.number("index") else { continue };
                     self.xml.take(element);
                     for name in ["type", "model", "index"] {
                         self.xml.attr(element, name);
@@ -48,22 +44,22 @@ impl<'a> DomainParser<'a> {
                     let driver = self.xml.child(element, "driver");
                     let served =
                         driver.map_or_else(ControllerDriver::default, |one| self.served(one));
-                    controllers.insert(index, served);
+                    controllers.insert(index.value, served);
                 }
                 _ => {}
             }
         }
-        for element in devices.children().filter(|node| node.is_element()) {
+        for element in &devices.children {
             self.xml.take(element);
-            let known = match element.tag_name().name() {
+            let known = match element.name.as_str() {
                 "disk" => self.disk(element, &controllers),
-                "hostdev" if element.attribute("type") == Some("pci") => self.host_device(element),
+                "hostdev" if element.get("type") == Some("pci") => self.host_device(element),
                 "hostdev" => self.vhost_scsi(element),
                 "interface" => self.interface(element),
                 "iommu" => self.iommu(element),
                 "controller" | "memballoon" | "serial" => {
                     // Taken above, or unknown.
-                    element.attributes().next().is_some() && self.is_plain(element, &controllers)
+                    !element.attributes.is_empty() && self.is_plain(element, &controllers)
                 }
                 _ => false,
             };
@@ -89,13 +85,13 @@ impl<'a> DomainParser<'a> {
     }
 
     fn is_plain(&self, element: Xml<'a>, controllers: &BTreeMap<u32, ControllerDriver>) -> bool {
-        let is = |name: &str, value: &str| element.attribute(name) == Some(value);
-        match element.tag_name().name() {
+        let is = |name: &str, value: &str| element.is(name, value);
+        match element.name.as_str() {
             "controller" if is("type", "usb") => is("model", "none"),
             "controller" => {
-                let index = element.attribute("index").and_then(|text| text.parse().ok());
+                let index = element.number("index");
                 is("model", "virtio-scsi")
-                    && index.is_some_and(|index: u32| controllers.contains_key(&index))
+                    && index.is_some_and(|index| controllers.contains_key(&index.value))
             }
             "memballoon" => is("model", "none"),
             _ => is("type", "pty"),
@@ -111,12 +107,12 @@ impl<'a> DomainParser<'a> {
     }
 
     fn disk(&mut self, element: Xml<'a>, controllers: &BTreeMap<u32, ControllerDriver>) -> bool {
-        if element.attribute("device").is_some_and(|device| device != "disk") {
+        if element.get("device").is_some_and(|device| device != "disk") {
             return false;
         }
-        let child = |name: &str| element.children().find(|node| node.tag_name().name() == name);
-        let path = |name: &str| child("source")?.attribute(name);
-        let (source, attribute) = match (element.attribute("type"), path("file"), path("dev")) {
+        let child = |name: &str| element.first(name);
+        let path = |name: &str| child("source")?.get(name);
+        let (source, attribute) = match (element.get("type"), path("file"), path("dev")) {
             // The type that isn't written is a file's.
             (Some("file") | None, Some(path), _) => (DiskSource::File(path.into()), "file"),
             (Some("block"), _, Some(path)) => (DiskSource::Block(path.into()), "dev"),
@@ -127,8 +123,8 @@ impl<'a> DomainParser<'a> {
             _ => return false,
         };
         let target = child("target");
-        let told = target.and_then(|target| target.attribute("bus"));
-        let named = || bus_of_target(element.attribute("device"), target?.attribute("dev")?);
+        let told = target.and_then(|target| target.get("bus"));
+        let named = || bus_of_target(element.get("device"), target?.get("dev")?);
         let bus = match told.or_else(named) {
             Some("virtio") => DiskBus::VirtioBlk,
             Some("sata") => DiskBus::Sata,
@@ -141,8 +137,8 @@ impl<'a> DomainParser<'a> {
         if bus == DiskBus::VirtioScsi {
             let address = child("address");
             let index = match address {
-                Some(address) => address.attribute("controller").and_then(|n| n.parse().ok()),
-                None => target.and_then(|one| controller_of(one.attribute("dev")?)),
+                Some(address) => address.number("controller").map(|at| at.value),
+                None => target.and_then(|one| controller_of(one.get("dev")?)),
             };
             // A controller that isn't there is libvirt's own choice, and no
             // virtio: the disk is another then.
@@ -236,13 +232,12 @@ impl<'a> DomainParser<'a> {
 
     /// Intel's IOMMU: others remap nothing, or are of another machine.
     fn iommu(&mut self, element: Xml<'a>) -> bool {
-        if element.attribute("model") != Some("intel") || self.settings.iommu.is_some() {
+        if element.get("model") != Some("intel") || self.settings.iommu.is_some() {
             return false;
         }
         self.xml.attr(element, "model");
         let driver = self.xml.child(element, "driver");
-        let switch =
-            |name: &str| driver.and_then(|one| self.xml.attr_if(one, name, super::parse::switch));
+        let switch = |name: &str| driver.and_then(|one| self.xml.switch(one, name));
         self.settings.iommu = Some(Iommu {
             interrupt_remapping: switch("intremap"),
             extended_interrupts: switch("eim"),
@@ -252,11 +247,11 @@ impl<'a> DomainParser<'a> {
     }
 
     fn vhost_scsi(&mut self, element: Xml<'a>) -> bool {
-        if element.attribute("type") != Some("scsi_host") {
+        if element.get("type") != Some("scsi_host") {
             return false;
         }
         let Some(source) = self.xml.child(element, "source") else { return false };
-        let Some(target) = source.attribute("wwpn") else { return false };
+        let Some(target) = source.get("wwpn") else { return false };
         for name in ["mode", "type"] {
             self.xml.attr(element, name);
         }
@@ -275,13 +270,12 @@ impl<'a> DomainParser<'a> {
 
     /// A PCI device of the host, however it is to be bound to VFIO.
     fn host_device(&mut self, element: Xml<'a>) -> bool {
-        if element.attribute("mode").is_some_and(|mode| mode != "subsystem") {
+        if element.get("mode").is_some_and(|mode| mode != "subsystem") {
             return false;
         }
         let Some(source) = self.xml.child(element, "source") else { return false };
         let Some(place) = self.xml.child(source, "address") else { return false };
-        let address = PciAddress::from_libvirt(|name| place.attribute(name));
-        let Some(address) = address else { return false };
+        let Some(address) = place.pci_address() else { return false };
         for name in ["mode", "type"] {
             self.xml.attr(element, name);
         }
@@ -302,7 +296,7 @@ impl<'a> DomainParser<'a> {
     fn interface(&mut self, element: Xml<'a>) -> bool {
         let source = self.xml.child(element, "source");
         let name = |attribute: &str| Some(self.xml.attr(source?, attribute)?.to_owned());
-        let backend = match element.attribute("type") {
+        let backend = match element.get("type") {
             Some("user") => Some(NicBackend::User),
             Some("bridge") => name("bridge").map(|name| NicBackend::Bridge { name }),
             Some("network") => name("network").map(|network| NicBackend::Libvirt { network }),
@@ -325,13 +319,8 @@ impl<'a> DomainParser<'a> {
                 let server = name("mode").as_deref() == Some("server");
                 let again = source.and_then(|source| self.xml.child(source, "reconnect"));
                 let reconnect_s = again.and_then(|again| {
-                    self.xml.attr_if(again, "enabled", |text| match text {
-                        "yes" => Some(true),
-                        "no" => Some(false),
-                        _ => None,
-                    })?;
-                    let seconds = self.xml.number(again, "timeout");
-                    seconds.filter(|_| again.attribute("enabled") == Some("yes"))
+                    let is_on = self.xml.switch(again, "enabled")?;
+                    self.xml.number(again, "timeout").filter(|_| is_on)
                 });
                 NicBackend::VhostUser { socket: path.into(), server, reconnect_s }
             }),
@@ -344,8 +333,7 @@ impl<'a> DomainParser<'a> {
                 NicModel::NAMES.iter().find(|row| row.1 == text).map(|row| row.0)
             });
             // Which generations of virtio the guest may drive is reported, not kept.
-            let virtio =
-                model.attribute("type").is_some_and(|text| text.ends_with("-transitional"));
+            let virtio = model.get("type").is_some_and(|text| text.ends_with("-transitional"));
             let Some(known) = known.or(virtio.then_some(NicModel::Virtio)) else { return false };
             nic.model = known;
         } else {

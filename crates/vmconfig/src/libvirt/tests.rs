@@ -20,7 +20,7 @@ proptest! {
     #[test]
     fn what_is_emitted_is_read_as_the_same_vm(spec in any_spec()) {
         let EmittedText { text, losses } = emit(&spec);
-        let parsed = parse(&text).unwrap();
+        let parsed = settings(&text);
         check_round_trip(&spec, &text, &losses, &parsed);
         prop_assert!(parsed.kept.len() <= spec.extra_args.len(), "{text}\n{:?}", parsed.kept);
     }
@@ -60,7 +60,7 @@ fn devices_of_the_host_are_read_as_libvirt_reads_numbers() {
             "<domain type='kvm'><name>a</name><memory>1048576</memory><vcpu>1</vcpu>\
              <os><type>hvm</type></os><devices>{device}</devices></domain>"
         );
-        let parsed = parse(&text).unwrap();
+        let parsed = settings(&text);
         let found: Vec<String> =
             parsed.settings.host_devices.iter().map(|one| one.pci().unwrap().to_string()).collect();
         assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{device}");
@@ -96,9 +96,9 @@ fn a_launched_domain_is_the_same_vm_and_names_its_owner() {
     let spec = spec.unwrap();
     let channels = channels(Path::new("/run/vmlab"));
     let text = emit_launched(&spec, &launched(&channels)).text;
-    let mut read = parse(&text).unwrap().settings;
+    let mut read = settings(&text).settings;
     assert_eq!(std::mem::replace(&mut read.name, spec.name.clone()), "vmlab-1-trial");
-    assert_eq!(read, parse(&emit(&spec).text).unwrap().settings);
+    assert_eq!(read, settings(&emit(&spec).text).settings);
     let document = roxmltree::Document::parse(&text).unwrap();
     let owner =
         document.descendants().find(|node| node.has_tag_name((super::OWNER_NAMESPACE, "owner")));
@@ -114,7 +114,9 @@ fn a_launched_domain_is_the_same_vm_and_names_its_owner() {
 }
 
 fn settings(text: &str) -> Parsed {
-    parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    let all = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let [parsed] = <[Parsed; 1]>::try_from(all).unwrap_or_else(|all| panic!("{text}: {all:?}"));
+    parsed
 }
 
 #[test]
@@ -135,6 +137,18 @@ fn fragments_are_read() {
     assert_eq!(spec.pins.vcpus[&1], "17".parse().unwrap());
     assert_eq!((parsed.line("pins.vcpus.1"), parsed.line("topology.cores")), (Some(5), Some(8)));
     assert_eq!(parsed.kept, []);
+}
+
+#[test]
+fn every_domain_of_a_text_is_read() {
+    let one = |name: &str| format!("<domain type='kvm'>\n<name>{name}</name></domain>");
+    let (a, b) = (one("a"), one("b"));
+    for text in [format!("{a}\n{b}"), format!("<domains>{a}\n{b}</domains>")] {
+        let all = parse(&text).unwrap();
+        let found: Vec<_> =
+            all.iter().map(|vm| (vm.settings.name.as_str(), vm.line("name"))).collect();
+        assert_eq!(found, [("a", Some(2)), ("b", Some(4))], "{text}");
+    }
 }
 
 #[test]
@@ -174,6 +188,11 @@ fn what_is_no_domain_is_refused() {
         assert_eq!(parse(text).unwrap_err().to_string(), expected);
     };
     check("<pool/>", "No <domain> in it: its first element is <pool>");
+    // What a host can do has elements of that name, and none is a VM.
+    check(
+        include_str!("../../testdata/libvirt-9.0.0/capabilities.xml"),
+        "No <domain> in it: its first element is <capabilities>",
+    );
     assert!(parse("nothing").unwrap_err().to_string().starts_with("Not XML: "));
 }
 
@@ -355,7 +374,7 @@ fn discarding_and_rings_are_said_and_read() {
     assert_eq!(of(&spec.disks[1]), (None, Some(DetectZeroes::On)), "nothing is discarded");
     let nic = &spec.nics[0];
     assert_eq!((nic.rx_queue_size, nic.tx_queue_size), (Some(1024), Some(512)));
-    let again = parse(&emit(&spec).text).unwrap().spec().unwrap();
+    let again = settings(&emit(&spec).text).spec().unwrap();
     assert_eq!((&again.disks, &again.nics), (&spec.disks, &spec.nics));
 }
 
@@ -385,7 +404,7 @@ fn iothreads_share_the_queues_of_a_disk() {
     assert_eq!(spec.disks[1].queue_iothreads, [share(3, ""), share(1, "")]);
     assert_eq!(spec.clock.rtc_track, Some(RtcTrack::Guest));
     assert!(parsed.kept.is_empty(), "{:?}", parsed.kept);
-    let again = parse(&emit(&spec).text).unwrap().spec().unwrap();
+    let again = settings(&emit(&spec).text).spec().unwrap();
     assert_eq!((&again.disks, &again.clock), (&spec.disks, &spec.clock));
     // As QEMU has it, a list in JSON.
     let args = crate::qemu::emit_plain(&spec, &crate::qemu::Capabilities::current()).args;

@@ -4,8 +4,7 @@
 /// none if libvirt knows no such unit.
 ///
 /// Source: libvirt `virScaleInteger`.
-#[must_use]
-pub fn bytes(unit: &str) -> Option<u64> {
+pub(super) fn bytes(unit: &str) -> Option<u64> {
     let unit = unit.to_ascii_lowercase();
     if ["b", "byte", "bytes"].contains(&unit.as_str()) {
         return Some(1);

@@ -2,11 +2,11 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
-use std::rc::Rc;
+use std::str::FromStr;
 
-use roxmltree::{Node, NodeId};
-
-use crate::UnmodelledSetting;
+use super::tree::DomainElement;
+use crate::source::{Located, SourceText};
+use crate::{NumberSet, UnmodelledSetting};
 
 /// An element to be written.
 #[derive(Debug, Clone)]
@@ -90,24 +90,22 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// A document that is read once, with a note of each element and attribute that
+/// A domain that is read once, with a note of each element and attribute that
 /// was understood: [`XmlReader::rest`] gives all others.
 pub(super) struct XmlReader<'a> {
-    text: &'a str,
-    line_ends: Rc<[usize]>,
-    elements: RefCell<HashSet<NodeId>>,
-    attributes: RefCell<HashSet<(NodeId, &'a str)>>,
-    texts: RefCell<HashSet<NodeId>>,
+    source: &'a SourceText<'a>,
+    elements: RefCell<HashSet<u32>>,
+    attributes: RefCell<HashSet<(u32, &'a str)>>,
+    texts: RefCell<HashSet<u32>>,
     lines: RefCell<BTreeMap<String, u32>>,
 }
 
-pub(super) type Xml<'a> = Node<'a, 'a>;
+pub(super) type Xml<'a> = &'a DomainElement;
 
 impl<'a> XmlReader<'a> {
-    pub(super) fn new(text: &'a str, line_ends: Rc<[usize]>) -> Self {
+    pub(super) fn new(source: &'a SourceText<'a>) -> Self {
         Self {
-            text,
-            line_ends,
+            source,
             elements: RefCell::default(),
             attributes: RefCell::default(),
             texts: RefCell::default(),
@@ -115,105 +113,146 @@ impl<'a> XmlReader<'a> {
         }
     }
 
-    pub(super) fn line(&self, node: Xml<'a>) -> u32 {
-        let before = self.line_ends.partition_point(|end| *end < node.range().start);
-        u32::try_from(before + 1).unwrap_or(u32::MAX)
+    pub(super) fn line(&self, element: Xml<'a>) -> u32 {
+        self.source.line_number(element.span)
     }
 
     /// Notes where a field comes from.
-    pub(super) fn at(&self, field: &str, node: Xml<'a>) {
-        self.lines.borrow_mut().insert(field.to_owned(), self.line(node));
+    pub(super) fn at(&self, field: &str, element: Xml<'a>) {
+        self.lines.borrow_mut().insert(field.to_owned(), self.line(element));
     }
 
-    pub(super) fn take(&self, node: Xml<'a>) {
-        self.elements.borrow_mut().insert(node.id());
+    pub(super) fn take(&self, element: Xml<'a>) {
+        self.elements.borrow_mut().insert(element.id);
     }
 
     /// The element is not understood after all.
-    pub(super) fn reject(&self, node: Xml<'a>) {
-        self.elements.borrow_mut().remove(&node.id());
+    pub(super) fn reject(&self, element: Xml<'a>) {
+        self.elements.borrow_mut().remove(&element.id);
     }
 
-    pub(super) fn child(&self, node: Xml<'a>, name: &str) -> Option<Xml<'a>> {
-        let child =
-            node.children().find(|child| child.is_element() && child.tag_name().name() == name)?;
+    pub(super) fn child(&self, element: Xml<'a>, name: &str) -> Option<Xml<'a>> {
+        let child = element.first(name)?;
         self.take(child);
         Some(child)
     }
 
-    pub(super) fn children(&self, node: Xml<'a>, name: &str) -> Vec<Xml<'a>> {
-        let all: Vec<Xml<'a>> = node
-            .children()
-            .filter(|child| child.is_element() && child.tag_name().name() == name)
-            .collect();
-        all.iter().for_each(|child| self.take(*child));
+    pub(super) fn children(&self, element: Xml<'a>, name: &str) -> Vec<Xml<'a>> {
+        let all = element.all(name);
+        all.iter().for_each(|child| self.take(child));
         all
     }
 
-    pub(super) fn attr(&self, node: Xml<'a>, name: &str) -> Option<&'a str> {
-        self.attr_if(node, name, Some)
+    pub(super) fn attr(&self, element: Xml<'a>, name: &str) -> Option<&'a str> {
+        self.attr_if(element, name, Some)
     }
 
     /// An attribute if its value means something.
     pub(super) fn attr_if<T>(
         &self,
-        node: Xml<'a>,
+        element: Xml<'a>,
         name: &str,
         read: impl FnOnce(&'a str) -> Option<T>,
     ) -> Option<T> {
-        let attribute = node.attribute_node(name)?;
-        let value = read(attribute.value())?;
-        self.attributes.borrow_mut().insert((node.id(), attribute.name()));
+        let (name, at) = element.attributes.iter().find(|(key, _)| key == name)?;
+        let value = read(&at.value)?;
+        self.attributes.borrow_mut().insert((element.id, name));
         Some(value)
     }
 
-    pub(super) fn number<T: std::str::FromStr>(&self, node: Xml<'a>, name: &str) -> Option<T> {
-        self.attr_if(node, name, |text| text.trim().parse().ok())
+    /// An attribute whose value was found to mean something.
+    pub(super) fn noted<T>(
+        &self,
+        element: Xml<'a>,
+        name: &str,
+        found: Option<Located<T>>,
+    ) -> Option<T> {
+        self.attr_if(element, name, |_| found.map(|at| at.value))
+    }
+
+    pub(super) fn number<T: FromStr>(&self, element: Xml<'a>, name: &str) -> Option<T> {
+        self.noted(element, name, element.number(name))
+    }
+
+    pub(super) fn switch(&self, element: Xml<'a>, name: &str) -> Option<bool> {
+        self.noted(element, name, element.switch(name))
+    }
+
+    /// A list of numbers that is not empty.
+    pub(super) fn list(&self, element: Xml<'a>, name: &str) -> Option<NumberSet> {
+        let found = element.list(name).filter(|set| !set.value.is_empty());
+        self.noted(element, name, found)
+    }
+
+    /// Whole MiB of an attribute that is a size.
+    pub(super) fn mib_of(&self, element: Xml<'a>, name: &str) -> Option<u64> {
+        self.attr(element, "unit");
+        self.noted(element, name, element.bytes_of(name)).map(mib)
+    }
+
+    /// Whole MiB of a text that is a size.
+    pub(super) fn mib(&self, element: Xml<'a>) -> Option<u64> {
+        self.attr(element, "unit");
+        self.noted_text(element, element.bytes()).map(mib)
+    }
+
+    /// A text that is a number.
+    pub(super) fn text_number<T: FromStr>(&self, element: Xml<'a>) -> Option<T> {
+        self.noted_text(element, element.text_number())
     }
 
     /// The text inside if it means something.
     pub(super) fn text_if<T>(
         &self,
-        node: Xml<'a>,
+        element: Xml<'a>,
         read: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
-        let value = read(node.text().unwrap_or_default().trim())?;
-        self.texts.borrow_mut().insert(node.id());
+        let value = read(text(element))?;
+        self.texts.borrow_mut().insert(element.id);
         Some(value)
+    }
+
+    fn noted_text<T>(&self, element: Xml<'a>, found: Option<Located<T>>) -> Option<T> {
+        self.text_if(element, |_| found.map(|at| at.value))
     }
 
     /// The lines, and everything that was not understood.
     pub(super) fn rest(self, root: Xml<'a>) -> (BTreeMap<String, u32>, Vec<UnmodelledSetting>) {
         let mut kept = Vec::new();
-        self.sweep(root, &format!("/{}", root.tag_name().name()), &mut kept);
+        self.sweep(root, &format!("/{}", root.name), &mut kept);
         (self.lines.into_inner(), kept)
     }
 
-    fn sweep(&self, node: Xml<'a>, path: &str, kept: &mut Vec<UnmodelledSetting>) {
-        let line = self.line(node);
-        for attribute in node.attributes() {
-            if !self.attributes.borrow().contains(&(node.id(), attribute.name())) {
-                let text = format!("{}='{}'", attribute.name(), attribute.value());
-                kept.push(UnmodelledSetting {
-                    line,
-                    path: format!("{path}/@{}", attribute.name()),
-                    text,
-                });
+    fn sweep(&self, element: Xml<'a>, path: &str, kept: &mut Vec<UnmodelledSetting>) {
+        let line = self.line(element);
+        for (name, at) in &element.attributes {
+            if !self.attributes.borrow().contains(&(element.id, name.as_str())) {
+                let text = format!("{name}='{}'", at.value);
+                kept.push(UnmodelledSetting { line, path: format!("{path}/@{name}"), text });
             }
         }
-        let has_children = node.children().any(|child| child.is_element());
-        let text = node.text().unwrap_or_default().trim();
-        if !has_children && !text.is_empty() && !self.texts.borrow().contains(&node.id()) {
+        let text = text(element);
+        let is_leaf = element.children.is_empty();
+        if is_leaf && !text.is_empty() && !self.texts.borrow().contains(&element.id) {
             kept.push(UnmodelledSetting { line, path: path.to_owned(), text: text.to_owned() });
         }
-        for child in node.children().filter(Node::is_element) {
-            let path = format!("{path}/{}", child.tag_name().name());
-            if self.elements.borrow().contains(&child.id()) {
+        for child in &element.children {
+            let path = format!("{path}/{}", child.name);
+            if self.elements.borrow().contains(&child.id) {
                 self.sweep(child, &path, kept);
             } else {
-                let text = self.text.get(child.range()).unwrap_or_default().to_owned();
+                let whole = self.source.text.get(child.span.start..child.span.end);
+                let text = whole.unwrap_or_default().to_owned();
                 kept.push(UnmodelledSetting { line: self.line(child), path, text });
             }
         }
     }
+}
+
+fn text(element: &DomainElement) -> &str {
+    element.text.as_ref().map_or("", |text| &text.value)
+}
+
+fn mib(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
 }

@@ -307,12 +307,10 @@ impl Vmi {
 
     /// The guest's memory.
     pub fn memory_bytes(&self) -> Option<u64> {
-        let memory = self.spec.domain.memory.as_ref();
-        memory
-            .and_then(|memory| memory.guest)
-            .or(self.request(|amounts| amounts.memory))
-            .or(self.limit(|amounts| amounts.memory))
-            .map_or(Some(0), Quantity::round_down)
+        let guest = self.spec.domain.memory.as_ref().and_then(|memory| memory.guest);
+        let request = self.request(|amounts| amounts.memory);
+        let limit = self.limit(|amounts| amounts.memory);
+        defaults::memory(guest, request, limit).map_or(Some(0), Quantity::round_down)
     }
 
     /// Size of a huge page; `None` without huge pages.

@@ -248,7 +248,7 @@ fn it_keeps_the_vm_and_says_the_same_to_qemu() {
         let parts: Vec<&str> = answer.split(CUT_SAID).collect();
         let &[_, kept, native, _] = parts.as_slice() else { panic!("{answer}") };
 
-        let kept = parse(between(kept, "<domain", "</domain>")).unwrap().settings;
+        let kept = settings(between(kept, "<domain", "</domain>")).settings;
         let different = differences(spec, &as_defined(spec, &kept), &losses);
         assert!(different.is_empty(), "{}\n{text}\n{answer}", different.join("\n"));
 
@@ -295,7 +295,7 @@ fn it_starts_the_vm_with_its_pins() {
     assert_eq!(after(vcpus, "CPU Affinity:"), ["0", &last], "{answer}");
     assert_eq!(emulator.lines().nth(1), Some(last.as_str()), "{answer}");
     assert_eq!(after(iothreads, "1 "), ["0"], "{answer}");
-    let live = parse(between(live, "<domain", "</domain>")).unwrap().settings;
+    let live = settings(between(live, "<domain", "</domain>")).settings;
     assert_eq!(live.pins, spec.pins);
 }
 

@@ -215,7 +215,7 @@ fn each_domain_of_libvirts_cases_becomes_what_libvirt_makes_of_it() {
         let answer = std::fs::read_to_string(cases.join(format!("{name}{END}"))).unwrap();
         let theirs = crate::qemu::parse(&with_names(&answer)).unwrap();
         let parsed = match parse(&text) {
-            Ok(parsed) => parsed,
+            Ok(mut parsed) => parsed.remove(0),
             Err(error) => {
                 undeclared.push(format!("{name}: {error}"));
                 continue;

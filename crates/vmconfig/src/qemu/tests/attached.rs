@@ -104,7 +104,7 @@ fn an_ide_disk_stays_one() {
     assert_eq!(spec.disks[0].bus, DiskBus::Ide);
     let libvirt = crate::libvirt::emit(&spec);
     assert!(libvirt.text.contains("<target dev='hda' bus='ide'/>"), "{}", libvirt.text);
-    assert_eq!(crate::libvirt::parse(&libvirt.text).unwrap().spec().unwrap().disks, spec.disks);
+    assert_eq!(crate::libvirt::parse(&libvirt.text).unwrap()[0].spec().unwrap().disks, spec.disks);
     let qemu = emit_plain(&spec, &Capabilities::current());
     assert_eq!(crate::qemu::parse_args(&qemu.args).spec().unwrap().disks, spec.disks);
     let kubevirt = crate::kubevirt::emit(&spec, crate::kubevirt::KubevirtKind::Instance);
