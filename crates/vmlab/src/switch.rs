@@ -169,7 +169,7 @@ pub(crate) fn run(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
         None => {}
     }
     let (config, metrics) = wanted(&args.run)?;
-    let peers = peer::text(&config.ports);
+    let peers = peer::text(&config.ports, &[]);
     if args.run.dry_run {
         terminal::print(&peers)?;
         return Ok(ExitCode::SUCCESS);
@@ -209,6 +209,14 @@ pub(crate) fn run(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What is said of two VMs that share an address.
+fn same_address(first: &str, second: &str, mac: &str) -> String {
+    format!(
+        "VMs at {first} and {second} send from the same address {mac}: give each -device a mac= \
+         of its own"
+    )
+}
+
 fn sentence(event: &SwitchEvent) -> String {
     match event {
         SwitchEvent::Connected { port } => format!("port {port}: a frontend came"),
@@ -223,6 +231,7 @@ fn sentence(event: &SwitchEvent) -> String {
             "port {port}: a frontend was sent away: a file that the last one sent is not closed \
              yet, as its file system does not answer"
         ),
+        SwitchEvent::SameAddress { first, second, mac } => same_address(first, second, mac),
         SwitchEvent::NoLandlock => {
             "this kernel has no Landlock: the switch could open other files, \
                               if a guest broke into it (Linux 5.13 has it)"

@@ -459,7 +459,7 @@ pub enum ConfigError {
         count: usize,
     },
     /// Two ports have the same.
-    #[error("The ports {first} and {second} have the same {what}: {value}")]
+    #[error("The ports {first} and {second} have the same {what}: {value}{advice}")]
     Same {
         /// Name of one.
         first: String,
@@ -469,6 +469,8 @@ pub enum ConfigError {
         what: &'static str,
         /// Its value.
         value: String,
+        /// What to do.
+        advice: &'static str,
     },
     /// A mirror names a port that there is not.
     #[error("The mirror {} names the port {port}: there is none of that name", target.display())]
@@ -508,25 +510,26 @@ pub enum ConfigError {
 /// # Errors
 /// [`ConfigError::Same`].
 pub(crate) fn differ(one: &PortConfig, other: &PortConfig) -> Result<(), ConfigError> {
-    let same = |what, value| {
+    let same = |what, value, advice| {
         let (first, second) = (one.name.clone(), other.name.clone());
-        Err(ConfigError::Same { first, second, what, value })
+        Err(ConfigError::Same { first, second, what, value, advice })
     };
     match (&one.end, &other.end) {
         (PortEnd::Socket { path: a, .. }, PortEnd::Socket { path: b, .. }) if a == b => {
-            return same("socket", a.display().to_string());
+            return same("socket", a.display().to_string(), " (each VM needs a socket of its own)");
         }
         (PortEnd::Tap { interface: a, .. }, PortEnd::Tap { interface: b, .. }) if a == b => {
-            return same("interface", a.clone());
+            return same("interface", a.clone(), " (each tap port needs one of its own)");
         }
         _ => {}
     }
     if one.name == other.name {
-        return same("name", format!("{} (give one a name=)", one.name));
+        return same("name", one.name.clone(), " (give one a name=)");
     }
     match (one.policy.mac, other.policy.mac) {
         (Some(a), Some(b)) if a == b && one.policy.vlan.overlaps(&other.policy.vlan) => {
-            same("address", mac_text(a))
+            let advice = " (give each port another mac=, and its VM's -device the same one)";
+            same("address", mac_text(a), advice)
         }
         _ => Ok(()),
     }
@@ -666,7 +669,10 @@ mod tests {
         for (ports, expected) in [
             ([String::from("a.sock"), String::from("a.sock,name=b")], "the same socket: a.sock"),
             ([String::from("x/a.sock"), String::from("y/a.sock")], "the same name: a"),
-            ([format!("a.sock,{mac}"), format!("b.sock,{mac}")], "address: 52:54:00:00:00:01"),
+            (
+                [format!("a.sock,{mac}"), format!("b.sock,{mac}")],
+                "address: 52:54:00:00:00:01 (give each port another mac=",
+            ),
         ] {
             let error = check(&[&ports[0], &ports[1]]).unwrap_err();
             assert!(error.contains(expected), "{error}");

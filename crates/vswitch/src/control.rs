@@ -6,7 +6,7 @@
 
 mod answers;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ use crate::question::{ControlReply, Question};
 use crate::rate::Limiter;
 use crate::session::{Offer, Plane, VhostSession};
 use crate::socket::{self, SocketListener};
-use crate::table::{MacTable, StaticOutcome, Station};
+use crate::table::{MacTable, StaticOutcome, Station, TABLE_PORTS};
 use crate::tap;
 use crate::worker::{Notice, Worker, WorkerCommand};
 
@@ -46,6 +46,9 @@ const MESSAGES_A_TURN: usize = 64;
 
 /// How often a queue may go to another thread.
 const BALANCE_S: u64 = 2;
+/// After so many seconds, a station's return counts one less.
+const CALM_S: u64 = 10;
+const _: () = assert!(MAX_PORTS <= TABLE_PORTS);
 
 /// A question from this process.
 #[derive(Debug)]
@@ -200,6 +203,10 @@ pub(crate) struct Control {
     desk: Option<Desk>,
     control_path: Option<PathBuf>,
     age_s: u32,
+    /// [`MacTable::rivalries`] when they were told.
+    rivalries: u32,
+    /// Pairs of ports with one address that were told.
+    told_same: BTreeSet<[usize; 2]>,
     /// When it was last made older, in seconds since the beginning.
     aged_s: u64,
     patience: Duration,
@@ -250,6 +257,8 @@ impl Control {
             desk,
             control_path: config.control.clone(),
             age_s: config.age_s,
+            rivalries: 0,
+            told_same: BTreeSet::new(),
             aged_s: 0,
             patience: config.patience,
             mirrors: Vec::new(),
@@ -380,6 +389,10 @@ impl Control {
                 self.aged_s = up_s;
                 self.table.set_now(u32::try_from(up_s).unwrap_or(u32::MAX));
                 self.table.age(self.age_s);
+                self.tell_same_addresses();
+                if up_s.is_multiple_of(CALM_S) {
+                    self.table.calm();
+                }
                 if up_s.is_multiple_of(BALANCE_S) {
                     self.fabric.balance();
                 }
@@ -560,6 +573,7 @@ impl Control {
 
     /// Ends a port's connection.
     fn disconnect(&mut self, port: usize, error: Option<String>) {
+        self.told_same.retain(|pair| !pair.contains(&port));
         let Some(slot) = &mut self.slots[port] else { return };
         let Some(mut connection) = slot.connection.take() else { return };
         slot.files = connection.channel.files();

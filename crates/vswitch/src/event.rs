@@ -40,6 +40,15 @@ pub enum SwitchEvent {
         /// Why.
         fault: &'static str,
     },
+    /// A station moves to and fro between two ports: two VMs have its address.
+    SameAddress {
+        /// Name of one port.
+        first: String,
+        /// Name of the other.
+        second: String,
+        /// The address.
+        mac: String,
+    },
     /// The kernel has no Landlock: the sandbox is the filter of system calls alone.
     NoLandlock,
 }

@@ -62,7 +62,7 @@ pub use passed::PassedFile;
 pub use port::{MAX_PORTS, MAX_VLAN, MIN_MTU, Policy, Vlan};
 pub use question::{
     ControlReply, ControlRequest, LinkState, MirrorStatus, PortStatus, Question, QuestionError,
-    StationStatus, SwitchStatus, ThreadStatus,
+    SameAddress, StationStatus, SwitchStatus, ThreadStatus,
 };
 pub use rate::{Rate, RateError};
 pub use sandbox::ConfinementError;

@@ -143,6 +143,10 @@ fn status_text(status: &SwitchStatus) -> String {
             let _ = writeln!(text, "{:width$}  the last frontend was sent away: {error}", "");
         }
     }
+    for same in &status.same_addresses {
+        let [first, second] = &same.ports;
+        let _ = writeln!(text, "{}", super::same_address(first, second, &same.mac));
+    }
     for (number, thread) in status.threads.iter().enumerate() {
         let counts = &thread.counts;
         let whole = (counts.busy_ns + counts.idle_ns + counts.asleep_ns).max(1) as f64;
