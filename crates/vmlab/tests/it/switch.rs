@@ -102,7 +102,15 @@ fn a_switch_forwards_is_asked_and_leaves_nothing_behind() {
     assert!(status["ports"][0]["counts"]["frames_in"].as_u64().unwrap() > 0, "{status}");
 
     // In its sandbox, it can still make what it needs, and remove it.
-    switch.ctl(&["add", "c.sock,vlan=10,name=third"]).has_code(0);
+    let said = switch.ctl(&["add", "c.sock,vlan=10,name=third"]);
+    said.has_code(0);
+    // What the start would have shown of it.
+    let port = "c.sock,vlan=10,name=third";
+    let shown = vmlab_in(switch.folder.path(), &["switch", "--port", port, "--dry-run"]);
+    assert_eq!(said.stdout, shown.stdout);
+    for part in ["share=on", "port third\n", "-netdev vhost-user", "mac=52:54:00:", "<interface"] {
+        assert!(said.stdout.contains(part), "{part} is not in\n{}", said.stdout);
+    }
     switch.ctl(&["pin", "52:54:00:00:00:01", "third"]).has_code(0);
     schemas::holds("stations", &switch.ctl(&["mac", "--json"]).stdout);
     let said = switch.ctl(&["mac"]);
