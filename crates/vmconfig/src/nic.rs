@@ -34,6 +34,14 @@ pub struct Nic {
     /// `<driver tx_queue_size=>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tx_queue_size: Option<u32>,
+    /// Rings that are packed; split ones if not said. QEMU `packed=`, libvirt
+    /// `<driver packed=>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packed: Option<bool>,
+    /// Largest packet that the guest is told of, B: what follows Ethernet's header.
+    /// QEMU `host_mtu=`, libvirt `<mtu size=>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
     /// Its address: `52:54:00:12:34:56`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
@@ -188,6 +196,8 @@ impl Nic {
             queues: None,
             rx_queue_size: None,
             tx_queue_size: None,
+            packed: None,
+            mtu: None,
             mac: None,
         }
     }
@@ -217,6 +227,18 @@ impl Nic {
             }
             if self.model != NicModel::Virtio {
                 return Some(format!("has {name}, which only virtio has"));
+            }
+        }
+        if self.packed.is_some() && self.model != NicModel::Virtio {
+            return Some("has packed, which only virtio has".to_owned());
+        }
+        if let Some(mtu) = self.mtu {
+            if !MTUS.contains(&mtu) {
+                let (least, most) = (MTUS.start(), MTUS.end());
+                return Some(format!("has mtu {mtu}: {least} to {most}"));
+            }
+            if self.model != NicModel::Virtio {
+                return Some("has mtu, which only virtio has".to_owned());
             }
         }
         if vhost_user && !shared {
@@ -260,17 +282,24 @@ impl Nic {
 /// Source: QEMU `virtio_net_device_realize`.
 const RING_SIZES: std::ops::RangeInclusive<u32> = 256..=1024;
 
+/// What `host_mtu=` takes.
+///
+/// Source: QEMU `virtio_net_properties` (16 bits); VIRTIO 1.2, 5.1.4.1 (68 at least).
+const MTUS: std::ops::RangeInclusive<u32> = 68..=65_535;
+
 fn is_mac(text: &str) -> bool {
     let pairs: Vec<&str> = text.split(':').collect();
     let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
     pairs.len() == 6 && pairs.iter().all(|pair| pair.len() == 2 && pair.chars().all(hex))
 }
 
-/// One way to write each: addresses in small letters; no vhost and no reconnecting
-/// are what QEMU has by itself.
+/// One way to write each: addresses in small letters; no vhost, no reconnecting, split
+/// rings and no MTU are what QEMU has by itself.
 pub(crate) fn normalise(nics: &mut [Nic]) {
     for nic in nics {
         nic.vhost = nic.vhost.filter(|on| *on);
+        nic.packed = nic.packed.filter(|on| *on);
+        nic.mtu = nic.mtu.filter(|bytes| *bytes > 0);
         // QEMU takes 0 for never.
         if let NicBackend::VhostUser { reconnect_s, .. } = &mut nic.backend {
             *reconnect_s = reconnect_s.filter(|seconds| *seconds > 0);

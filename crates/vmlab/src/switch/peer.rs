@@ -37,8 +37,8 @@ pub(super) fn text(ports: &[PortConfig], others: &[PathBuf]) -> String {
         let path = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
         let mac = given_mac(port).unwrap_or_else(|| own_mac(&path, &taken));
         taken.insert(mac.clone());
-        let (nic, mtu) = (nic(port, path, mac), port.policy.mtu.map(u32::from));
-        let (qemu, libvirt) = (qemu(&port.name, &nic, mtu), emit_interface(&nic, mtu));
+        let nic = nic(port, path, mac);
+        let (qemu, libvirt) = (qemu(&port.name, &nic), emit_interface(&nic));
         let _ = write!(text, "\nport {}\n  {qemu}\n{libvirt}", port.name);
     }
     text
@@ -72,12 +72,13 @@ fn nic(port: &PortConfig, socket: PathBuf, mac: String) -> Nic {
     Nic {
         mac: Some(mac),
         queues: Some(u32::from(port.queues)).filter(|queues| *queues > 1),
+        mtu: port.policy.mtu.map(u32::from),
         ..Nic::new(NicBackend::VhostUser { socket, server, reconnect_s })
     }
 }
 
-fn qemu(name: &str, nic: &Nic, mtu: Option<u32>) -> String {
-    let interface = Interface { id: id(name), mtu, ..Interface::of_nic(0, nic) };
+fn qemu(name: &str, nic: &Nic) -> String {
+    let interface = Interface { id: id(name), ..Interface::of_nic(0, nic) };
     // A word that every QEMU knows which is used.
     let options = interface.options(Accel::Kvm, &Capabilities::oldest());
     let words: Vec<&str> = options.iter().flat_map(|(option, value)| [*option, value]).collect();
