@@ -202,7 +202,7 @@ impl Nic {
         }
     }
 
-    fn fault(&self, shared: bool) -> Option<String> {
+    fn fault(&self) -> Option<String> {
         let (user, vhost_user) = (
             matches!(self.backend, NicBackend::User),
             matches!(self.backend, NicBackend::VhostUser { .. }),
@@ -240,13 +240,6 @@ impl Nic {
             if self.model != NicModel::Virtio {
                 return Some("has mtu, which only virtio has".to_owned());
             }
-        }
-        if vhost_user && !shared {
-            return Some(
-                "is vhost-user, whose switch must map the guest's memory: write memory.shared = \
-                 true"
-                    .to_owned(),
-            );
         }
         if vhost_user && self.model != NicModel::Virtio {
             return Some("is vhost-user, which needs virtio".to_owned());
@@ -312,7 +305,10 @@ pub(crate) fn normalise(nics: &mut [Nic]) {
 
 pub(crate) fn check(nics: &[Nic], shared: bool) -> Result<(), InvalidVm> {
     for (number, nic) in nics.iter().enumerate() {
-        if let Some(message) = nic.fault(shared) {
+        if matches!(nic.backend, NicBackend::VhostUser { .. }) && !shared {
+            return Err(InvalidVm::NotShared { number });
+        }
+        if let Some(message) = nic.fault() {
             let message = format!("number {number} {message}");
             return Err(InvalidVm::Contradiction { field: "nics", message });
         }
