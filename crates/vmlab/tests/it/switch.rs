@@ -300,6 +300,12 @@ fn taps_carry_tcp_between_networks_and_leave_nothing_behind() {
         assert!(metrics.contains(part), "{part} is not in\n{metrics}");
     }
     assert!(text("later").contains("give tap:NAME when it starts"), "{}", text("later"));
+    for part in [
+        "t0 cannot join the bridge nope: there is none, make it first (ip link add nope type bridge",
+        "t0 cannot join the bridge lo: that is an interface, but no bridge",
+    ] {
+        assert!(text("bridge").contains(part), "{part} is not in\n{}", text("bridge"));
+    }
     // Who has one of the usual readers can read what was written down.
     let file = folder.path().join("frames.pcapng");
     let mut tshark = Command::new("tshark");
