@@ -128,28 +128,19 @@ pub enum PortError {
         /// Name of the setting.
         key: String,
     },
-    /// A setting that this kind of port does not have.
-    #[error("{text:?}: {key} is for {kind} ports alone")]
-    NotForThis {
-        /// The whole description.
-        text: String,
-        /// Name of the setting.
-        key: String,
-        /// Whose it is.
-        kind: &'static str,
-    },
-    /// Isolated and the uplink.
-    #[error("{text:?}: a port is isolated or the isolated ones' uplink, not both")]
-    IsolatedUplink {
-        /// The whole description.
-        text: String,
-    },
-    /// An access VLAN and a trunk.
-    #[error("{text:?}: a port has a vlan (its guest sends no tags) or a trunk (it does), not both")]
-    VlanAndTrunk {
-        /// The whole description.
-        text: String,
-    },
+}
+
+/// Error type for [`PortConfig::set`]: what is expected instead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{expected}")]
+pub struct SettingError {
+    expected: String,
+}
+
+impl SettingError {
+    fn new(expected: impl Into<String>) -> Self {
+        Self { expected: expected.into() }
+    }
 }
 
 /// The longest path of a Unix socket.
@@ -179,6 +170,32 @@ impl PortConfig {
         let name = interface.clone();
         let end = PortEnd::Tap { interface, bridge: None };
         Self { end, name, queues: 1, policy: Policy::default() }
+    }
+
+    /// A port at this path, whatever is in it.
+    ///
+    /// # Errors
+    /// [`SettingError`] if it can't be a socket's.
+    pub fn of_socket(path: impl Into<PathBuf>) -> Result<Self, SettingError> {
+        let path = path.into();
+        match path.as_os_str().len() {
+            0 => Err(SettingError::new("a socket has a path")),
+            1..=MAX_SOCKET_PATH => Ok(Self::at(path)),
+            _ => Err(SettingError::new(format!(
+                "the path of a socket has {MAX_SOCKET_PATH} bytes at most"
+            ))),
+        }
+    }
+
+    /// A port to the host's network by the interface of this name.
+    ///
+    /// # Errors
+    /// [`SettingError`] if it can't be an interface's.
+    pub fn of_tap(interface: &str) -> Result<Self, SettingError> {
+        if !is_interface(interface) {
+            return Err(SettingError::new(interface_words()));
+        }
+        Ok(Self::tap(interface))
     }
 
     /// Its socket, if it has one.
@@ -213,26 +230,19 @@ impl PortConfig {
         let whole = || text.to_owned();
         let mut words = text.split(',');
         let begin = words.next().unwrap_or_default();
-        let value = |key: &str, value: &str, expected: String| PortError::Value {
+        let value = |key: &str, value: &str, source: SettingError| PortError::Value {
             text: whole(),
             key: key.to_owned(),
             value: value.to_owned(),
-            expected,
+            expected: source.expected,
         };
         let mut port = if let Some(interface) = begin.strip_prefix(TAP) {
-            if !is_interface(interface) {
-                return Err(value("tap", interface, interface_words()));
-            }
-            Self::tap(interface)
+            Self::of_tap(interface).map_err(|error| value("tap", interface, error))?
         } else {
             if begin.is_empty() || begin.contains('=') {
                 return Err(PortError::NoPath { text: whole() });
             }
-            if begin.len() > MAX_SOCKET_PATH {
-                let most = format!("the path of a socket has {MAX_SOCKET_PATH} bytes at most");
-                return Err(value("path", begin, most));
-            }
-            Self::at(begin)
+            Self::of_socket(begin).map_err(|error| value("path", begin, error))?
         };
         let mut seen: Vec<&str> = Vec::new();
         for word in words {
@@ -242,44 +252,35 @@ impl PortConfig {
                 return Err(PortError::Twice { text: whole(), key: key.to_owned() });
             }
             seen.push(key);
-            let bad = |expected: String| value(key, given, expected);
-            port.set(key, given, &bad)?.then_some(()).ok_or_else(wrong)?;
-        }
-        let alien = |key: &str, kind: &'static str| {
-            let key = key.to_owned();
-            Err(PortError::NotForThis { text: whole(), key, kind })
-        };
-        match port.end {
-            PortEnd::Tap { .. } => {
-                if let Some(key) = seen.iter().find(|key| ["server", "queues"].contains(key)) {
-                    return alien(key, "socket");
-                }
-            }
-            PortEnd::Socket { .. } if seen.contains(&"bridge") => return alien("bridge", "tap"),
-            PortEnd::Socket { .. } => {}
-        }
-        if seen.contains(&"vlan") && seen.contains(&"trunk") {
-            return Err(PortError::VlanAndTrunk { text: whole() });
-        }
-        if port.policy.isolated && port.policy.uplink {
-            return Err(PortError::IsolatedUplink { text: whole() });
+            let known = port.set(key, given).map_err(|error| value(key, given, error))?;
+            known.then_some(()).ok_or_else(wrong)?;
         }
         Ok(port)
     }
 
-    /// Takes in one setting; false if there is none of this name.
-    fn set(
-        &mut self,
-        key: &str,
-        given: &str,
-        bad: &dyn Fn(String) -> PortError,
-    ) -> Result<bool, PortError> {
+    /// Takes in one setting, as its description words it; false if there is none of this
+    /// name. Of those that exclude each other, the second is refused.
+    ///
+    /// # Errors
+    /// [`SettingError`] if it can't have this value.
+    pub fn set(&mut self, key: &str, given: &str) -> Result<bool, SettingError> {
+        let bad = SettingError::new;
         let switched = || match given {
             "on" => Ok(true),
             "off" => Ok(false),
             _ => Err(bad("on or off".to_owned())),
         };
+        let is_tap = matches!(self.end, PortEnd::Tap { .. });
         match key {
+            "server" | "queues" if is_tap => {
+                return Err(bad(format!("{key} is for socket ports alone")));
+            }
+            "bridge" if !is_tap => return Err(bad("bridge is for tap ports alone".to_owned())),
+            "vlan" | "trunk" if self.policy.vlan != Vlan::Unaware => {
+                let both =
+                    "a port has a vlan (its guest sends no tags) or a trunk (it does), not both";
+                return Err(bad(both.to_owned()));
+            }
             "queues" => {
                 let queues = given.parse().ok().filter(|queues| (1..=MAX_PAIRS).contains(queues));
                 self.queues = queues.ok_or_else(|| bad(format!("1 to {MAX_PAIRS} queues")))?;
@@ -330,6 +331,10 @@ impl PortConfig {
             }
             _ => return Ok(false),
         }
+        if self.policy.isolated && self.policy.uplink {
+            let both = "a port is isolated or the isolated ones' uplink, not both";
+            return Err(bad(both.to_owned()));
+        }
         Ok(true)
     }
 }
@@ -376,6 +381,14 @@ const WHOLE_FRAME: u32 = 65_600;
 const DEFAULT_LIMIT: u64 = 1 << 30;
 
 impl MirrorConfig {
+    /// One of all ports in this file, with what holds if nobody says more.
+    #[must_use]
+    pub fn to(target: impl Into<PathBuf>) -> Self {
+        let target = target.into();
+        let limit = Some(DEFAULT_LIMIT).filter(|_| target != Path::new("-"));
+        Self { target, ports: Vec::new(), snap: WHOLE_FRAME, limit }
+    }
+
     /// Reads `FILE[,ports=NAME+NAME][,snap=BYTES][,limit=BYTES]`.
     ///
     /// # Errors
@@ -384,28 +397,42 @@ impl MirrorConfig {
         let mut words = text.split(',');
         let target = words.next().filter(|target| !target.is_empty() && !target.contains('='));
         let target = target.ok_or_else(|| MirrorError::NoTarget { text: text.to_owned() })?;
-        let mut mirror = Self {
-            target: target.into(),
-            ports: Vec::new(),
-            snap: WHOLE_FRAME,
-            limit: Some(DEFAULT_LIMIT).filter(|_| target != "-"),
-        };
+        let mut mirror = Self::to(target);
         for word in words {
             let wrong = || MirrorError::Word { text: text.to_owned(), word: word.to_owned() };
-            match word.split_once('=').ok_or_else(wrong)? {
-                ("ports", names) if !names.split('+').any(str::is_empty) => {
-                    mirror.ports = names.split('+').map(str::to_owned).collect();
-                }
-                ("snap", given) => {
-                    let snap = bytes(given).and_then(|snap| u32::try_from(snap).ok());
-                    let snap = snap.filter(|&snap| snap >= 14).ok_or_else(wrong)?;
-                    mirror.snap = snap.min(WHOLE_FRAME);
-                }
-                ("limit", given) => mirror.limit = Some(bytes(given).ok_or_else(wrong)?),
-                _ => return Err(wrong()),
+            let (key, given) = word.split_once('=').ok_or_else(wrong)?;
+            match mirror.set(key, given) {
+                Ok(true) => {}
+                Ok(false) | Err(_) => return Err(wrong()),
             }
         }
         Ok(mirror)
+    }
+
+    /// Takes in one setting, as its description words it; false if there is none of this
+    /// name.
+    ///
+    /// # Errors
+    /// [`SettingError`] if it can't have this value.
+    pub fn set(&mut self, key: &str, given: &str) -> Result<bool, SettingError> {
+        match key {
+            "ports" if !given.split('+').any(str::is_empty) => {
+                self.ports = given.split('+').map(str::to_owned).collect();
+            }
+            "ports" => return Err(SettingError::new("names of ports")),
+            "snap" => {
+                let snap = bytes(given).and_then(|snap| u32::try_from(snap).ok());
+                let snap = snap.filter(|&snap| snap >= 14);
+                let expected = "bytes of a frame, 14 at least, as in 128 or 64KiB";
+                self.snap = snap.ok_or_else(|| SettingError::new(expected))?.min(WHOLE_FRAME);
+            }
+            "limit" => {
+                let expected = "bytes of the file, as in 256MiB (KiB, MiB, GiB, TiB)";
+                self.limit = Some(bytes(given).ok_or_else(|| SettingError::new(expected))?);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 }
 

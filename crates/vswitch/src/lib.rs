@@ -55,7 +55,7 @@ mod worker;
 pub use client::{AskError, ask};
 pub use config::{
     ConfigError, DEFAULT_AGE_S, MirrorConfig, MirrorError, PortConfig, PortEnd, PortError,
-    SocketRole, SwitchConfig, mac_text,
+    SettingError, SocketRole, SwitchConfig, mac_text,
 };
 pub use event::{StartError, SwitchEvent};
 pub use passed::PassedFile;
