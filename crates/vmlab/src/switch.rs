@@ -4,6 +4,7 @@ mod ctl;
 mod file;
 mod metrics;
 mod peer;
+mod rights;
 mod traffic;
 
 pub(crate) use file::SwitchFile;
@@ -40,6 +41,8 @@ Examples:
   vmlab switch --port a.sock,rate=1gbit --port tap:vmtap0,bridge=br0
                                       a VM in the host's network, held to a rate
   vmlab switch --port a.sock --port b.sock --mirror - | wireshark -k -i -
+  vmlab switch --port a.sock --port b.sock --socket-mode 0660 --socket-group libvirt-qemu
+                                      for QEMU of another user, as with libvirt
   vmlab switch --port a.sock --dry-run
                                       only show what belongs into QEMU and libvirt
   vmlab switch ctl status             ports, drops by reason, polling threads
@@ -85,6 +88,12 @@ struct SwitchRunArgs {
     /// The socket at which `vmlab switch ctl` asks.
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
+    /// The mode of the ports' sockets, as in 0660; what the umask leaves if not given.
+    #[arg(long, value_name = "MODE", value_parser = rights::mode)]
+    socket_mode: Option<u32>,
+    /// The group of the ports' sockets, by its name or number: that of QEMU's user.
+    #[arg(long, value_name = "GROUP", value_parser = rights::group)]
+    socket_group: Option<u32>,
     /// Write frames down as pcap-ng in FILE, a FIFO or - (standard output), with any of
     /// `,ports=NAME+NAME`, `,snap=BYTES` and `,limit=BYTES` behind it.
     #[arg(long = "mirror", value_name = "MIRROR")]
@@ -144,6 +153,8 @@ fn wanted(args: &SwitchRunArgs) -> anyhow::Result<(SwitchConfig, Option<SocketAd
         config.pcpus = pcpus.iter().collect();
     }
     config.age_s = args.age.unwrap_or(config.age_s);
+    config.rights.mode = args.socket_mode.or(config.rights.mode);
+    config.rights.group = args.socket_group.or(config.rights.group);
     config.control = Some(args.control.clone().or(config.control).unwrap_or_else(default_control));
     config.sandbox &= !args.no_sandbox;
     config.check()?;

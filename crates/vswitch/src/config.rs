@@ -62,6 +62,15 @@ pub struct MirrorConfig {
     pub limit: Option<u64>,
 }
 
+/// Mode and group of sockets; what the process would give them where nothing is said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SocketRights {
+    /// The nine bits of `chmod(1)`.
+    pub mode: Option<u32>,
+    /// The group's number.
+    pub group: Option<u32>,
+}
+
 /// A whole switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SwitchConfig {
@@ -73,6 +82,8 @@ pub struct SwitchConfig {
     pub pcpus: Vec<u32>,
     /// Where it is asked and told while it runs.
     pub control: Option<PathBuf>,
+    /// Of the sockets of its ports.
+    pub rights: SocketRights,
     /// Seconds after which a station that is not heard is forgotten.
     pub age_s: u32,
     /// How long a frontend may take to say its first word, and to end one.
@@ -571,6 +582,7 @@ impl SwitchConfig {
             mirrors: Vec::new(),
             pcpus: Vec::new(),
             control: None,
+            rights: SocketRights::default(),
             age_s: DEFAULT_AGE_S,
             patience: DEFAULT_PATIENCE,
             sandbox: true,

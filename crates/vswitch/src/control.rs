@@ -21,7 +21,8 @@ use crate::balance::{QueueLoad, relief};
 use crate::bell::Bell;
 use crate::channel::{ChannelError, VhostChannel};
 use crate::config::{
-    ConfigError, MirrorConfig, PortConfig, PortEnd, SocketRole, SwitchConfig, differ, mac_text,
+    ConfigError, MirrorConfig, PortConfig, PortEnd, SocketRights, SocketRole, SwitchConfig, differ,
+    mac_text,
 };
 use crate::counters::{PortCounters, ThreadCounters};
 use crate::desk::Desk;
@@ -211,6 +212,8 @@ pub(crate) struct Control {
     aged_s: u64,
     patience: Duration,
     mirrors: Vec<Mirror>,
+    /// Of the sockets of ports.
+    rights: SocketRights,
     /// The process may open nothing any more.
     kept_in: bool,
     /// It may connect sockets.
@@ -262,6 +265,7 @@ impl Control {
             aged_s: 0,
             patience: config.patience,
             mirrors: Vec::new(),
+            rights: config.rights,
             kept_in: false,
             connects: true,
             began: Instant::now(),
@@ -483,7 +487,7 @@ impl Control {
                 if !self.connects && std::fs::symlink_metadata(path).is_ok() {
                     return Err(StartError::InTheWay { path: path.clone() });
                 }
-                listener = Some(SocketListener::open(path)?);
+                listener = Some(SocketListener::open(path, self.rights)?);
             }
             PortEnd::Socket { role: SocketRole::Client, .. } if !self.connects => {
                 return Err(StartError::ConnectLater);

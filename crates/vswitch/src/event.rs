@@ -89,6 +89,21 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    /// The socket can't be given to its group.
+    #[error(
+        "{}: cannot give the socket to group {group}: choose one that you are in, or have its \
+             folder give it (chgrp {group} FOLDER; chmod g+s FOLDER), which a switch in its \
+             sandbox needs for ports that are added", path.display()
+    )]
+    Group {
+        /// The socket.
+        path: PathBuf,
+        /// The group's number.
+        group: u32,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// A mirror's file can't be written.
     #[error("Cannot write the mirror {}", target.display())]
     Mirror {

@@ -37,6 +37,7 @@ mod passed;
 mod port;
 mod question;
 mod rate;
+mod rights;
 pub mod ring;
 mod sandbox;
 pub mod session;
@@ -55,7 +56,7 @@ mod worker;
 pub use client::{AskError, ask};
 pub use config::{
     ConfigError, DEFAULT_AGE_S, MirrorConfig, MirrorError, PortConfig, PortEnd, PortError,
-    SettingError, SocketRole, SwitchConfig, mac_text,
+    SettingError, SocketRights, SocketRole, SwitchConfig, mac_text,
 };
 pub use event::{StartError, SwitchEvent};
 pub use passed::PassedFile;

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::config::SocketRights;
 use crate::event::StartError;
+use crate::rights;
 
 /// A socket that is listened on; its file goes with it.
 #[derive(Debug)]
@@ -23,7 +25,7 @@ pub(crate) struct SocketListener {
 
 impl SocketListener {
     /// Listens at `path`. A socket that nobody listens on any more is replaced.
-    pub(crate) fn open(path: &Path) -> Result<Self, StartError> {
+    pub(crate) fn open(path: &Path, rights: SocketRights) -> Result<Self, StartError> {
         let path = path.to_owned();
         let listen = |source| StartError::Listen { path: path.clone(), source };
         match fs::symlink_metadata(&path) {
@@ -41,8 +43,7 @@ impl SocketListener {
             },
             Err(_) => {}
         }
-        let socket = UnixListener::bind(&path).map_err(listen)?;
-        socket.set_nonblocking(true).map_err(listen)?;
+        let socket = rights::listen(&path, rights)?;
         let made = fs::symlink_metadata(&path).map_err(listen)?;
         Ok(Self { socket, path, identity: (made.dev(), made.ino()) })
     }

@@ -15,6 +15,7 @@ use topology::bounded::{self, FileProblems, LineProblem};
 use vmconfig::source::{SourceText, Span};
 use vswitch::{MirrorConfig, PortConfig, SwitchConfig};
 
+use super::rights;
 use crate::{endpoint, input};
 
 /// Version of the file's format.
@@ -33,6 +34,12 @@ pub(crate) struct SwitchFile {
     #[schemars(with = "Option<String>")]
     pcpus: Placed<String>,
     control: Option<PathBuf>,
+    /// The mode of the ports' sockets, as `--socket-mode` says it: `0660`.
+    #[schemars(with = "Option<String>")]
+    socket_mode: Placed<String>,
+    /// Their group, by its name or number, as `--socket-group` says it.
+    #[schemars(with = "Option<String>")]
+    socket_group: Placed<String>,
     #[schemars(with = "Option<u32>")]
     age_s: Placed<u32>,
     sandbox: Option<bool>,
@@ -216,6 +223,9 @@ fn config(name: &str, text: &str) -> Result<(SwitchConfig, Option<SocketAddr>), 
     });
     config.pcpus = pcpus.unwrap_or_default();
     config.control = file.control;
+    let (mode, group) = (&file.socket_mode, &file.socket_group);
+    config.rights.mode = problems.taken("socket_mode", mode, |mode| rights::mode(mode));
+    config.rights.group = problems.taken("socket_group", group, |group| rights::group(group));
     let age_s = problems.taken("age_s", &file.age_s, |&age_s| {
         NonZeroU32::new(age_s).ok_or("a station is known for 1 s at least")
     });
@@ -231,6 +241,7 @@ fn config(name: &str, text: &str) -> Result<(SwitchConfig, Option<SocketAddr>), 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vswitch::SocketRights;
 
     fn parse(text: &str) -> Result<(SwitchConfig, Option<SocketAddr>), FileProblems> {
         config("sw.toml", text)
@@ -240,6 +251,7 @@ mod tests {
     fn the_file_says_what_the_command_line_says() {
         let config = parse(
             "version = 1\nmetrics = \"9464\"\ncpus = \"2-3\"\ncontrol = \"/run/c\"\nage_s = 60\n\
+             socket_mode = \"0660\"\nsocket_group = \"7\"\n\
              [[port]]\nsocket = \"a.sock\"\n\
              [[port]]\nsocket = \"b.sock\"\nqueues = 4\nvlan = 10\nserver = false\n\
              isolated = true\nmac = \"52:54:00:00:00:01\"\nname = \"web\"\n\
@@ -260,6 +272,7 @@ mod tests {
                 pcpus: vec![2, 3],
                 control: Some("/run/c".into()),
                 age_s: 60,
+                rights: SocketRights { mode: Some(0o660), group: Some(7) },
                 mirrors: vec![MirrorConfig::parse("f,ports=a+web,limit=1MiB").unwrap()],
                 ..SwitchConfig::new(ports.to_vec())
             }
@@ -276,6 +289,8 @@ mod tests {
             ("version = 2\n", 1, "version = 2: this vmlab reads version 1"),
             ("version = 1\n\nage_s = 0\n", 3, "age_s = 0: a station is known for 1 s at least"),
             ("version = 1\nmetrics = \"x\"\n", 2, "metrics = \"x\": must be a port"),
+            ("version = 1\nsocket_mode = \"0888\"\n", 2, "socket_mode = \"0888\": a mode is octal"),
+            ("version = 1\nsocket_group = \"no:pe\"\n", 2, "has no such group"),
             ("version = 1\npcpus = \"x\"\n", 2, "pcpus = \"x\": "),
             ("version = 1\npcpus = \"\"\n", 2, "pcpus = \"\": leave it out"),
             ("version = 1\n[[port]]\nvlan = 1\n", 2, "a socket (of a VM) or a tap"),
