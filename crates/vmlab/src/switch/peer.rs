@@ -130,6 +130,18 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_shows_what_is_printed() {
+        let page = include_str!("../../../../docs/switch.md");
+        let shown = text(&[PortConfig::at("/run/vm/a.sock")], &[]);
+        let page: Vec<&str> = page.lines().map(str::trim).collect();
+        let lines: Vec<&str> = shown.lines().map(str::trim).collect();
+        assert!(lines.iter().any(|line| line.starts_with("-chardev ")), "{shown}");
+        for line in lines {
+            assert!(page.contains(&line), "{line:?} is not in docs/switch.md");
+        }
+    }
+
+    #[test]
     fn each_vm_gets_an_address_of_its_own_and_keeps_it() {
         let macs = |text: &str| -> Vec<String> {
             let parts = text.split("mac=").skip(1);
