@@ -65,6 +65,12 @@ pub struct NicPatch {
     /// See [`Nic::tx_queue_size`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tx_queue_size: Option<u32>,
+    /// See [`Nic::packed`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packed: Option<bool>,
+    /// See [`Nic::mtu`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
 }
 
 impl EveryDisk {
@@ -112,7 +118,18 @@ impl EveryDisk {
 
 impl NicPatch {
     pub(crate) fn overlay(self, over: Self) -> Self {
-        overlay_fields!(self, over, backend, model, vhost, queues, rx_queue_size, tx_queue_size)
+        overlay_fields!(
+            self,
+            over,
+            backend,
+            model,
+            vhost,
+            queues,
+            rx_queue_size,
+            tx_queue_size,
+            packed,
+            mtu
+        )
     }
 
     pub(crate) fn apply(&self, nic: Nic) -> Nic {
@@ -123,6 +140,8 @@ impl NicPatch {
             queues: self.queues.or(nic.queues),
             rx_queue_size: self.rx_queue_size.or(nic.rx_queue_size),
             tx_queue_size: self.tx_queue_size.or(nic.tx_queue_size),
+            packed: self.packed.or(nic.packed),
+            mtu: self.mtu.or(nic.mtu),
             ..nic
         }
     }

@@ -95,6 +95,15 @@ pub enum InvalidVm {
         /// What, as the end of a sentence that the field begins.
         message: String,
     },
+    /// A switch in another process can't reach the guest's memory.
+    #[error(
+        "nics number {number} is vhost-user, whose switch must map the guest's memory: write \
+         memory.shared = true"
+    )]
+    NotShared {
+        /// Number of the interface.
+        number: usize,
+    },
     /// An extra argument that contradicts a field, or takes the VM away from
     /// whoever started it.
     #[error("extra_args holds {argument:?}: {instead}")]
@@ -120,6 +129,7 @@ impl InvalidVm {
             Self::TooManyVcpus { .. } => "vcpus",
             Self::NoMemory | Self::TooMuchMemory { .. } => "memory_mib",
             Self::NoSuchVcpu { .. } => "pins",
+            Self::NotShared { .. } => "nics",
             Self::HostModelWithoutKvm { .. } => "cpu_model",
             Self::CmdlineWithoutKernel { .. } => "kernel_cmdline",
             Self::ReservedArgument { .. } => "extra_args",

@@ -34,6 +34,14 @@ pub struct Nic {
     /// `<driver tx_queue_size=>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tx_queue_size: Option<u32>,
+    /// Rings that are packed; split ones if not said. QEMU `packed=`, libvirt
+    /// `<driver packed=>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packed: Option<bool>,
+    /// Largest packet that the guest is told of, B: what follows Ethernet's header.
+    /// QEMU `host_mtu=`, libvirt `<mtu size=>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
     /// Its address: `52:54:00:12:34:56`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
@@ -188,11 +196,13 @@ impl Nic {
             queues: None,
             rx_queue_size: None,
             tx_queue_size: None,
+            packed: None,
+            mtu: None,
             mac: None,
         }
     }
 
-    fn fault(&self, shared: bool) -> Option<String> {
+    fn fault(&self) -> Option<String> {
         let (user, vhost_user) = (
             matches!(self.backend, NicBackend::User),
             matches!(self.backend, NicBackend::VhostUser { .. }),
@@ -219,12 +229,17 @@ impl Nic {
                 return Some(format!("has {name}, which only virtio has"));
             }
         }
-        if vhost_user && !shared {
-            return Some(
-                "is vhost-user, whose switch must map the guest's memory: write memory.shared = \
-                 true"
-                    .to_owned(),
-            );
+        if self.packed.is_some() && self.model != NicModel::Virtio {
+            return Some("has packed, which only virtio has".to_owned());
+        }
+        if let Some(mtu) = self.mtu {
+            if !MTUS.contains(&mtu) {
+                let (least, most) = (MTUS.start(), MTUS.end());
+                return Some(format!("has mtu {mtu}: {least} to {most}"));
+            }
+            if self.model != NicModel::Virtio {
+                return Some("has mtu, which only virtio has".to_owned());
+            }
         }
         if vhost_user && self.model != NicModel::Virtio {
             return Some("is vhost-user, which needs virtio".to_owned());
@@ -260,17 +275,24 @@ impl Nic {
 /// Source: QEMU `virtio_net_device_realize`.
 const RING_SIZES: std::ops::RangeInclusive<u32> = 256..=1024;
 
+/// What `host_mtu=` takes.
+///
+/// Source: QEMU `virtio_net_properties` (16 bits); VIRTIO 1.2, 5.1.4.1 (68 at least).
+const MTUS: std::ops::RangeInclusive<u32> = 68..=65_535;
+
 fn is_mac(text: &str) -> bool {
     let pairs: Vec<&str> = text.split(':').collect();
     let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
     pairs.len() == 6 && pairs.iter().all(|pair| pair.len() == 2 && pair.chars().all(hex))
 }
 
-/// One way to write each: addresses in small letters; no vhost and no reconnecting
-/// are what QEMU has by itself.
+/// One way to write each: addresses in small letters; no vhost, no reconnecting, split
+/// rings and no MTU are what QEMU has by itself.
 pub(crate) fn normalise(nics: &mut [Nic]) {
     for nic in nics {
         nic.vhost = nic.vhost.filter(|on| *on);
+        nic.packed = nic.packed.filter(|on| *on);
+        nic.mtu = nic.mtu.filter(|bytes| *bytes > 0);
         // QEMU takes 0 for never.
         if let NicBackend::VhostUser { reconnect_s, .. } = &mut nic.backend {
             *reconnect_s = reconnect_s.filter(|seconds| *seconds > 0);
@@ -283,7 +305,10 @@ pub(crate) fn normalise(nics: &mut [Nic]) {
 
 pub(crate) fn check(nics: &[Nic], shared: bool) -> Result<(), InvalidVm> {
     for (number, nic) in nics.iter().enumerate() {
-        if let Some(message) = nic.fault(shared) {
+        if matches!(nic.backend, NicBackend::VhostUser { .. }) && !shared {
+            return Err(InvalidVm::NotShared { number });
+        }
+        if let Some(message) = nic.fault() {
             let message = format!("number {number} {message}");
             return Err(InvalidVm::Contradiction { field: "nics", message });
         }

@@ -12,9 +12,9 @@ use thinguest::{Item, Operation};
 use topology::bounded;
 use vmconfig::qemu::Capabilities;
 use vmconfig::{
-    AccelChoice, Arch, BootSource, BuiltinKernel, DiskFormat, EmittedText, ImagePatch, Loss,
-    LossWeight, Parsed, Resolve, SpecFinding, UnmodelledSetting, VmPatch, VmSpec, builtin, json,
-    kubevirt, libvirt, proxmox, qemu,
+    AccelChoice, Arch, BootSource, BuiltinKernel, DiskFormat, EmittedText, ImagePatch, InvalidVm,
+    Loss, LossWeight, Parsed, Resolve, SpecFinding, UnmodelledSetting, VmPatch, VmSpec, builtin,
+    json, kubevirt, libvirt, proxmox, qemu,
 };
 
 use crate::exit::FINDINGS;
@@ -145,9 +145,8 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     let mut complete = true;
     for (number, parsed) in all.iter().enumerate() {
         let spec = parsed.spec().map_err(|error| {
-            let line =
-                parsed.line(error.field()).or_else(|| first_line_below(parsed, error.field()));
-            cannot_be(&args.file, line, &parsed.settings.name, anyhow::Error::new(error))
+            let (line, error) = in_words_of(from, parsed, error);
+            cannot_be(&args.file, line, &parsed.settings.name, error)
         })?;
         let (spec, added) = completed(spec, args.to);
         if let Some(refused) = refused(&spec, args.to) {
@@ -177,6 +176,32 @@ fn place(file: &Path, line: Option<u32>) -> String {
 
 fn cannot_be(file: &Path, line: Option<u32>, name: &str, error: anyhow::Error) -> anyhow::Error {
     error.context(format!("{}: VM {name:?} can't be", place(file, line)))
+}
+
+/// The line that is at fault, and what is wrong as the text's own format says it.
+fn in_words_of(
+    from: SourceFormat,
+    parsed: &Parsed,
+    error: InvalidVm,
+) -> (Option<u32>, anyhow::Error) {
+    let field = match error {
+        InvalidVm::NotShared { number } => format!("nics.{number}"),
+        _ => error.field().to_owned(),
+    };
+    let line = parsed.line(&field).or_else(|| first_line_below(parsed, &field));
+    let mend = match (&error, from) {
+        (InvalidVm::NotShared { .. }, SourceFormat::Qemu) => {
+            "add -object memory-backend-memfd,id=mem,size=SIZE,share=on -machine \
+             memory-backend=mem, with the SIZE of -m"
+        }
+        (InvalidVm::NotShared { .. }, SourceFormat::Libvirt) => {
+            "write <memoryBacking><source type='memfd'/><access mode='shared'/></memoryBacking> \
+             in <domain>"
+        }
+        _ => return (line, error.into()),
+    };
+    let what = "a vhost-user interface needs the guest's memory shared, as its switch maps it";
+    (line, anyhow::anyhow!("{what}: {mend}"))
 }
 
 /// True for the formats that QEMU is started from.
@@ -541,6 +566,27 @@ mod tests {
         assert!(!report(&parsed));
         let text = text.replace("<shares>100</shares>", "");
         assert!(report(&parse(&text, guess(&text)).unwrap().remove(0)));
+    }
+
+    #[test]
+    fn memory_that_is_not_shared_is_told_in_the_words_of_the_text() {
+        let qemu = "qemu-system-x86_64 -m 512 \\\n -chardev socket,id=c,path=/run/a \\\n \
+                    -netdev vhost-user,id=n,chardev=c -device virtio-net-pci,netdev=n";
+        let libvirt = "<domain type='kvm'><memory unit='GiB'>1</memory>
+  <devices>
+    <interface type='vhostuser'><source type='unix' path='/run/a' mode='client'/>
+      <model type='virtio'/></interface></devices></domain>";
+        for (text, mend) in [
+            (qemu, "memory-backend-memfd,id=mem,size=SIZE,share=on"),
+            (libvirt, "<access mode='shared'/>"),
+        ] {
+            let from = guess(text);
+            let parsed = parse(text, from).unwrap().remove(0);
+            let (line, error) = in_words_of(from, &parsed, parsed.spec().unwrap_err());
+            let error = error.to_string();
+            assert_eq!(line, Some(3), "{error}");
+            assert!(error.contains(mend) && !error.contains("memory.shared"), "{error}");
+        }
     }
 
     #[test]

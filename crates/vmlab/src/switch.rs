@@ -5,6 +5,7 @@ mod file;
 mod metrics;
 mod notes;
 mod peer;
+mod rights;
 mod traffic;
 
 pub(crate) use file::SwitchFile;
@@ -41,6 +42,8 @@ Examples:
   vmlab switch --port a.sock,rate=1gbit --port tap:vmtap0,bridge=br0
                                       a VM in the host's network, held to a rate
   vmlab switch --port a.sock --port b.sock --mirror - | wireshark -k -i -
+  vmlab switch --port a.sock --port b.sock --socket-mode 0660 --socket-group libvirt-qemu
+                                      for QEMU of another user, as with libvirt
   vmlab switch --port a.sock --dry-run
                                       only show what belongs into QEMU and libvirt
   vmlab switch ctl status             ports, drops by reason, polling threads
@@ -86,6 +89,12 @@ struct SwitchRunArgs {
     /// The socket at which `vmlab switch ctl` asks.
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
+    /// The mode of the ports' sockets, as in 0660; what the umask leaves if not given.
+    #[arg(long, value_name = "MODE", value_parser = rights::mode)]
+    socket_mode: Option<u32>,
+    /// The group of the ports' sockets, by its name or number: that of QEMU's user.
+    #[arg(long, value_name = "GROUP", value_parser = rights::group)]
+    socket_group: Option<u32>,
     /// Write frames down as pcap-ng in FILE, a FIFO or - (standard output), with any of
     /// `,ports=NAME+NAME`, `,snap=BYTES` and `,limit=BYTES` behind it.
     #[arg(long = "mirror", value_name = "MIRROR")]
@@ -145,6 +154,8 @@ fn wanted(args: &SwitchRunArgs) -> anyhow::Result<(SwitchConfig, Option<SocketAd
         config.pcpus = pcpus.iter().collect();
     }
     config.age_s = args.age.unwrap_or(config.age_s);
+    config.rights.mode = args.socket_mode.or(config.rights.mode);
+    config.rights.group = args.socket_group.or(config.rights.group);
     config.control = Some(args.control.clone().or(config.control).unwrap_or_else(default_control));
     config.sandbox &= !args.no_sandbox;
     config.check()?;
@@ -170,7 +181,7 @@ pub(crate) fn run(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
         None => {}
     }
     let (config, metrics) = wanted(&args.run)?;
-    let peers = peer::text(&config.ports);
+    let peers = peer::text(&config.ports, &[]);
     if args.run.dry_run {
         terminal::print(&peers)?;
         return Ok(ExitCode::SUCCESS);
@@ -211,6 +222,14 @@ pub(crate) fn run(args: &SwitchArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What is said of two VMs that share an address.
+fn same_address(first: &str, second: &str, mac: &str) -> String {
+    format!(
+        "VMs at {first} and {second} send from the same address {mac}: give each -device a mac= \
+         of its own"
+    )
+}
+
 fn sentence(event: &SwitchEvent) -> String {
     match event {
         SwitchEvent::Connected { port } => format!("port {port}: a frontend came"),
@@ -235,6 +254,7 @@ fn sentence(event: &SwitchEvent) -> String {
             format!("{times} times more within a second: {}", sentence(last))
         }
         SwitchEvent::Missed { events } => format!("{events} events were not told of"),
+        SwitchEvent::SameAddress { first, second, mac } => same_address(first, second, mac),
         SwitchEvent::NoLandlock => {
             "this kernel has no Landlock: the switch could open other files, \
                               if a guest broke into it (Linux 5.13 has it)"

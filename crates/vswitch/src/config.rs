@@ -62,6 +62,15 @@ pub struct MirrorConfig {
     pub limit: Option<u64>,
 }
 
+/// Mode and group of sockets; what the process would give them where nothing is said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SocketRights {
+    /// The nine bits of `chmod(1)`.
+    pub mode: Option<u32>,
+    /// The group's number.
+    pub group: Option<u32>,
+}
+
 /// A whole switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SwitchConfig {
@@ -73,6 +82,8 @@ pub struct SwitchConfig {
     pub pcpus: Vec<u32>,
     /// Where it is asked and told while it runs.
     pub control: Option<PathBuf>,
+    /// Of the sockets of its ports.
+    pub rights: SocketRights,
     /// Seconds after which a station that is not heard is forgotten.
     pub age_s: u32,
     /// How long a frontend may take to say its first word, and to end one.
@@ -128,28 +139,19 @@ pub enum PortError {
         /// Name of the setting.
         key: String,
     },
-    /// A setting that this kind of port does not have.
-    #[error("{text:?}: {key} is for {kind} ports alone")]
-    NotForThis {
-        /// The whole description.
-        text: String,
-        /// Name of the setting.
-        key: String,
-        /// Whose it is.
-        kind: &'static str,
-    },
-    /// Isolated and the uplink.
-    #[error("{text:?}: a port is isolated or the isolated ones' uplink, not both")]
-    IsolatedUplink {
-        /// The whole description.
-        text: String,
-    },
-    /// An access VLAN and a trunk.
-    #[error("{text:?}: a port has a vlan (its guest sends no tags) or a trunk (it does), not both")]
-    VlanAndTrunk {
-        /// The whole description.
-        text: String,
-    },
+}
+
+/// Error type for [`PortConfig::set`]: what is expected instead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{expected}")]
+pub struct SettingError {
+    expected: String,
+}
+
+impl SettingError {
+    fn new(expected: impl Into<String>) -> Self {
+        Self { expected: expected.into() }
+    }
 }
 
 /// The longest path of a Unix socket.
@@ -179,6 +181,32 @@ impl PortConfig {
         let name = interface.clone();
         let end = PortEnd::Tap { interface, bridge: None };
         Self { end, name, queues: 1, policy: Policy::default() }
+    }
+
+    /// A port at this path, whatever is in it.
+    ///
+    /// # Errors
+    /// [`SettingError`] if it can't be a socket's.
+    pub fn of_socket(path: impl Into<PathBuf>) -> Result<Self, SettingError> {
+        let path = path.into();
+        match path.as_os_str().len() {
+            0 => Err(SettingError::new("a socket has a path")),
+            1..=MAX_SOCKET_PATH => Ok(Self::at(path)),
+            _ => Err(SettingError::new(format!(
+                "the path of a socket has {MAX_SOCKET_PATH} bytes at most"
+            ))),
+        }
+    }
+
+    /// A port to the host's network by the interface of this name.
+    ///
+    /// # Errors
+    /// [`SettingError`] if it can't be an interface's.
+    pub fn of_tap(interface: &str) -> Result<Self, SettingError> {
+        if !is_interface(interface) {
+            return Err(SettingError::new(interface_words()));
+        }
+        Ok(Self::tap(interface))
     }
 
     /// Its socket, if it has one.
@@ -213,26 +241,19 @@ impl PortConfig {
         let whole = || text.to_owned();
         let mut words = text.split(',');
         let begin = words.next().unwrap_or_default();
-        let value = |key: &str, value: &str, expected: String| PortError::Value {
+        let value = |key: &str, value: &str, source: SettingError| PortError::Value {
             text: whole(),
             key: key.to_owned(),
             value: value.to_owned(),
-            expected,
+            expected: source.expected,
         };
         let mut port = if let Some(interface) = begin.strip_prefix(TAP) {
-            if !is_interface(interface) {
-                return Err(value("tap", interface, interface_words()));
-            }
-            Self::tap(interface)
+            Self::of_tap(interface).map_err(|error| value("tap", interface, error))?
         } else {
             if begin.is_empty() || begin.contains('=') {
                 return Err(PortError::NoPath { text: whole() });
             }
-            if begin.len() > MAX_SOCKET_PATH {
-                let most = format!("the path of a socket has {MAX_SOCKET_PATH} bytes at most");
-                return Err(value("path", begin, most));
-            }
-            Self::at(begin)
+            Self::of_socket(begin).map_err(|error| value("path", begin, error))?
         };
         let mut seen: Vec<&str> = Vec::new();
         for word in words {
@@ -242,44 +263,35 @@ impl PortConfig {
                 return Err(PortError::Twice { text: whole(), key: key.to_owned() });
             }
             seen.push(key);
-            let bad = |expected: String| value(key, given, expected);
-            port.set(key, given, &bad)?.then_some(()).ok_or_else(wrong)?;
-        }
-        let alien = |key: &str, kind: &'static str| {
-            let key = key.to_owned();
-            Err(PortError::NotForThis { text: whole(), key, kind })
-        };
-        match port.end {
-            PortEnd::Tap { .. } => {
-                if let Some(key) = seen.iter().find(|key| ["server", "queues"].contains(key)) {
-                    return alien(key, "socket");
-                }
-            }
-            PortEnd::Socket { .. } if seen.contains(&"bridge") => return alien("bridge", "tap"),
-            PortEnd::Socket { .. } => {}
-        }
-        if seen.contains(&"vlan") && seen.contains(&"trunk") {
-            return Err(PortError::VlanAndTrunk { text: whole() });
-        }
-        if port.policy.isolated && port.policy.uplink {
-            return Err(PortError::IsolatedUplink { text: whole() });
+            let known = port.set(key, given).map_err(|error| value(key, given, error))?;
+            known.then_some(()).ok_or_else(wrong)?;
         }
         Ok(port)
     }
 
-    /// Takes in one setting; false if there is none of this name.
-    fn set(
-        &mut self,
-        key: &str,
-        given: &str,
-        bad: &dyn Fn(String) -> PortError,
-    ) -> Result<bool, PortError> {
+    /// Takes in one setting, as its description words it; false if there is none of this
+    /// name. Of those that exclude each other, the second is refused.
+    ///
+    /// # Errors
+    /// [`SettingError`] if it can't have this value.
+    pub fn set(&mut self, key: &str, given: &str) -> Result<bool, SettingError> {
+        let bad = SettingError::new;
         let switched = || match given {
             "on" => Ok(true),
             "off" => Ok(false),
             _ => Err(bad("on or off".to_owned())),
         };
+        let is_tap = matches!(self.end, PortEnd::Tap { .. });
         match key {
+            "server" | "queues" if is_tap => {
+                return Err(bad(format!("{key} is for socket ports alone")));
+            }
+            "bridge" if !is_tap => return Err(bad("bridge is for tap ports alone".to_owned())),
+            "vlan" | "trunk" if self.policy.vlan != Vlan::Unaware => {
+                let both =
+                    "a port has a vlan (its guest sends no tags) or a trunk (it does), not both";
+                return Err(bad(both.to_owned()));
+            }
             "queues" => {
                 let queues = given.parse().ok().filter(|queues| (1..=MAX_PAIRS).contains(queues));
                 self.queues = queues.ok_or_else(|| bad(format!("1 to {MAX_PAIRS} queues")))?;
@@ -330,6 +342,10 @@ impl PortConfig {
             }
             _ => return Ok(false),
         }
+        if self.policy.isolated && self.policy.uplink {
+            let both = "a port is isolated or the isolated ones' uplink, not both";
+            return Err(bad(both.to_owned()));
+        }
         Ok(true)
     }
 }
@@ -376,6 +392,14 @@ const WHOLE_FRAME: u32 = 65_600;
 const DEFAULT_LIMIT: u64 = 1 << 30;
 
 impl MirrorConfig {
+    /// One of all ports in this file, with what holds if nobody says more.
+    #[must_use]
+    pub fn to(target: impl Into<PathBuf>) -> Self {
+        let target = target.into();
+        let limit = Some(DEFAULT_LIMIT).filter(|_| target != Path::new("-"));
+        Self { target, ports: Vec::new(), snap: WHOLE_FRAME, limit }
+    }
+
     /// Reads `FILE[,ports=NAME+NAME][,snap=BYTES][,limit=BYTES]`.
     ///
     /// # Errors
@@ -384,28 +408,42 @@ impl MirrorConfig {
         let mut words = text.split(',');
         let target = words.next().filter(|target| !target.is_empty() && !target.contains('='));
         let target = target.ok_or_else(|| MirrorError::NoTarget { text: text.to_owned() })?;
-        let mut mirror = Self {
-            target: target.into(),
-            ports: Vec::new(),
-            snap: WHOLE_FRAME,
-            limit: Some(DEFAULT_LIMIT).filter(|_| target != "-"),
-        };
+        let mut mirror = Self::to(target);
         for word in words {
             let wrong = || MirrorError::Word { text: text.to_owned(), word: word.to_owned() };
-            match word.split_once('=').ok_or_else(wrong)? {
-                ("ports", names) if !names.split('+').any(str::is_empty) => {
-                    mirror.ports = names.split('+').map(str::to_owned).collect();
-                }
-                ("snap", given) => {
-                    let snap = bytes(given).and_then(|snap| u32::try_from(snap).ok());
-                    let snap = snap.filter(|&snap| snap >= 14).ok_or_else(wrong)?;
-                    mirror.snap = snap.min(WHOLE_FRAME);
-                }
-                ("limit", given) => mirror.limit = Some(bytes(given).ok_or_else(wrong)?),
-                _ => return Err(wrong()),
+            let (key, given) = word.split_once('=').ok_or_else(wrong)?;
+            match mirror.set(key, given) {
+                Ok(true) => {}
+                Ok(false) | Err(_) => return Err(wrong()),
             }
         }
         Ok(mirror)
+    }
+
+    /// Takes in one setting, as its description words it; false if there is none of this
+    /// name.
+    ///
+    /// # Errors
+    /// [`SettingError`] if it can't have this value.
+    pub fn set(&mut self, key: &str, given: &str) -> Result<bool, SettingError> {
+        match key {
+            "ports" if !given.split('+').any(str::is_empty) => {
+                self.ports = given.split('+').map(str::to_owned).collect();
+            }
+            "ports" => return Err(SettingError::new("names of ports")),
+            "snap" => {
+                let snap = bytes(given).and_then(|snap| u32::try_from(snap).ok());
+                let snap = snap.filter(|&snap| snap >= 14);
+                let expected = "bytes of a frame, 14 at least, as in 128 or 64KiB";
+                self.snap = snap.ok_or_else(|| SettingError::new(expected))?.min(WHOLE_FRAME);
+            }
+            "limit" => {
+                let expected = "bytes of the file, as in 256MiB (KiB, MiB, GiB, TiB)";
+                self.limit = Some(bytes(given).ok_or_else(|| SettingError::new(expected))?);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 }
 
@@ -459,7 +497,7 @@ pub enum ConfigError {
         count: usize,
     },
     /// Two ports have the same.
-    #[error("The ports {first} and {second} have the same {what}: {value}")]
+    #[error("The ports {first} and {second} have the same {what}: {value}{advice}")]
     Same {
         /// Name of one.
         first: String,
@@ -469,6 +507,8 @@ pub enum ConfigError {
         what: &'static str,
         /// Its value.
         value: String,
+        /// What to do.
+        advice: &'static str,
     },
     /// A mirror names a port that there is not.
     #[error("The mirror {} names the port {port}: there is none of that name", target.display())]
@@ -508,25 +548,26 @@ pub enum ConfigError {
 /// # Errors
 /// [`ConfigError::Same`].
 pub(crate) fn differ(one: &PortConfig, other: &PortConfig) -> Result<(), ConfigError> {
-    let same = |what, value| {
+    let same = |what, value, advice| {
         let (first, second) = (one.name.clone(), other.name.clone());
-        Err(ConfigError::Same { first, second, what, value })
+        Err(ConfigError::Same { first, second, what, value, advice })
     };
     match (&one.end, &other.end) {
         (PortEnd::Socket { path: a, .. }, PortEnd::Socket { path: b, .. }) if a == b => {
-            return same("socket", a.display().to_string());
+            return same("socket", a.display().to_string(), " (each VM needs a socket of its own)");
         }
         (PortEnd::Tap { interface: a, .. }, PortEnd::Tap { interface: b, .. }) if a == b => {
-            return same("interface", a.clone());
+            return same("interface", a.clone(), " (each tap port needs one of its own)");
         }
         _ => {}
     }
     if one.name == other.name {
-        return same("name", format!("{} (give one a name=)", one.name));
+        return same("name", one.name.clone(), " (give one a name=)");
     }
     match (one.policy.mac, other.policy.mac) {
         (Some(a), Some(b)) if a == b && one.policy.vlan.overlaps(&other.policy.vlan) => {
-            same("address", mac_text(a))
+            let advice = " (give each port another mac=, and its VM's -device the same one)";
+            same("address", mac_text(a), advice)
         }
         _ => Ok(()),
     }
@@ -541,6 +582,7 @@ impl SwitchConfig {
             mirrors: Vec::new(),
             pcpus: Vec::new(),
             control: None,
+            rights: SocketRights::default(),
             age_s: DEFAULT_AGE_S,
             patience: DEFAULT_PATIENCE,
             sandbox: true,
@@ -666,7 +708,10 @@ mod tests {
         for (ports, expected) in [
             ([String::from("a.sock"), String::from("a.sock,name=b")], "the same socket: a.sock"),
             ([String::from("x/a.sock"), String::from("y/a.sock")], "the same name: a"),
-            ([format!("a.sock,{mac}"), format!("b.sock,{mac}")], "address: 52:54:00:00:00:01"),
+            (
+                [format!("a.sock,{mac}"), format!("b.sock,{mac}")],
+                "address: 52:54:00:00:00:01 (give each port another mac=",
+            ),
         ] {
             let error = check(&[&ports[0], &ports[1]]).unwrap_err();
             assert!(error.contains(expected), "{error}");

@@ -6,7 +6,7 @@
 
 mod answers;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -21,7 +21,8 @@ use crate::balance::{QueueLoad, relief};
 use crate::bell::Bell;
 use crate::channel::{ChannelError, VhostChannel};
 use crate::config::{
-    ConfigError, MirrorConfig, PortConfig, PortEnd, SocketRole, SwitchConfig, differ, mac_text,
+    ConfigError, MirrorConfig, PortConfig, PortEnd, SocketRights, SocketRole, SwitchConfig, differ,
+    mac_text,
 };
 use crate::counters::{PortCounters, ThreadCounters};
 use crate::desk::Desk;
@@ -36,7 +37,7 @@ use crate::question::{ControlReply, Question};
 use crate::rate::Limiter;
 use crate::session::{Offer, Plane, VhostSession};
 use crate::socket::{self, SocketListener};
-use crate::table::{MacTable, StaticOutcome, Station};
+use crate::table::{MacTable, StaticOutcome, Station, TABLE_PORTS};
 use crate::tap;
 use crate::teller::EventTeller;
 use crate::worker::{Notice, SilentRings, Worker, WorkerCommand};
@@ -48,6 +49,9 @@ const MESSAGES_A_TURN: usize = 64;
 
 /// How often a queue may go to another thread.
 const BALANCE_S: u64 = 2;
+/// After so many seconds, a station's return counts one less.
+const CALM_S: u64 = 10;
+const _: () = assert!(MAX_PORTS <= TABLE_PORTS);
 
 /// A question from this process.
 #[derive(Debug)]
@@ -218,12 +222,18 @@ pub(crate) struct Control {
     desk: Option<Desk>,
     control_path: Option<PathBuf>,
     age_s: u32,
+    /// [`MacTable::rivalries`] when they were told.
+    rivalries: u32,
+    /// Pairs of ports with one address that were told.
+    told_same: BTreeSet<[usize; 2]>,
     /// When it was last made older, in seconds since the beginning.
     aged_s: u64,
     patience: Duration,
     mirrors: Vec<Mirror>,
     /// Files that may be open at once.
     most_files: u64,
+    /// Of the sockets of ports.
+    rights: SocketRights,
     /// The process may open nothing any more.
     kept_in: bool,
     /// It may connect sockets.
@@ -273,10 +283,13 @@ impl Control {
             desk,
             control_path: config.control.clone(),
             age_s: config.age_s,
+            rivalries: 0,
+            told_same: BTreeSet::new(),
             aged_s: 0,
             patience: config.patience,
             mirrors: Vec::new(),
             most_files,
+            rights: config.rights,
             kept_in: false,
             connects: true,
             began: Instant::now(),
@@ -406,6 +419,10 @@ impl Control {
                 self.table.set_now(u32::try_from(up_s).unwrap_or(u32::MAX));
                 self.table.age(self.age_s);
                 self.events.end_second();
+                self.tell_same_addresses();
+                if up_s.is_multiple_of(CALM_S) {
+                    self.table.calm();
+                }
                 if up_s.is_multiple_of(BALANCE_S) {
                     self.fabric.balance();
                 }
@@ -495,7 +512,7 @@ impl Control {
                 if !self.connects && std::fs::symlink_metadata(path).is_ok() {
                     return Err(StartError::InTheWay { path: path.clone() });
                 }
-                listener = Some(SocketListener::open(path)?);
+                listener = Some(SocketListener::open(path, self.rights)?);
             }
             PortEnd::Socket { role: SocketRole::Client, .. } if !self.connects => {
                 return Err(StartError::ConnectLater);
@@ -586,6 +603,7 @@ impl Control {
 
     /// Ends a port's connection.
     fn disconnect(&mut self, port: usize, error: Option<String>) {
+        self.told_same.retain(|pair| !pair.contains(&port));
         let Some(slot) = &mut self.slots[port] else { return };
         let Some(mut connection) = slot.connection.take() else { return };
         slot.files = connection.channel.files();

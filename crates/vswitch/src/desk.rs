@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::client;
+use crate::config::SocketRights;
 use crate::event::StartError;
 use crate::question::{ControlReply, ControlRequest, Question};
 use crate::socket::SocketListener;
@@ -34,10 +35,11 @@ struct Client {
 
 impl Desk {
     pub(crate) fn open(path: &Path, patience: Duration) -> Result<Self, StartError> {
-        let listener = SocketListener::open(path).map_err(|error| match error {
-            StartError::InUse { path } => StartError::ControlInUse { path },
-            error => error,
-        })?;
+        let listener =
+            SocketListener::open(path, SocketRights::default()).map_err(|error| match error {
+                StartError::InUse { path } => StartError::ControlInUse { path },
+                error => error,
+            })?;
         // Who comes while all places are taken still waits when one is free again.
         let patience = patience.min(client::PATIENCE) / 2;
         Ok(Self { listener, clients: Vec::new(), patience })

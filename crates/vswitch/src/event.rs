@@ -54,6 +54,15 @@ pub enum SwitchEvent {
         /// Why.
         error: String,
     },
+    /// A station moves to and fro between two ports: two VMs have its address.
+    SameAddress {
+        /// Name of one port.
+        first: String,
+        /// Name of the other.
+        second: String,
+        /// The address.
+        mac: String,
+    },
     /// The kernel has no Landlock: the sandbox is the filter of system calls alone.
     NoLandlock,
     /// There were more events like the last one, within a second.
@@ -83,7 +92,7 @@ impl SwitchEvent {
             | Self::NoListener { port, .. }
             | Self::NotAccepted { port, .. } => Some(port),
             Self::Repeated { last, .. } => last.port(),
-            Self::NoLandlock | Self::Missed { .. } => None,
+            Self::SameAddress { .. } | Self::NoLandlock | Self::Missed { .. } => None,
         }
     }
 }
@@ -120,6 +129,21 @@ pub enum StartError {
     Listen {
         /// The socket.
         path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The socket can't be given to its group.
+    #[error(
+        "{}: cannot give the socket to group {group}: choose one that you are in, or have its \
+             folder give it (chgrp {group} FOLDER; chmod g+s FOLDER), which a switch in its \
+             sandbox needs for ports that are added", path.display()
+    )]
+    Group {
+        /// The socket.
+        path: PathBuf,
+        /// The group's number.
+        group: u32,
         /// Why.
         #[source]
         source: io::Error,

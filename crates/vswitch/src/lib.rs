@@ -38,6 +38,7 @@ mod passed;
 mod port;
 mod question;
 mod rate;
+mod rights;
 pub mod ring;
 mod sandbox;
 pub mod session;
@@ -57,14 +58,14 @@ mod worker;
 pub use client::{AskError, ask};
 pub use config::{
     ConfigError, DEFAULT_AGE_S, MirrorConfig, MirrorError, PortConfig, PortEnd, PortError,
-    SocketRole, SwitchConfig, mac_text,
+    SettingError, SocketRights, SocketRole, SwitchConfig, mac_text,
 };
 pub use event::{StartError, SwitchEvent};
 pub use passed::PassedFile;
 pub use port::{MAX_PORTS, MAX_VLAN, MIN_MTU, Policy, Vlan};
 pub use question::{
     ControlReply, ControlRequest, LinkState, MirrorStatus, PortStatus, Question, QuestionError,
-    StationStatus, SwitchStatus, ThreadStatus,
+    SameAddress, StationStatus, SwitchStatus, ThreadStatus,
 };
 pub use rate::{Rate, RateError};
 pub use sandbox::ConfinementError;

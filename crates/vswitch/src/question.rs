@@ -90,9 +90,25 @@ pub struct SwitchStatus {
     /// How often a queue went to another polling thread, for their loads.
     #[serde(default)]
     pub moves: u64,
+    /// Addresses that come from two ports at once.
+    #[serde(default)]
+    pub same_addresses: Vec<SameAddress>,
     /// The mirrors that are written.
     #[serde(default)]
     pub mirrors: Vec<MirrorStatus>,
+}
+
+/// An address that moves to and fro between two ports: VMs at both send from it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SameAddress {
+    /// The first such address of these two ports.
+    pub mac: String,
+    /// VLAN; 0 without one.
+    pub vlan: u16,
+    /// Names of the two ports.
+    pub ports: [String; 2],
+    /// How many addresses these two share.
+    pub addresses: u32,
 }
 
 /// A mirror at one time.

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::config::SocketRights;
 use crate::event::StartError;
+use crate::rights;
 
 /// A socket that is listened on; its file goes with it.
 #[derive(Debug)]
@@ -31,7 +33,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 impl SocketListener {
     /// Listens at `path`. A socket that nobody listens on any more is replaced.
-    pub(crate) fn open(path: &Path) -> Result<Self, StartError> {
+    pub(crate) fn open(path: &Path, rights: SocketRights) -> Result<Self, StartError> {
         let path = path.to_owned();
         let listen = |source| StartError::Listen { path: path.clone(), source };
         match fs::symlink_metadata(&path) {
@@ -49,8 +51,7 @@ impl SocketListener {
             },
             Err(_) => {}
         }
-        let socket = UnixListener::bind(&path).map_err(listen)?;
-        socket.set_nonblocking(true).map_err(listen)?;
+        let socket = rights::listen(&path, rights)?;
         let made = fs::symlink_metadata(&path).map_err(listen)?;
         let identity = (made.dev(), made.ino());
         Ok(Self { socket, path, identity, pause: Cell::new(None) })

@@ -57,6 +57,8 @@ pub(crate) struct FdbEntry {
     pub(crate) port: u16,
     /// Seconds since it was heard; none for one that was set by hand.
     pub(crate) age_s: Option<u32>,
+    /// The port that it moves to and fro with.
+    pub(crate) rival: Option<u16>,
 }
 
 pub(crate) const WAYS: usize = 16;
@@ -71,13 +73,24 @@ const PORT_WAYS: usize = 8;
 const PRESENT: u64 = 1 << 63;
 const STATIC: u64 = 1 << 62;
 const PORT_SHIFT: u32 = 32;
+/// Ports that it can tell apart.
+pub(crate) const TABLE_PORTS: usize = 0x7e;
+/// In a value: the port that it was behind before, plus one.
+const BEFORE_SHIFT: u32 = 48;
+const BEFORE: u64 = 0x7f << BEFORE_SHIFT;
+/// In a value: how often it came back to the port before that, no more than counts here.
+const RETURNS_SHIFT: u32 = 55;
+const RETURNS: u64 = 7 << RETURNS_SHIFT;
+/// A VM that moves is at its new port once, or twice if it moves back. One that came back
+/// this often is two VMs.
+const TO_AND_FRO: u64 = 4;
 /// In a key: taken. VLANs have 12 bits.
 const TAKEN: u64 = 1 << 63;
 
 #[derive(Debug, Default)]
 struct FdbSlot {
     key: AtomicU64,
-    /// Present, static, port, second at which it was heard.
+    /// Present, static, returns, port before, port, second at which it was heard.
     value: AtomicU64,
 }
 
@@ -90,6 +103,8 @@ pub(crate) struct MacTable {
     pub(crate) held: Vec<AtomicU32>,
     /// Seconds since the switch began.
     now_s: AtomicU32,
+    /// How often a station was seen to move to and fro.
+    rivalries: AtomicU32,
 }
 
 /// The result of learning a station.
@@ -132,6 +147,7 @@ impl MacTable {
             hasher: RandomState::new().hash_one(0_u8) | 1,
             held: (0..ports).map(|_| AtomicU32::new(0)).collect(),
             now_s: AtomicU32::new(0),
+            rivalries: AtomicU32::new(0),
         }
     }
 
@@ -178,16 +194,22 @@ impl MacTable {
             if value & STATIC != 0 {
                 return if before == port { LearnOutcome::Known } else { LearnOutcome::Refused };
             }
-            if value == heard {
+            if value & !(BEFORE | RETURNS) == heard {
                 return LearnOutcome::Known;
             }
             if before != port && !self.take_share(port) {
                 return LearnOutcome::Full;
             }
+            let history =
+                if before == port { value & (BEFORE | RETURNS) } else { moved(value, port) };
+            let heard = heard | history;
             // Whoever else moves it at the same time is as right as we are.
             let swapped =
                 way.value.compare_exchange(value, heard, Ordering::AcqRel, Ordering::Relaxed);
             if before != port {
+                if swapped.is_ok() && history & RETURNS == TO_AND_FRO << RETURNS_SHIFT {
+                    self.rivalries.fetch_add(1, Ordering::Relaxed);
+                }
                 self.give_share(if swapped.is_ok() { before } else { port });
                 return LearnOutcome::New;
             }
@@ -265,11 +287,37 @@ impl MacTable {
     /// Takes away all that is behind `port`.
     pub(crate) fn forget_port(&self, port: u16) {
         self.forget(|_, known, _| known == port);
+        self.forget_moves(port);
     }
 
     /// Takes away what was learned behind `port`, and keeps what was set by hand.
     pub(crate) fn forget_learned(&self, port: u16) {
         self.forget(|_, known, age_s| known == port && age_s.is_some());
+        self.forget_moves(port);
+    }
+
+    /// No station comes from `port` any more.
+    fn forget_moves(&self, port: u16) {
+        for way in &self.ways {
+            let before = (way.value.load(Ordering::Relaxed) & BEFORE) >> BEFORE_SHIFT;
+            if before == u64::from(port) + 1 {
+                // Of whichever station is there by now: it has to come back again.
+                way.value.fetch_and(!(BEFORE | RETURNS), Ordering::AcqRel);
+            }
+        }
+    }
+
+    /// Takes one return from each station's, so that only those count which follow soon.
+    pub(crate) fn calm(&self) {
+        for way in &self.ways {
+            let value = way.value.load(Ordering::Relaxed);
+            if value & RETURNS != 0 {
+                let calmer = value - (1 << RETURNS_SHIFT);
+                // One that is heard at this moment keeps what it has.
+                let _ =
+                    way.value.compare_exchange(value, calmer, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
     }
 
     fn forget(&self, unwanted: impl Fn(Station, u16, Option<u32>) -> bool) {
@@ -301,7 +349,14 @@ impl MacTable {
             station: Station(key & !TAKEN),
             port: (value >> PORT_SHIFT) as u16,
             age_s: (value & STATIC == 0).then_some(age_s),
+            rival: rival(value),
         })
+    }
+
+    /// Changes when one more station was seen to move to and fro.
+    #[must_use]
+    pub(crate) fn rivalries(&self) -> u32 {
+        self.rivalries.load(Ordering::Relaxed)
     }
 
     /// All that it knows, in order of stations.
@@ -312,4 +367,21 @@ impl MacTable {
         entries.sort_by_key(|entry| entry.station);
         entries
     }
+}
+
+/// What is known of a station's moves once it moves from where `value` says to `port`.
+#[cold]
+fn moved(value: u64, port: u16) -> u64 {
+    let from = value >> PORT_SHIFT & 0xffff;
+    let came_back = (value & BEFORE) >> BEFORE_SHIFT == u64::from(port) + 1;
+    let returns = (value & RETURNS) >> RETURNS_SHIFT;
+    let returns = if came_back { (returns + 1).min(RETURNS >> RETURNS_SHIFT) } else { 0 };
+    from + 1 << BEFORE_SHIFT | returns << RETURNS_SHIFT
+}
+
+/// The port that a station of this value moves to and fro with.
+fn rival(value: u64) -> Option<u16> {
+    let before = (value & BEFORE) >> BEFORE_SHIFT;
+    let returns = (value & RETURNS) >> RETURNS_SHIFT;
+    (returns >= TO_AND_FRO).then(|| before.checked_sub(1)).flatten().map(|port| port as u16)
 }

@@ -11,6 +11,38 @@ fn station(number: u32) -> Station {
 }
 
 #[test]
+fn a_station_that_moves_to_and_fro_is_told_from_one_that_moves() {
+    let table = MacTable::new(4);
+    let rivals = || table.entries().iter().map(|entry| entry.rival).collect::<Vec<_>>();
+    // From port to port, and back once.
+    for port in [0, 1, 2, 3, 0, 1, 0] {
+        table.learn(station(1), port);
+    }
+    assert_eq!((rivals(), table.rivalries()), (vec![None], 0));
+    for round in 0..20 {
+        table.set_now(round);
+        for port in [1, 0, 0] {
+            table.learn(station(1), port);
+        }
+    }
+    assert_eq!((rivals(), table.rivalries()), (vec![Some(1)], 1));
+    assert_eq!(table.port(station(1)), Some(0));
+    // Whoever has gone is nobody's rival, nor does it stay one without moving.
+    table.forget_learned(1);
+    assert_eq!(rivals(), [None]);
+    for port in [1, 0].repeat(9) {
+        table.learn(station(1), port);
+    }
+    assert_eq!((rivals(), table.rivalries()), (vec![Some(1)], 2));
+    (0..3).for_each(|_| table.calm());
+    assert_eq!(rivals(), [Some(1)]);
+    table.calm();
+    assert_eq!(rivals(), [None]);
+    table.set_static(station(1), 2);
+    assert_eq!(rivals(), [None]);
+}
+
+#[test]
 fn stations_are_learned_move_and_age() {
     let table = MacTable::new(4);
     assert_eq!(table.port(station(1)), None);
@@ -24,7 +56,8 @@ fn stations_are_learned_move_and_age() {
     assert_eq!(table.port(station(1)), Some(3));
     table.set_now(309);
     table.age(300);
-    assert_eq!(table.entries(), [FdbEntry { station: station(1), port: 3, age_s: Some(299) }]);
+    let entry = FdbEntry { station: station(1), port: 3, age_s: Some(299), rival: None };
+    assert_eq!(table.entries(), [entry]);
     table.set_now(310);
     table.age(300);
     assert_eq!(table.entries(), []);

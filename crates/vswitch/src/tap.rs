@@ -64,6 +64,17 @@ pub enum TapError {
         #[source]
         source: io::Error,
     },
+    /// The bridge does not take it.
+    #[error("{}", bridge_words(interface, bridge, source))]
+    Bridge {
+        /// Its name.
+        interface: String,
+        /// The bridge's.
+        bridge: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// It was there before, and a bridge is given.
     #[error(
         "The tap interface {interface} was there before: put it into the bridge yourself (ip \
@@ -78,6 +89,18 @@ pub enum TapError {
     /// There is no room for its frames.
     #[error("Cannot make room for the frames of a tap interface")]
     Memory(#[from] crate::memory::MapError),
+}
+
+fn bridge_words(interface: &str, bridge: &str, source: &io::Error) -> String {
+    let begin = format!("The tap interface {interface} cannot join the bridge {bridge}");
+    match source.raw_os_error() {
+        Some(libc::ENODEV) => format!(
+            "{begin}: there is none, make it first (ip link add {bridge} type bridge; ip link set \
+             {bridge} up)"
+        ),
+        Some(libc::EOPNOTSUPP) => format!("{begin}: that is an interface, but no bridge"),
+        _ => begin,
+    }
 }
 
 fn attach_words(interface: &str, source: &io::Error) -> String {
@@ -137,7 +160,11 @@ pub(crate) fn open(
             tun::set_mtu(interface, mtu).map_err(set_up("its MTU"))?;
         }
         if let Some(bridge) = bridge {
-            tun::join_bridge(interface, bridge).map_err(set_up("joining the bridge"))?;
+            tun::join_bridge(interface, bridge).map_err(|source| TapError::Bridge {
+                interface: own(),
+                bridge: bridge.to_owned(),
+                source,
+            })?;
         }
         tun::set_up(interface).map_err(set_up("switching it on"))?;
     }

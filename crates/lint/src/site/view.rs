@@ -187,6 +187,8 @@ pub(crate) const FIELDS: &[ViewField] = &[
     may("nics[].queues", Int, "Pairs of queues"),
     may("nics[].rx_queue_size", Int, "Descriptors in each ring of received packets"),
     may("nics[].tx_queue_size", Int, "Descriptors in each ring of sent packets"),
+    may("nics[].packed", Bool, "Its rings are packed"),
+    may("nics[].mtu", Int, "Largest packet that the guest is told of, B"),
     may("nics[].mac", Text, "Its address"),
     is("host_devices", Tables, "Devices of the host that the guest has for itself"),
     may("host_devices[].pci", Text, "Where it is on the host's PCI buses: `0000:3b:00.0`"),

@@ -704,14 +704,18 @@ fn nics(spec: &VmSpec, losses: &mut Vec<Loss>) -> (Yaml, Yaml) {
         let Yaml::Map(mut network) = network else { continue };
         network.insert(0, ("name", Yaml::text(name)));
         networks.push(Yaml::Map(network));
-        let rings = [("rx_queue_size", nic.rx_queue_size), ("tx_queue_size", nic.tx_queue_size)];
-        for (name, _) in rings.into_iter().filter(|(_, size)| size.is_some()) {
+        for (name, _) in [
+            ("rx_queue_size", nic.rx_queue_size.is_some()),
+            ("tx_queue_size", nic.tx_queue_size.is_some()),
+            ("packed", nic.packed.is_some()),
+            ("mtu", nic.mtu.is_some()),
+            ("vhost", vhost.is_some()),
+        ]
+        .into_iter()
+        .filter(|(_, is_said)| *is_said)
+        {
             let path = format!("nics.{number}.{name}");
             losses.push(Loss::new(&path, format!("{name} of nic {number}"), ITS_OWN));
-        }
-        if vhost.is_some() {
-            let path = format!("nics.{number}.vhost");
-            losses.push(Loss::new(&path, format!("vhost of nic {number}"), ITS_OWN));
         }
     }
     (Yaml::List(interfaces), Yaml::List(networks))

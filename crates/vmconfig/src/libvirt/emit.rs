@@ -93,14 +93,11 @@ fn write(spec: &VmSpec, launched: Option<&LaunchedDomain<'_>>) -> EmittedText {
     EmittedText { text, losses }
 }
 
-/// One NIC of a VM with KVM as `<interface>`, indented by two spaces, with the MTU that the
-/// guest is told. What libvirt has no word for is left out.
+/// One NIC of a VM with KVM as `<interface>`, indented by two spaces. What libvirt has no
+/// word for is left out.
 #[must_use]
-pub fn emit_interface(nic: &Nic, mtu: Option<u32>) -> String {
-    let mut element = interface(0, nic, true, &mut Vec::new());
-    if let Some(bytes) = mtu {
-        element.push(Element::new("mtu").attr("size", bytes));
-    }
+pub fn emit_interface(nic: &Nic) -> String {
+    let element = interface(0, nic, true, &mut Vec::new());
     let mut text = String::new();
     element.write(1, &mut text);
     text
@@ -657,7 +654,18 @@ fn interface(number: usize, nic: &Nic, kvm: bool, losses: &mut Vec<Loss>) -> Ele
             .maybe_attr("name", name)
             .maybe_attr("queues", nic.queues)
             .maybe_attr("rx_queue_size", nic.rx_queue_size)
-            .maybe_attr("tx_queue_size", nic.tx_queue_size),
+            .maybe_attr("tx_queue_size", nic.tx_queue_size)
+            .maybe_attr("packed", nic.packed.filter(|on| *on).map(|_| "on")),
     );
+    if let Some(bytes) = nic.mtu {
+        // Source: libvirt `qemuDomainNetSupportsMTU`.
+        if matches!(nic.backend, NicBackend::User | NicBackend::Macvtap { .. }) {
+            let why = "libvirt has no MTU for this kind of network";
+            let path = format!("nics.{number}.mtu");
+            losses.push(Loss::new(&path, format!("mtu of nic {number}"), why));
+        } else {
+            element.push(Element::new("mtu").attr("size", bytes));
+        }
+    }
     element
 }

@@ -362,7 +362,17 @@ impl<'a> DomainParser<'a> {
             if nic.model == NicModel::Virtio {
                 nic.rx_queue_size = self.xml.number(driver, "rx_queue_size");
                 nic.tx_queue_size = self.xml.number(driver, "tx_queue_size");
+                nic.packed = self.xml.attr_if(driver, "packed", |text| match text {
+                    "on" => Some(true),
+                    "off" => Some(false),
+                    _ => None,
+                });
             }
+        }
+        if nic.model == NicModel::Virtio
+            && let Some(mtu) = self.xml.child(element, "mtu")
+        {
+            nic.mtu = self.xml.number(mtu, "size");
         }
         nic.vhost = Some(can && asked != Some(false));
         let number = self.settings.nics.len();

@@ -366,7 +366,8 @@ fn discarding_and_rings_are_said_and_read() {
           <driver name='qemu' type='raw' discard='ignore' detect_zeroes='unmap'/>
           <source file='/b.img'/><target dev='vdb' bus='virtio'/></disk>
         <interface type='bridge'><source bridge='br0'/><model type='virtio'/>
-          <driver rx_queue_size='1024' tx_queue_size='512'/></interface></devices>",
+          <driver rx_queue_size='1024' tx_queue_size='512' packed='on'/>
+          <mtu size='9000'/></interface></devices>",
     );
     let spec = parsed.spec().unwrap();
     let of = |disk: &Disk| (disk.discard, disk.detect_zeroes);
@@ -374,6 +375,7 @@ fn discarding_and_rings_are_said_and_read() {
     assert_eq!(of(&spec.disks[1]), (None, Some(DetectZeroes::On)), "nothing is discarded");
     let nic = &spec.nics[0];
     assert_eq!((nic.rx_queue_size, nic.tx_queue_size), (Some(1024), Some(512)));
+    assert_eq!((nic.packed, nic.mtu, parsed.kept.len()), (Some(true), Some(9000), 0));
     let again = settings(&emit(&spec).text).spec().unwrap();
     assert_eq!((&again.disks, &again.nics), (&spec.disks, &spec.nics));
 }

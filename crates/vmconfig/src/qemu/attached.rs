@@ -411,6 +411,8 @@ impl BackendOptions {
         if model == NicModel::Virtio {
             nic.rx_queue_size = device.take_if("rx_queue_size", |text| text.parse().ok());
             nic.tx_queue_size = device.take_if("tx_queue_size", |text| text.parse().ok());
+            nic.packed = device.switch("packed");
+            nic.mtu = device.take_if("host_mtu", |text| text.parse().ok());
         }
         for key in ["id", "type"] {
             net.take(key);

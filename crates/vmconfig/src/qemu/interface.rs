@@ -138,6 +138,8 @@ impl Interface {
             queues: nic.queues,
             rx_queue_size: nic.rx_queue_size,
             tx_queue_size: nic.tx_queue_size,
+            packed: nic.packed == Some(true),
+            mtu: nic.mtu,
             ..Self::new(format!("net{number}"), netdev)
         }
     }

@@ -137,8 +137,10 @@ fn nic() -> BoxedStrategy<Nic> {
     let model = select(NicModel::NAMES.map(|row| row.0).to_vec());
     let mac = maybe(texts(&["52:54:00:12:34:56", "52:54:00:ab:cd:ef"]));
     let ring = || maybe(select(vec![256, 512, 1024]));
-    (backend, model, maybe(any::<bool>()), maybe(1..9_u32), (ring(), ring()), mac)
-        .prop_map(|(backend, model, vhost, queues, (rx, tx), mac)| {
+    let mtu = maybe(68..9001_u32);
+    let rings = (ring(), ring(), maybe(Just(true)));
+    (backend, model, maybe(any::<bool>()), maybe(1..9_u32), rings, mac, mtu)
+        .prop_map(|(backend, model, vhost, queues, (rx, tx, packed), mac, mtu)| {
             let user = matches!(backend, NicBackend::User);
             let vhost_user = matches!(backend, NicBackend::VhostUser { .. });
             let model = if vhost_user { NicModel::Virtio } else { model };
@@ -150,6 +152,8 @@ fn nic() -> BoxedStrategy<Nic> {
                 queues: queues.filter(|_| virtio && !user),
                 rx_queue_size: rx.filter(|_| virtio),
                 tx_queue_size: tx.filter(|_| virtio && vhost_user),
+                packed: packed.filter(|_| virtio),
+                mtu: mtu.filter(|_| virtio),
                 mac,
             }
         })

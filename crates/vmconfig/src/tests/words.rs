@@ -47,6 +47,8 @@ backend = { vhost-user = { socket = '/run/s' } }
 queues = 2
 rx_queue_size = 1024
 tx_queue_size = 512
+packed = true
+mtu = 9000
 [[nics]]
 backend = 'user'
 ";
@@ -161,6 +163,11 @@ fn what_cannot_be_is_refused() {
          numa = [ { memory_mib = 1024, vcpus = '0' }, { memory_mib = 2048, vcpus = '1', \
          huge_pages = '4G' } ]",
         "numa node 1 has 2048 MiB, which is not made of whole huge pages of 4G",
+    );
+    check("nics = [ { backend = 'user', mtu = 67 } ]", "nics number 0 has mtu 67: 68 to 65535");
+    check(
+        "nics = [ { backend = 'user', model = 'e1000', packed = true } ]",
+        "nics number 0 has packed, which only virtio has",
     );
     check(
         "nics = [ { backend = 'user', mac = 'x' } ]",

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
-use vswitch::{ControlReply, Question, StationStatus, SwitchStatus, ask};
+use vswitch::{ControlReply, PortConfig, Question, StationStatus, SwitchStatus, ask};
 
+use super::peer;
 use crate::terminal;
 
 #[derive(Debug, Args)]
@@ -28,7 +29,7 @@ enum CtlCommand {
     Status,
     /// Show who is behind which port.
     Mac,
-    /// Add a port.
+    /// Add a port, and show what belongs into QEMU and libvirt.
     Add {
         /// As for `vmlab switch --port`.
         port: String,
@@ -63,16 +64,7 @@ pub(super) fn run(args: &CtlArgs) -> anyhow::Result<ExitCode> {
     let question = match &args.question {
         CtlCommand::Status => Question::Status,
         CtlCommand::Mac => Question::Stations,
-        CtlCommand::Add { port } => {
-            // The switch may run in another folder: what is relative is so here.
-            if port.starts_with("tap:") {
-                return answer(args, Question::Add { port: port.clone() });
-            }
-            let (path, rest) = port.split_once(',').map_or((port.as_str(), ""), |both| both);
-            let path = std::path::absolute(path)?;
-            let comma = if rest.is_empty() { "" } else { "," };
-            Question::Add { port: format!("{}{comma}{rest}", path.display()) }
-        }
+        CtlCommand::Add { port } => return add(args, port),
         CtlCommand::Remove { port } => Question::Remove { port: port.clone() },
         CtlCommand::Pin { mac, port } => Question::Pin { mac: mac.clone(), port: port.clone() },
         CtlCommand::Unpin { mac } => Question::Unpin { mac: mac.clone() },
@@ -80,6 +72,32 @@ pub(super) fn run(args: &CtlArgs) -> anyhow::Result<ExitCode> {
         CtlCommand::End => Question::End,
     };
     answer(args, question)
+}
+
+/// Adds a port, and shows what belongs to its other end.
+fn add(args: &CtlArgs, port: &str) -> anyhow::Result<ExitCode> {
+    // The switch may run in another folder: what is relative is so here.
+    let port = if port.starts_with("tap:") {
+        port.to_owned()
+    } else {
+        let (path, rest) = port.split_once(',').map_or((port, ""), |both| both);
+        let path = std::path::absolute(path)?;
+        let comma = if rest.is_empty() { "" } else { "," };
+        format!("{}{comma}{rest}", path.display())
+    };
+    let config = PortConfig::parse(&port)?;
+    let control = args.control.clone().unwrap_or_else(super::default_control);
+    let others = match ask(&control, Question::Status)? {
+        ControlReply::Status(status) => status.ports,
+        ControlReply::Error(error) => bail!("{error}"),
+        _ => Vec::new(),
+    };
+    let others: Vec<PathBuf> = others.into_iter().map(|port| port.socket.into()).collect();
+    answer(args, Question::Add { port })?;
+    if !args.json {
+        terminal::print(&peer::text(&[config], &others))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn answer(args: &CtlArgs, question: Question) -> anyhow::Result<ExitCode> {
@@ -146,6 +164,10 @@ fn status_text(status: &SwitchStatus) -> String {
         if let Some(error) = &port.last_error {
             let _ = writeln!(text, "{:width$}  the last frontend was sent away: {error}", "");
         }
+    }
+    for same in &status.same_addresses {
+        let [first, second] = &same.ports;
+        let _ = writeln!(text, "{}", super::same_address(first, second, &same.mac));
     }
     for (number, thread) in status.threads.iter().enumerate() {
         let counts = &thread.counts;

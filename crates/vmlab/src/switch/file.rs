@@ -1,161 +1,257 @@
 //! The switch's file: the same words as on the command line, as TOML.
 
+use std::fmt::{Debug, Display};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::Context;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use toml::Spanned;
 use topology::PcpuSet;
-use topology::bounded;
+use topology::bounded::{self, FileProblems, LineProblem};
+use vmconfig::source::{SourceText, Span};
 use vswitch::{MirrorConfig, PortConfig, SwitchConfig};
 
+use super::rights;
 use crate::{endpoint, input};
 
 /// Version of the file's format.
 const VERSION: u32 = 1;
 
+/// A value, and where it stands.
+type Placed<T> = Option<Spanned<T>>;
+
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SwitchFile {
-    version: u32,
+    #[schemars(with = "u32")]
+    version: Spanned<u32>,
     /// pCPUs of the polling threads, `2-3`. Before: `cpus`.
     #[serde(alias = "cpus")]
-    pcpus: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pcpus: Placed<String>,
     control: Option<PathBuf>,
-    age_s: Option<u32>,
+    /// The mode of the ports' sockets, as `--socket-mode` says it: `0660`.
+    #[schemars(with = "Option<String>")]
+    socket_mode: Placed<String>,
+    /// Their group, by its name or number, as `--socket-group` says it.
+    #[schemars(with = "Option<String>")]
+    socket_group: Placed<String>,
+    #[schemars(with = "Option<u32>")]
+    age_s: Placed<u32>,
     sandbox: Option<bool>,
     /// Where OpenMetrics are asked for, as `--metrics` says it.
-    metrics: Option<String>,
+    #[schemars(with = "Option<String>")]
+    metrics: Placed<String>,
     #[serde(default)]
-    port: Vec<PortSection>,
+    #[schemars(with = "Vec<PortSection>")]
+    port: Vec<Spanned<PortSection>>,
     #[serde(default)]
-    mirror: Vec<MirrorSection>,
+    #[schemars(with = "Vec<MirrorSection>")]
+    mirror: Vec<Spanned<MirrorSection>>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PortSection {
     /// Of a VM's port: its socket.
-    socket: Option<String>,
+    #[schemars(with = "Option<String>")]
+    socket: Placed<String>,
     /// Of a port to the host's network: the interface.
-    tap: Option<String>,
-    bridge: Option<String>,
-    queues: Option<u32>,
-    vlan: Option<u32>,
-    trunk: Option<Vec<u32>>,
-    server: Option<bool>,
-    isolated: Option<bool>,
-    uplink: Option<bool>,
-    mac: Option<String>,
-    rate: Option<String>,
-    mtu: Option<u32>,
-    name: Option<String>,
+    #[schemars(with = "Option<String>")]
+    tap: Placed<String>,
+    #[schemars(with = "Option<String>")]
+    bridge: Placed<String>,
+    #[schemars(with = "Option<u32>")]
+    queues: Placed<u32>,
+    #[schemars(with = "Option<u32>")]
+    vlan: Placed<u32>,
+    #[schemars(with = "Option<Vec<u32>>")]
+    trunk: Placed<Vec<u32>>,
+    #[schemars(with = "Option<bool>")]
+    server: Placed<bool>,
+    #[schemars(with = "Option<bool>")]
+    isolated: Placed<bool>,
+    #[schemars(with = "Option<bool>")]
+    uplink: Placed<bool>,
+    #[schemars(with = "Option<String>")]
+    mac: Placed<String>,
+    #[schemars(with = "Option<String>")]
+    rate: Placed<String>,
+    #[schemars(with = "Option<u32>")]
+    mtu: Placed<u32>,
+    #[schemars(with = "Option<String>")]
+    name: Placed<String>,
 }
 
 /// Frames of ports that are written down.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct MirrorSection {
-    file: String,
+    file: PathBuf,
     /// Names of ports; all if not given.
-    ports: Option<Vec<String>>,
+    #[schemars(with = "Option<Vec<String>>")]
+    ports: Placed<Vec<String>>,
     /// Bytes of each frame, as in `128` or `64KiB`.
-    snap: Option<String>,
+    #[schemars(with = "Option<String>")]
+    snap: Placed<String>,
     /// Bytes of the file, as in `1GiB`.
-    limit: Option<String>,
+    #[schemars(with = "Option<String>")]
+    limit: Placed<String>,
 }
 
-impl MirrorSection {
-    /// As `--mirror` says it: one reader judges both.
-    fn text(&self) -> String {
-        let parts = [
-            self.ports.as_ref().map(|ports| format!(",ports={}", ports.join("+"))),
-            self.snap.as_ref().map(|snap| format!(",snap={snap}")),
-            self.limit.as_ref().map(|limit| format!(",limit={limit}")),
-        ];
-        self.file.clone() + &parts.into_iter().flatten().collect::<String>()
+/// All that is wrong with a file.
+struct Problems<'a> {
+    source: SourceText<'a>,
+    found: Vec<LineProblem>,
+}
+
+impl Problems<'_> {
+    fn note(&mut self, at: Range<usize>, message: impl Display) {
+        let line = self.source.line_number(Span { start: at.start, end: at.end });
+        let (line, message) = (line as usize, message.to_string());
+        self.found.push(LineProblem { line, message });
+    }
+
+    /// The value of what was read, or a note of why there is none, with its key.
+    fn taken<T, V: Debug, E: Display>(
+        &mut self,
+        key: &str,
+        placed: &Placed<V>,
+        read: impl FnOnce(&V) -> Result<T, E>,
+    ) -> Option<T> {
+        let placed = placed.as_ref()?;
+        let value = placed.get_ref();
+        match read(value) {
+            Ok(taken) => Some(taken),
+            Err(error) => {
+                self.note(placed.span(), format!("{key} = {value:?}: {error}"));
+                None
+            }
+        }
     }
 }
 
 impl PortSection {
-    /// As `--port` says it: one reader judges both.
-    fn text(&self) -> anyhow::Result<String> {
-        let switch = |value: bool| if value { "on" } else { "off" };
-        let mut text = match (&self.socket, &self.tap) {
-            (Some(socket), None) => socket.clone(),
-            (None, Some(tap)) => format!("tap:{tap}"),
-            _ => bail!("a [[port]] has a socket (of a VM) or a tap (to the host), one of both"),
-        };
-        let mut add = |key: &str, value: Option<String>| {
-            if let Some(value) = value {
-                text += &format!(",{key}={value}");
+    /// The port, if nothing is wrong with it.
+    fn port(&self, place: Range<usize>, problems: &mut Problems<'_>) -> Option<PortConfig> {
+        let mut port = match (&self.socket, &self.tap) {
+            (socket @ Some(_), None) => {
+                problems.taken("socket", socket, |path| PortConfig::of_socket(path))?
+            }
+            (None, tap @ Some(_)) => problems.taken("tap", tap, |name| PortConfig::of_tap(name))?,
+            _ => {
+                let one = "a [[port]] has a socket (of a VM) or a tap (to the host), one of both";
+                problems.note(place, one);
+                return None;
             }
         };
-        add("queues", self.queues.map(|queues| queues.to_string()));
-        add("vlan", self.vlan.map(|vlan| vlan.to_string()));
-        let trunk = self
-            .trunk
-            .as_ref()
-            .map(|vlans| vlans.iter().map(ToString::to_string).collect::<Vec<_>>().join("+"));
-        add("trunk", trunk);
-        add("server", self.server.map(|value| switch(value).to_owned()));
-        add("isolated", self.isolated.map(|value| switch(value).to_owned()));
-        add("uplink", self.uplink.map(|value| switch(value).to_owned()));
-        add("bridge", self.bridge.clone());
-        add("mac", self.mac.clone());
-        add("rate", self.rate.clone());
-        add("mtu", self.mtu.map(|mtu| mtu.to_string()));
-        add("name", self.name.clone());
-        Ok(text)
+        let switch = |on: &bool| if *on { "on" } else { "off" }.to_owned();
+        let numbers =
+            |vlans: &Vec<u32>| vlans.iter().map(u32::to_string).collect::<Vec<_>>().join("+");
+        macro_rules! take {
+            ($($field:ident: $words:expr),*) => {
+                $(problems.taken(stringify!($field), &self.$field, |value| {
+                    port.set(stringify!($field), &$words(value)).map(|_| ())
+                });)*
+            };
+        }
+        take!(
+            bridge: String::clone, queues: u32::to_string, vlan: u32::to_string, trunk: numbers,
+            server: switch, isolated: switch, uplink: switch, mac: String::clone,
+            rate: String::clone, mtu: u32::to_string, name: String::clone
+        );
+        Some(port)
+    }
+}
+
+impl MirrorSection {
+    fn mirror(&self, place: Range<usize>, problems: &mut Problems<'_>) -> MirrorConfig {
+        if self.file.as_os_str().is_empty() {
+            problems.note(place, "a [[mirror]] has a file");
+        }
+        let mut mirror = MirrorConfig::to(&self.file);
+        let names = problems.taken("ports", &self.ports, |names| {
+            let fine = !names.is_empty() && !names.iter().any(String::is_empty);
+            fine.then(|| names.clone()).ok_or("names of ports; without it, all are watched")
+        });
+        mirror.ports = names.unwrap_or_default();
+        for (key, value) in [("snap", &self.snap), ("limit", &self.limit)] {
+            problems.taken(key, value, |value| mirror.set(key, value));
+        }
+        mirror
     }
 }
 
 /// Reads a switch's file: the switch, and where its metrics are asked for.
 pub(super) fn read(path: &Path) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> {
     let text = input::text(path).with_context(|| format!("Cannot read {}", path.display()))?;
-    let name = path.display().to_string();
-    let file = bounded::toml(&name, &text)?;
-    config(&file).context(name)
+    Ok(config(&path.display().to_string(), &text)?)
 }
 
-fn config(file: &SwitchFile) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> {
-    if file.version != VERSION {
-        bail!("version = {}: this vmlab reads version {VERSION}", file.version);
+fn config(name: &str, text: &str) -> Result<(SwitchConfig, Option<SocketAddr>), FileProblems> {
+    let file: SwitchFile = bounded::toml(name, text)?;
+    let mut problems = Problems { source: SourceText::new(text), found: Vec::new() };
+    let version = *file.version.get_ref();
+    if version != VERSION {
+        let message = format!("version = {version}: this vmlab reads version {VERSION}");
+        problems.note(file.version.span(), message);
     }
-    let ports = file.port.iter().map(|port| Ok(PortConfig::parse(&port.text()?)?));
-    let mut config = SwitchConfig::new(ports.collect::<anyhow::Result<_>>()?);
-    let mirrors = file.mirror.iter().map(|mirror| MirrorConfig::parse(&mirror.text()));
-    config.mirrors = mirrors.collect::<Result<_, _>>()?;
-    let metrics = file.metrics.as_deref().map(endpoint::parse_address).transpose();
-    let metrics = metrics.map_err(|error| anyhow!("metrics: {error}"))?;
-    if let Some(pcpus) = &file.pcpus {
-        let pcpus: PcpuSet = pcpus.parse().with_context(|| format!("pcpus = {pcpus:?}"))?;
-        config.pcpus = pcpus.iter().collect();
-        if config.pcpus.is_empty() {
-            bail!(
-                "pcpus = \"\" names no pCPU: leave it out for one thread wherever the kernel likes"
-            );
+    let mut config = SwitchConfig::new(Vec::new());
+    for section in &file.port {
+        let Some(port) = section.get_ref().port(section.span(), &mut problems) else { continue };
+        config.ports.push(port);
+        if let Err(error) = config.check() {
+            problems.note(section.span(), error);
+            break;
         }
     }
-    config.control = file.control.clone();
-    config.age_s = file.age_s.unwrap_or(config.age_s).max(1);
+    let mirrors = file.mirror.iter();
+    config.mirrors =
+        mirrors.map(|section| section.get_ref().mirror(section.span(), &mut problems)).collect();
+    let metrics =
+        problems.taken("metrics", &file.metrics, |address| endpoint::parse_address(address));
+    let pcpus = problems.taken("pcpus", &file.pcpus, |pcpus| {
+        let pcpus: PcpuSet = pcpus.parse().map_err(|error| format!("{error}"))?;
+        if pcpus.is_empty() {
+            return Err("leave it out for one thread wherever the kernel likes".to_owned());
+        }
+        Ok(pcpus.iter().collect())
+    });
+    config.pcpus = pcpus.unwrap_or_default();
+    config.control = file.control;
+    let (mode, group) = (&file.socket_mode, &file.socket_group);
+    config.rights.mode = problems.taken("socket_mode", mode, |mode| rights::mode(mode));
+    config.rights.group = problems.taken("socket_group", group, |group| rights::group(group));
+    let age_s = problems.taken("age_s", &file.age_s, |&age_s| {
+        NonZeroU32::new(age_s).ok_or("a station is known for 1 s at least")
+    });
+    config.age_s = age_s.map_or(config.age_s, NonZeroU32::get);
     config.sandbox = file.sandbox.unwrap_or(config.sandbox);
-    Ok((config, metrics))
+    if problems.found.is_empty() {
+        return Ok((config, metrics));
+    }
+    problems.found.sort_by_key(|problem| problem.line);
+    Err(FileProblems { file: name.to_owned(), problems: problems.found })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vswitch::SocketRights;
 
-    fn parse(text: &str) -> anyhow::Result<(SwitchConfig, Option<SocketAddr>)> {
-        config(&bounded::toml("sw.toml", text)?)
+    fn parse(text: &str) -> Result<(SwitchConfig, Option<SocketAddr>), FileProblems> {
+        config("sw.toml", text)
     }
 
     #[test]
     fn the_file_says_what_the_command_line_says() {
         let config = parse(
             "version = 1\nmetrics = \"9464\"\ncpus = \"2-3\"\ncontrol = \"/run/c\"\nage_s = 60\n\
+             socket_mode = \"0660\"\nsocket_group = \"7\"\n\
              [[port]]\nsocket = \"a.sock\"\n\
              [[port]]\nsocket = \"b.sock\"\nqueues = 4\nvlan = 10\nserver = false\n\
              isolated = true\nmac = \"52:54:00:00:00:01\"\nname = \"web\"\n\
@@ -176,6 +272,7 @@ mod tests {
                 pcpus: vec![2, 3],
                 control: Some("/run/c".into()),
                 age_s: 60,
+                rights: SocketRights { mode: Some(0o660), group: Some(7) },
                 mirrors: vec![MirrorConfig::parse("f,ports=a+web,limit=1MiB").unwrap()],
                 ..SwitchConfig::new(ports.to_vec())
             }
@@ -184,16 +281,79 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
-        let error = |text: &str| format!("{:#}", parse(text).unwrap_err());
-        assert!(error("version = 2\n").contains("this vmlab reads version 1"));
+        let error = |text: &str| parse(text).unwrap_err().to_string();
         let unknown = error("version = 1\nports = 3\n");
         assert!(unknown.starts_with("sw.toml:2: Unknown key `ports`"), "{unknown}");
         assert!(unknown.ends_with("did you mean `port`?"), "{unknown}");
-        let bad = "version = 1\n[[port]]\nsocket = \"a\"\nvlan = 5000\n";
-        assert!(error(bad).contains("vlan=5000: a VLAN is a number from 1 to 4094"));
-        assert!(error("version = 1\n[[port]]\nvlan = 1\n").contains("a socket (of a VM) or a tap"));
-        assert!(error("version = 1\nmetrics = \"x\"\n").contains("metrics: must be a port"));
-        assert!(error("version = 1\npcpus = \"x\"\n").contains("pcpus = \"x\""));
-        assert!(error("version = 1\npcpus = \"\"\n").contains("names no pCPU"));
+        for (text, line, expected) in [
+            ("version = 2\n", 1, "version = 2: this vmlab reads version 1"),
+            ("version = 1\n\nage_s = 0\n", 3, "age_s = 0: a station is known for 1 s at least"),
+            ("version = 1\nmetrics = \"x\"\n", 2, "metrics = \"x\": must be a port"),
+            ("version = 1\nsocket_mode = \"0888\"\n", 2, "socket_mode = \"0888\": a mode is octal"),
+            ("version = 1\nsocket_group = \"no:pe\"\n", 2, "has no such group"),
+            ("version = 1\npcpus = \"x\"\n", 2, "pcpus = \"x\": "),
+            ("version = 1\npcpus = \"\"\n", 2, "pcpus = \"\": leave it out"),
+            ("version = 1\n[[port]]\nvlan = 1\n", 2, "a socket (of a VM) or a tap"),
+            ("version = 1\n[[mirror]]\nfile = \"\"\n", 2, "a [[mirror]] has a file"),
+        ] {
+            let error = error(text);
+            assert!(error.starts_with(&format!("sw.toml:{line}: ")), "{error}");
+            assert!(error.contains(expected), "{error}");
+        }
+        // Of a port and a mirror, each value at its own line, all of them at once.
+        let values = [
+            ("vlan = 5000", "a VLAN is a number from 1 to 4094"),
+            ("queues = 65", "1 to 64 queues"),
+            ("mac = \"ff:ff\"", "a station's address"),
+            ("rate = \"100\"", "a rate has a unit"),
+            ("mtu = 9", "256 to 65535 bytes"),
+            ("name = \"a,b\"", "1 to 64 letters"),
+            ("bridge = \"br0\"", "bridge is for tap ports alone"),
+        ];
+        let mut text = "version = 1\n[[port]]\nsocket = \"a\"\n".to_owned();
+        values.iter().for_each(|(value, _)| text += &format!("{value}\n"));
+        text += "[[mirror]]\nfile = \"f\"\nlimit = \"banana\"\nports = []\n";
+        let all = error(&text);
+        let expected = values
+            .iter()
+            .map(|(value, expected)| (*value, *expected))
+            .chain([("limit = \"banana\"", "bytes of the file"), ("ports = []", "names of ports")]);
+        assert_eq!(all.lines().count(), 9, "{all}");
+        for ((value, expected), said) in expected.zip(all.lines()) {
+            let line = text.lines().position(|line| line == value).unwrap() + 1;
+            assert!(said.starts_with(&format!("sw.toml:{line}: {value}: {expected}")), "{said}");
+        }
+        for (second, expected) in [
+            (
+                "tap = \"t\"\nqueues = 2\n",
+                "sw.toml:6: queues = 2: queues is for socket ports alone",
+            ),
+            ("tap = \"a:b\"\n", "sw.toml:5: tap = \"a:b\": the name of a network interface"),
+            (
+                "socket = \"b\"\nisolated = true\nuplink = true\n",
+                "sw.toml:7: uplink = true: a port",
+            ),
+            (
+                "socket = \"b\"\nvlan = 1\ntrunk = [2]\n",
+                "sw.toml:7: trunk = [2]: a port has a vlan",
+            ),
+            ("socket = \"a\"\nname = \"x\"\n", "sw.toml:4: The ports a and x have the same socket"),
+        ] {
+            let error =
+                error(&format!("version = 1\n[[port]]\nsocket = \"a\"\n[[port]]\n{second}"));
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_what_it_says_and_no_settings_are_read_from_it() {
+        let text = "version = 1\n[[port]]\nsocket = \"a.sock,vlan=10\"\n\
+                    [[port]]\nsocket = \"tap:zz\"\n\
+                    [[mirror]]\nfile = \"f,ports=a\"\nports = [\"a+b\"]\n";
+        let (config, _) = parse(text).unwrap();
+        assert_eq!(config.ports[0], PortConfig::at("a.sock,vlan=10"));
+        assert_eq!(config.ports[1], PortConfig::at("tap:zz"));
+        assert_eq!(config.mirrors[0].target, Path::new("f,ports=a"));
+        assert_eq!(config.mirrors[0].ports, ["a+b"]);
     }
 }

@@ -1,6 +1,7 @@
 //! `vmlab switch` as users run it: in its sandbox, asked, told, interrupted.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -102,7 +103,15 @@ fn a_switch_forwards_is_asked_and_leaves_nothing_behind() {
     assert!(status["ports"][0]["counts"]["frames_in"].as_u64().unwrap() > 0, "{status}");
 
     // In its sandbox, it can still make what it needs, and remove it.
-    switch.ctl(&["add", "c.sock,vlan=10,name=third"]).has_code(0);
+    let said = switch.ctl(&["add", "c.sock,vlan=10,name=third"]);
+    said.has_code(0);
+    // What the start would have shown of it.
+    let port = "c.sock,vlan=10,name=third";
+    let shown = vmlab_in(switch.folder.path(), &["switch", "--port", port, "--dry-run"]);
+    assert_eq!(said.stdout, shown.stdout);
+    for part in ["share=on", "port third\n", "-netdev vhost-user", "mac=52:54:00:", "<interface"] {
+        assert!(said.stdout.contains(part), "{part} is not in\n{}", said.stdout);
+    }
     switch.ctl(&["pin", "52:54:00:00:00:01", "third"]).has_code(0);
     schemas::holds("stations", &switch.ctl(&["mac", "--json"]).stdout);
     let said = switch.ctl(&["mac"]);
@@ -205,11 +214,51 @@ fn the_sandbox_is_in_force() {
 }
 
 #[test]
+fn sockets_have_the_mode_and_the_group_that_are_asked_for() {
+    let rights = |switch: &Running, name: &str| {
+        let there = fs::metadata(switch.path(name)).unwrap();
+        (there.mode() & 0o777, there.gid())
+    };
+    // Another one than what any umask leaves, and a mode for all in the sandbox, too.
+    let own = rustix::process::getegid().as_raw();
+    let group = own.to_string();
+    let args = ["--port", "a.sock", "--socket-mode", "0666", "--socket-group", &group];
+    let switch = Running::new(&args);
+    switch.ctl(&["add", "b.sock"]).has_code(0);
+    for name in ["a.sock", "b.sock"] {
+        assert_eq!(rights(&switch, name), (0o666, own), "{name}");
+    }
+    let plain = Running::new(&["--port", "a.sock"]);
+    assert_eq!(rights(&plain, "a.sock"), rights(&switch, "control"), "what the umask leaves");
+    if !rustix::process::geteuid().is_root() {
+        // Its own groups alone are a user's to give.
+        let folder = tempfile::tempdir().unwrap();
+        let args = ["switch", "--control", "c", "--port", "a.sock", "--socket-group", "64999"];
+        vmlab_in(folder.path(), &args).is_error(&["cannot give the socket to group 64999"]);
+        assert!(!folder.path().join("a.sock").exists());
+        return suite::skip_part("a group of others", "only root gives it");
+    }
+    let args = ["--port", "a.sock", "--socket-mode", "0660", "--socket-group", "64999"];
+    let switch = Running::new(&args);
+    assert_eq!(rights(&switch, "a.sock"), (0o660, 64999));
+    // In its sandbox, it gives nothing away; its folder may.
+    let advice = ["b.sock: cannot give the socket to group 64999", "chmod g+s FOLDER"];
+    switch.ctl(&["add", "b.sock"]).is_error(&advice);
+    assert!(!switch.path("b.sock").exists());
+    std::os::unix::fs::chown(switch.folder.path(), None, Some(64999)).unwrap();
+    fs::set_permissions(switch.folder.path(), fs::Permissions::from_mode(0o2750)).unwrap();
+    switch.ctl(&["add", "b.sock"]).has_code(0);
+    assert_eq!(rights(&switch, "b.sock"), (0o660, 64999));
+}
+
+#[test]
 fn what_is_wrong_is_one_clear_error() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("file"), "").unwrap();
     let _taken = std::os::unix::net::UnixListener::bind(folder.path().join("taken")).unwrap();
     fs::write(folder.path().join("old.toml"), "version = 9\n").unwrap();
+    let bad = "version = 1\n\nage_s = 1\n\n[[port]]\nsocket = \"a.sock\"\nvlan = 5000\n";
+    fs::write(folder.path().join("bad.toml"), bad).unwrap();
     let mac = "mac=52:54:00:00:00:01";
     let (one, two) = (format!("a.sock,{mac}"), format!("b.sock,{mac}"));
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -229,6 +278,9 @@ fn what_is_wrong_is_one_clear_error() {
         (&["--port", "a.sock,rate=100"], &["rate=100: a rate has a unit: 100mbit"]),
         (&["--port", "a.sock,rate=20tbit"], &["rate=20tbit: a rate is 1bit to 10tbit"]),
         (&["--port", "a.sock", "--pcpus", ""], &["--pcpus names no pCPU: leave it out"]),
+        (&["--port", "a.sock", "--socket-mode", "999"], &["999", "a mode is octal, as in 0660"]),
+        (&["--port", "a.sock", "--socket-group", "no:pe"], &["/etc/group has no such group"]),
+        (&["--config", "bad.toml"], &["bad.toml:7: vlan = 5000"]),
         (&["--port", "a.sock,mtu=9"], &["mtu=9: 256 to 65535 bytes"]),
         (&["--port", "a.sock", "--port", "a.sock,name=b"], &["have the same socket"]),
         (&["--port", "a.sock", "--mirror", "f,ports=b"], &["f names the port b"]),
@@ -243,7 +295,7 @@ fn what_is_wrong_is_one_clear_error() {
     vmlab_in(folder.path(), &second)
         .is_error(&["taken", "give this switch a --control of its own"]);
     let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
-    assert_eq!(left.len(), 3, "{left:?}");
+    assert_eq!(left.len(), 4, "{left:?}");
 }
 
 #[test]
@@ -292,6 +344,12 @@ fn taps_carry_tcp_between_networks_and_leave_nothing_behind() {
         assert!(metrics.contains(part), "{part} is not in\n{metrics}");
     }
     assert!(text("later").contains("give tap:NAME when it starts"), "{}", text("later"));
+    for part in [
+        "t0 cannot join the bridge nope: there is none, make it first (ip link add nope type bridge",
+        "t0 cannot join the bridge lo: that is an interface, but no bridge",
+    ] {
+        assert!(text("bridge").contains(part), "{part} is not in\n{}", text("bridge"));
+    }
     // Who has one of the usual readers can read what was written down.
     let file = folder.path().join("frames.pcapng");
     let mut tshark = Command::new("tshark");

@@ -3,6 +3,9 @@
 set -eu
 cd "$2"
 ip link set lo up
+"$1" switch --control control --port tap:t0,bridge=nope 2>bridge && exit 1
+"$1" switch --control control --port tap:t0,bridge=lo 2>>bridge && exit 1
+if ip link show t0 >/dev/null 2>&1; then echo "t0 is left" >&2; exit 1; fi
 "$1" switch --quiet --control control --port tap:t0 --port tap:t1,rate=4gbit \
 	--mirror frames.pcapng,ports=t0,snap=128 --metrics 127.0.0.1:9464 2>switch.err &
 switch=$!

@@ -11,6 +11,7 @@ use suite::{PATIENCE, Tier, Turn, needs};
 use vmconfig::qemu::{Channels, emit};
 use vmconfig::{Accel, Arch, BootSource, MemoryBacking, MemorySource, VmSettings, VmSpec};
 
+use crate::lab::VMLAB;
 use crate::switch::Running;
 
 struct Lab {
@@ -40,8 +41,8 @@ struct Guest {
 }
 
 impl Guest {
-    /// Begins to boot at the switch's socket.
-    fn start(lab: &Lab, socket: &Path, number: u8, netdev: &str, device: &str) -> Self {
+    /// Begins to boot with this NIC.
+    fn start(lab: &Lab, nic: &[String]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| -> PathBuf { folder.path().join(name) };
         let channels = Channels {
@@ -69,20 +70,9 @@ impl Guest {
         };
         let spec = VmSpec::new(settings).unwrap();
         let mut args = emit(&spec, &channels, &lab.qemu.capabilities).args;
-        let socket = socket.display();
-        for (option, value) in [
-            ("-chardev", format!("socket,id=sw,path={socket},reconnect=1")),
-            ("-netdev", format!("vhost-user,id=sw,chardev=sw{netdev}")),
-            // QEMU 7.2 emulating crashes with vectors: msix_set_vector_notifiers.
-            (
-                "-device",
-                format!(
-                    "virtio-net-pci,netdev=sw,mac=52:54:00:00:00:{number:02x},vectors=0{device}"
-                ),
-            ),
-        ] {
-            args.extend([option.to_owned(), value]);
-        }
+        args.extend_from_slice(nic);
+        // QEMU 7.2 emulating crashes with vectors: msix_set_vector_notifiers.
+        args.last_mut().unwrap().push_str(",vectors=0");
         let launch = Launch { qemu: lab.qemu.path.clone(), args, channels, env: Vec::new() };
         let vm = OwnedVm::start(&launch, &Cancel::new()).unwrap();
         Self { vm, _folder: folder }
@@ -126,6 +116,33 @@ impl Guest {
     }
 }
 
+/// The NIC of a guest at the switch's socket, with more of its options.
+fn nic(socket: &Path, number: u8, netdev: &str, device: &str) -> [String; 6] {
+    let socket = socket.display();
+    [
+        "-chardev".to_owned(),
+        format!("socket,id=sw,path={socket},reconnect=1"),
+        "-netdev".to_owned(),
+        format!("vhost-user,id=sw,chardev=sw{netdev}"),
+        "-device".to_owned(),
+        format!("virtio-net-pci,netdev=sw,mac=52:54:00:00:00:{number:02x}{device}"),
+    ]
+}
+
+/// The NICs that `vmlab switch` shows for its ports, word by word.
+fn shown_nics(switch: &Running, ports: &[&str]) -> Vec<Vec<String>> {
+    let shown = Command::new(VMLAB)
+        .current_dir(switch.folder.path())
+        .args(["switch", "--dry-run"])
+        .args(ports)
+        .output()
+        .unwrap();
+    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let lines = shown.lines().filter(|line| line.starts_with("  -chardev "));
+    lines.map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
+}
+
 /// The switch's own view of a port.
 fn port(switch: &Running, number: usize) -> serde_json::Value {
     let said = switch.ctl(&["status", "--json"]);
@@ -139,12 +156,17 @@ const PORTS: [&str; 5] = ["--quiet", "--port", "a.sock,queues=2", "--port", "b.s
 fn two_guests_talk_and_outlive_their_switch() {
     let Some(lab) = lab(Tier::Test) else { return };
     let switch = Running::new(&PORTS);
-    let mut first = Guest::start(&lab, &switch.path("a.sock"), 1, "", "");
-    let mut second = Guest::start(&lab, &switch.path("b.sock"), 2, "", "");
+    // As users start them: with what it shows, to the letter.
+    let shown = shown_nics(&switch, &PORTS[1..]);
+    let mut first = Guest::start(&lab, &shown[0]);
+    let mut second = Guest::start(&lab, &shown[1]);
     first.up(1);
     second.up(2);
     first.run("iperf3 -s -D");
     second.sends(1, 20_000_000);
+    let said = switch.ctl(&["status", "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!(status["same_addresses"], serde_json::json!([]));
     for number in 0..2 {
         let port = port(&switch, number);
         assert_eq!(port["state"], "running", "{port}");
@@ -183,8 +205,8 @@ fn guests_with_packed_rings_and_several_queues_talk() {
         (",queues=2", ",mq=on"),
     ] {
         let switch = Running::new(&PORTS);
-        let mut first = Guest::start(&lab, &switch.path("a.sock"), 1, netdev, device);
-        let mut second = Guest::start(&lab, &switch.path("b.sock"), 2, "", "");
+        let mut first = Guest::start(&lab, &nic(&switch.path("a.sock"), 1, netdev, device));
+        let mut second = Guest::start(&lab, &nic(&switch.path("b.sock"), 2, "", ""));
         first.up(1);
         second.up(2);
         first.run("iperf3 -s -D");

@@ -1,13 +1,15 @@
 //! What the switch is asked and told while it runs, and its answers.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use super::Control;
 use crate::config::{PortConfig, mac, mac_text};
 use crate::counters::PortCounts;
+use crate::event::SwitchEvent;
 use crate::question::{
-    ControlReply, LinkState, MirrorStatus, PortStatus, Question, StationStatus, SwitchStatus,
-    ThreadStatus, VERSION,
+    ControlReply, LinkState, MirrorStatus, PortStatus, Question, SameAddress, StationStatus,
+    SwitchStatus, ThreadStatus, VERSION,
 };
 use crate::words::feature_words;
 
@@ -127,6 +129,7 @@ impl Control {
         SwitchStatus {
             version: VERSION,
             moves: self.fabric.moves,
+            same_addresses: self.same_addresses().into_values().collect(),
             mirrors: mirrors.collect(),
             pid: std::process::id(),
             up_s: self.began.elapsed().as_secs(),
@@ -134,6 +137,41 @@ impl Control {
             threads: threads
                 .map(|thread| ThreadStatus { pcpu: thread.pcpu, counts: thread.counters.read() })
                 .collect(),
+        }
+    }
+
+    /// Pairs of ports that share addresses, by their numbers.
+    fn same_addresses(&self) -> BTreeMap<[usize; 2], SameAddress> {
+        let mut pairs = BTreeMap::new();
+        if self.table.rivalries() == 0 {
+            return pairs;
+        }
+        let name = |port: usize| Some(self.slots.get(port)?.as_ref()?.config.name.clone());
+        for entry in self.table.entries() {
+            let Some(rival) = entry.rival else { continue };
+            let mut pair = [usize::from(entry.port), usize::from(rival)];
+            pair.sort_unstable();
+            let (Some(first), Some(second)) = (name(pair[0]), name(pair[1])) else { continue };
+            let (mac, vlan) = (mac_text(entry.station.mac()), entry.station.vlan());
+            let ports = [first, second];
+            let same = pairs.entry(pair).or_insert(SameAddress { mac, vlan, ports, addresses: 0 });
+            same.addresses += 1;
+        }
+        pairs
+    }
+
+    /// Tells of ports that share an address, each pair once while both are connected.
+    pub(super) fn tell_same_addresses(&mut self) {
+        let rivalries = self.table.rivalries();
+        if rivalries == self.rivalries {
+            return;
+        }
+        self.rivalries = rivalries;
+        for (pair, same) in self.same_addresses() {
+            if self.told_same.insert(pair) {
+                let ([first, second], mac) = (same.ports, same.mac);
+                self.tell(SwitchEvent::SameAddress { first, second, mac });
+            }
         }
     }
 

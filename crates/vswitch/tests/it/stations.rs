@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use vswitch::frontend::FrontendOptions;
-use vswitch::{ControlReply, LinkState, Question, ask};
+use vswitch::{ControlReply, LinkState, Question, SameAddress, SwitchEvent, ask};
 
 use crate::lab::Lab;
 use crate::wire::{drops, fill, frame, mac, receive, send_plain, try_receive};
@@ -83,6 +83,52 @@ fn what_is_set_by_hand_on_a_trunk_holds_in_each_of_its_vlans() {
     assert_eq!(lab.switch.ask(pin("02:00:00:00:00:08", "p0")), ControlReply::Done);
     let both = [(10, "p0".to_owned()), (20, "p0".to_owned())];
     assert_eq!(pins(&lab), [both[0].clone(), both[0].clone(), both[1].clone(), both[1].clone()]);
+}
+
+#[test]
+fn two_vms_with_one_address_are_told_of_once() {
+    let lab = Lab::new(&["", "", ""]);
+    let mut ends: Vec<_> =
+        (0..3).map(|port| lab.connect(port, FrontendOptions::default())).collect();
+    let mut say = |port: usize, from: u8| {
+        let before = lab.port(port).counts.flooded;
+        send_plain(&mut ends[port], &frame([0xff; 6], mac(from), 60));
+        suite::until("it to be learned", || (lab.port(port).counts.flooded > before).then_some(()));
+    };
+    // One that moves from port to port, and back, is one.
+    for port in [2, 1, 0, 1] {
+        say(port, 7);
+    }
+    assert_eq!(lab.status().same_addresses, []);
+    let told = || {
+        let events = lab.switch.events().try_iter();
+        events.filter(|event| matches!(event, SwitchEvent::SameAddress { .. })).collect::<Vec<_>>()
+    };
+    let first = suite::until("it to be told", || {
+        (0..6).for_each(|number| say(number % 2, 9));
+        let told = told();
+        (!told.is_empty()).then_some(told)
+    });
+    let (one, two) = ("p0".to_owned(), "p1".to_owned());
+    let address = "02:00:00:00:00:09".to_owned();
+    let expected =
+        SwitchEvent::SameAddress { first: one.clone(), second: two.clone(), mac: address.clone() };
+    assert_eq!(first, [expected]);
+    let same = suite::until("it to be in the status", || {
+        (0..6).for_each(|number| say(number % 2, 9));
+        let same = lab.status().same_addresses;
+        (!same.is_empty()).then_some(same)
+    });
+    assert_eq!(same, [SameAddress { mac: address, vlan: 0, ports: [one, two], addresses: 1 }]);
+    // Another one of these two says nothing new.
+    suite::until("another one", || {
+        (0..6).for_each(|number| say(number % 2, 10));
+        (0..6).for_each(|number| say(number % 2, 9));
+        lab.status().same_addresses.iter().any(|same| same.addresses == 2).then_some(())
+    });
+    assert_eq!(told(), []);
+    assert_eq!(lab.switch.ask(Question::Remove { port: "p1".to_owned() }), ControlReply::Done);
+    assert_eq!(lab.status().same_addresses, []);
 }
 
 #[test]

@@ -172,6 +172,30 @@ fn rings_of_an_interface_are_read_and_said() {
     assert!(odd.spec().unwrap_err().to_string().contains("rx_queue_size 300"), "QEMU refuses it");
 }
 
+#[test]
+fn packed_rings_and_the_mtu_of_an_interface_are_read_and_said() {
+    let net = "-netdev tap,id=n,ifname=t,script=no -device virtio-net-pci,netdev=n";
+    let read = |more: &str| parse(&format!("qemu-system-x86_64 -m 64 {net}{more}")).unwrap();
+    let parsed = read(",packed=on,host_mtu=9000");
+    assert_eq!(parsed.kept, []);
+    let spec = parsed.spec().unwrap();
+    assert_eq!((spec.nics[0].packed, spec.nics[0].mtu), (Some(true), Some(9000)));
+    let args = emit_plain(&spec, &Capabilities::current()).args.join(" ");
+    assert!(args.contains(",packed=on,host_mtu=9000"), "{args}");
+    let xml = crate::libvirt::emit(&spec).text;
+    assert!(xml.contains("packed='on'/>") && xml.contains("<mtu size='9000'/>"), "{xml}");
+    // What QEMU does by itself.
+    let usual = read(",packed=off,host_mtu=0");
+    assert_eq!(usual.kept, []);
+    assert_eq!(usual.spec().unwrap(), read("").spec().unwrap());
+    let odd = read(",host_mtu=70000").spec().unwrap_err().to_string();
+    assert!(odd.contains("mtu 70000: 68 to 65535"), "{odd}");
+    let cluster = crate::kubevirt::emit(&spec, crate::kubevirt::KubevirtKind::Instance);
+    for part in ["packed of nic 0", "mtu of nic 0"] {
+        assert!(cluster.losses.iter().any(|loss| loss.what.contains(part)), "{part}");
+    }
+}
+
 /// QEMU counts milliseconds since 9.2, and says that the other way is old.
 #[test]
 fn a_nic_at_a_switch_connects_anew_as_each_qemu_is_told() {
