@@ -471,7 +471,8 @@ impl Control {
                         connection.is_some_and(|connection| connection.session.is_memory_lost())
                     };
                     if self.slots[usize::from(port)].as_ref().is_some_and(lost) {
-                        let why = "The frontend made its memory file shorter".to_owned();
+                        let why = "The frontend made the file of its memory or its log shorter"
+                            .to_owned();
                         self.disconnect(usize::from(port), Some(why));
                     }
                 }

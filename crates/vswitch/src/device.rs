@@ -105,9 +105,22 @@ impl DirtyLog {
         Self { area: Area::whole(Arc::new(region)), bytes }
     }
 
-    /// Its size.
-    pub(crate) fn bytes(&self) -> u64 {
+    /// Bytes of a log of all pages below a guest address.
+    #[must_use]
+    pub fn bytes_for(end: u64) -> u64 {
+        end.div_ceil(Self::PAGE).div_ceil(8)
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// True if its file was made shorter: what was marked since is in no log.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.area.region().is_lost()
     }
 
     /// Marks `length` bytes at a guest address.

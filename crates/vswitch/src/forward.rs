@@ -9,6 +9,8 @@
 //! copied into a parcel and sent to that thread.
 
 mod crossing;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -406,7 +408,9 @@ impl Forwarder {
                 Some((known, target)) if known == way && !tags => target,
                 _ => self.judge(snapshot, from, beginning, length),
             };
-            last = (target != ForwardTarget::Nowhere).then_some((way, target));
+            // Of a frame that ends in its tag, nothing follows for one with all of it.
+            let tells = target != ForwardTarget::Nowhere && length as usize >= ETHERNET + TAG;
+            last = tells.then_some((way, target));
             let work = FrameWork::new(long, length, device.features);
             taken.work += match target {
                 ForwardTarget::Nowhere => 0,
@@ -598,6 +602,7 @@ impl Forwarder {
         };
         let crosses = thread != self.thread;
         let tags = from_tagged(burst.from) != from_tagged(to);
+        let link = link_header(burst.from);
         let as_it_is = !crosses && !tags;
         let mut late = Chains::new();
         let is_early = early.port == Some(to.number) && queue == 0;
@@ -627,7 +632,8 @@ impl Forwarder {
                 _ => {}
             }
             let FrameParts { header, own, pieces } = burst.parts(frame, &self.short);
-            let offload = match Offload::read(header, frame.length as usize, burst.agreed) {
+            let length = frame.length as usize;
+            let offload = match Offload::read(header, length, link, burst.agreed) {
                 Ok(offload) => offload,
                 Err(reason) => {
                     burst.from.counters.count_drop(reason, 1);
@@ -658,11 +664,12 @@ impl Forwarder {
     /// from several.
     fn deliver_to_tap(&mut self, burst: &Burst<'_, '_>, to: &PortView, tap: &Tap, group: &[u8]) {
         let (mut frames, mut bytes) = (0, 0);
+        let link = link_header(burst.from);
         for &index in group {
             let frame = burst.frames[usize::from(index)];
             let FrameParts { header, own, pieces } = burst.parts(frame, &self.short);
             let length = frame.length as usize;
-            let offload = match Offload::read(header, length, burst.agreed) {
+            let offload = match Offload::read(header, length, link, burst.agreed) {
                 Ok(offload) => offload,
                 Err(reason) => {
                     burst.from.counters.count_drop(reason, 1);
@@ -756,6 +763,11 @@ fn carries(port: &PortView, vlan: u16) -> bool {
 
 fn from_tagged(port: &PortView) -> bool {
     matches!(port.policy.vlan, Vlan::Trunk(_))
+}
+
+/// Bytes of the link's header of frames that a port may send.
+fn link_header(from: &PortView) -> usize {
+    if from_tagged(from) { ETHERNET + TAG } else { ETHERNET }
 }
 
 fn vlan_of(from: &PortView, beginning: &[u8; BEGINNING], length: u32) -> u16 {

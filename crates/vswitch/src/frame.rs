@@ -150,9 +150,16 @@ pub(crate) struct Offload {
 }
 
 impl Offload {
-    /// From a header that came with a frame of `length` bytes, from a driver that
-    /// agreed on `agreed`. Each part is checked against the frame.
-    pub(crate) fn read(header: &[u8], length: usize, agreed: u64) -> Result<Self, DropReason> {
+    /// From a header that came with a frame of `length` bytes, the first `link` of which are
+    /// the link's header, from a driver that agreed on `agreed`. Each part is checked against
+    /// the frame; nothing of the link's header may be a checksum's place, as frames were
+    /// judged by it.
+    pub(crate) fn read(
+        header: &[u8],
+        length: usize,
+        link: usize,
+        agreed: u64,
+    ) -> Result<Self, DropReason> {
         let word = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
         let (flags, kind) = (header[0], header[1]);
         let bad = Err(DropReason::BadOffload);
@@ -160,7 +167,7 @@ impl Offload {
         if flags & NEEDS_CSUM != 0 {
             let (start, offset) = (word(6), word(8));
             let end = usize::from(start) + usize::from(offset) + 2;
-            if agreed & features::CSUM == 0 || end > length || usize::from(start) < ETHERNET {
+            if agreed & features::CSUM == 0 || end > length || usize::from(start) < link {
                 return bad;
             }
             offload.checksum = Some((start, offset));
@@ -350,7 +357,8 @@ pub(crate) fn tag_bytes(vlan: u16) -> [u8; TAG] {
 }
 
 /// What spreads frames over a receiver's queues: frames of one connection go the
-/// same way. Looks at addresses and, over IP, ports.
+/// same way. Looks at IP's addresses and the ports of TCP and UDP; of fragments at the
+/// addresses alone, of all else at Ethernet's.
 pub(crate) fn spread(head: &[u8], pieces: &[ByteRange<'_>], queues: usize) -> usize {
     let mut bytes = [0_u8; 64];
     let mut length = head.len().min(bytes.len());
@@ -365,7 +373,9 @@ pub(crate) fn spread(head: &[u8], pieces: &[ByteRange<'_>], queues: usize) -> us
     // Addresses and ports lie in one range each for TCP and UDP without options.
     let parts: [(usize, usize); 2] = match [bytes[at], bytes[at + 1]] {
         [0x08, 0x00] if bytes[at + 2] == 0x45 && matches!(bytes[at + 11], 6 | 17) => {
-            [(at + 14, 12), (0, 0)]
+            // A datagram's first fragment alone has the ports.
+            let fragment = u16::from_be_bytes([bytes[at + 8], bytes[at + 9]]) & 0x3fff;
+            [(at + 14, if fragment == 0 { 12 } else { 8 }), (0, 0)]
         }
         [0x86, 0xdd] if matches!(bytes[at + 8], 6 | 17) => [(at + 10, 32), (at + 42, 4)],
         _ => [(0, 12), (0, 0)],
@@ -376,6 +386,9 @@ pub(crate) fn spread(head: &[u8], pieces: &[ByteRange<'_>], queues: usize) -> us
             hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         }
     }
+    // The last bytes have not reached the upper half yet: without this, flows that differ in
+    // the port that they go to would all have the same of two or four queues.
+    hash = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (hash >> 32) as usize % queues
 }
 

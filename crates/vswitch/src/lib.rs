@@ -28,6 +28,8 @@ pub mod device;
 mod event;
 mod forward;
 mod frame;
+#[cfg(test)]
+mod frame_tests;
 pub mod frontend;
 pub mod memory;
 pub mod message;

@@ -157,6 +157,14 @@ pub enum SessionError {
     /// More regions than were offered.
     #[error("More than {MAX_SLOTS} memory regions")]
     TooManyRegions,
+    /// Pages at the memory's end would be missing after a migration.
+    #[error("The migration's log has {has:#x} bytes: all pages of the memory need {needed:#x}")]
+    ShortLog {
+        /// Bytes that it has.
+        has: u64,
+        /// Bytes that it must have.
+        needed: u64,
+    },
 }
 
 /// One ring, as far as it is set up.
@@ -208,10 +216,10 @@ impl VhostSession {
         self.features
     }
 
-    /// True if a region's file was made shorter.
+    /// True if the file of a region or of the log was made shorter.
     #[must_use]
     pub fn is_memory_lost(&self) -> bool {
-        self.memory.is_lost()
+        self.memory.is_lost() || self.log.as_ref().is_some_and(|log| log.is_lost())
     }
 
     /// Does what a message asks for; the bytes of the answer, if one is due.
@@ -290,6 +298,10 @@ impl VhostSession {
                     return Err(SessionError::Features { surplus });
                 }
                 self.features = bits;
+                if !self.logs() {
+                    // It ends with its migration: the next one brings its own.
+                    self.log = None;
+                }
                 self.run(plane)?;
             }
             VhostRequest::SetProtocolFeatures(bits) => {
@@ -496,6 +508,18 @@ impl VhostSession {
         {
             return Err(SessionError::NotShared);
         }
+        if let Some(log) = self.log.as_ref().filter(|_| wanted.iter().any(Option::is_some))
+            && self.logs()
+        {
+            let ends = self.memory.regions().map(|region| {
+                let place = region.placement();
+                place.guest_address + place.size
+            });
+            let (has, needed) = (log.bytes(), DirtyLog::bytes_for(ends.max().unwrap_or(0)));
+            if has < needed {
+                return Err(SessionError::ShortLog { has, needed });
+            }
+        }
         for (index, (vring, setup)) in self.vrings.iter_mut().zip(wanted).enumerate() {
             if let (None, Some(setup)) = (&vring.built, setup) {
                 let ring = Ring::new(&self.memory, &setup)
@@ -510,6 +534,11 @@ impl VhostSession {
         Ok(())
     }
 
+    /// True if the frontend wants to know what is written.
+    fn logs(&self) -> bool {
+        self.features & features::LOG_ALL != 0
+    }
+
     fn device(&self) -> VhostDevice {
         let queue = |vring: &Vring| {
             let (_, ring) = vring.built.as_ref()?;
@@ -519,7 +548,7 @@ impl VhostSession {
         let pairs = self.vrings.chunks_exact(2);
         let pairs =
             pairs.map(|pair| QueuePair { receive: queue(&pair[0]), transmit: queue(&pair[1]) });
-        let logs = self.features & features::LOG_ALL != 0;
+        let logs = self.logs();
         VhostDevice {
             memory: self.memory.clone(),
             pairs: pairs.collect(),

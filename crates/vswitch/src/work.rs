@@ -3,7 +3,7 @@
 //! ports, are many times what came in.
 
 use crate::device::{LONG_HEADER, VhostDevice};
-use crate::frame::{EthernetFrame, Offload};
+use crate::frame::{ETHERNET, EthernetFrame, Offload};
 
 /// Work after which a port's turn is over, in bytes copied.
 pub(crate) const TURN_WORK: u64 = 256 * 1024;
@@ -37,7 +37,7 @@ impl FrameWork {
     /// Of a frame whose sender agreed on `agreed`. One whose header lies is dropped by all.
     pub(crate) fn new(long: Option<&EthernetFrame>, length: u32, agreed: u64) -> Self {
         let offload = long.filter(|long| long.has_offload).and_then(|long| {
-            Offload::read(&long.head[..LONG_HEADER], length as usize, agreed).ok()
+            Offload::read(&long.head[..LONG_HEADER], length as usize, ETHERNET, agreed).ok()
         });
         Self { offload: offload.unwrap_or_default(), length }
     }

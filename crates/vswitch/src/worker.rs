@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::bell::{Bell, drain};
 use crate::counters::ThreadCounters;
-use crate::device::ActiveRing;
+use crate::device::{ActiveRing, VhostDevice};
 use crate::forward::{Forwarder, Parcel};
 use crate::memory;
 use crate::port::{PortTable, PortView};
@@ -305,7 +305,10 @@ impl Worker {
 
     fn report_losses(&self, snapshot: &PortTable) {
         for port in snapshot.ports.iter().flatten() {
-            if port.device.as_ref().is_some_and(|device| device.memory.is_lost()) {
+            let lost = |device: &Arc<VhostDevice>| {
+                device.memory.is_lost() || device.log.as_ref().is_some_and(|log| log.is_lost())
+            };
+            if port.device.as_ref().is_some_and(lost) {
                 self.tell(Notice::MemoryLost { port: port.number });
             }
         }

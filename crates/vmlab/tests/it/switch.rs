@@ -1,6 +1,7 @@
 //! `vmlab switch` as users run it: in its sandbox, asked, told, interrupted.
 
 use std::fs;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,6 +9,9 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use suite::{Tier, needs};
 use tempfile::TempDir;
+use vswitch::frontend::{FrameBytes, Frontend, FrontendOptions, Touch, Traffic, TrafficPlan};
+use vswitch::memory::{Region, RegionAddresses};
+use vswitch::message::{MAX_FDS, MessageHeader, RingAddresses, RingFd, VhostRequest, features};
 
 use crate::lab::{Said, VMLAB};
 use crate::schemas;
@@ -211,6 +215,134 @@ fn the_sandbox_is_in_force() {
     switch.ctl(&["add", "b.sock,server=off"]).has_code(0);
     drop(std::os::unix::net::UnixListener::bind(switch.path("left.sock")).unwrap());
     switch.ctl(&["add", "left.sock"]).has_code(0);
+}
+
+/// What a frontend does that no VMM should.
+type Hostile = (&'static str, fn(&mut Frontend));
+
+const HOSTILE: &[Hostile] = &[
+    ("a memory file made shorter under its rings", |frontend| {
+        let ring = &mut frontend.pairs()[0].transmit;
+        while let Some(slot) = ring.take_free() {
+            ring.post(slot, 500);
+        }
+        ring.publish();
+        frontend.file().set_len(0).unwrap();
+        frontend.ring(1).kick();
+    }),
+    ("a log made shorter", |frontend| {
+        let place = frontend.memory().regions().next().unwrap().placement();
+        let size = (place.guest_address + place.size).div_ceil(4096).div_ceil(8);
+        let (log, file) = Region::create(size.next_multiple_of(4096), 0).unwrap();
+        let request = VhostRequest::SetLogBase { size, offset: 0 };
+        frontend.send(&request, &[file.as_fd()]).unwrap();
+        assert_eq!(frontend.answer_to(6).unwrap(), 0);
+        drop(log);
+        file.set_len(0).unwrap();
+        let ring = &mut frontend.pairs()[0].transmit;
+        let slot = ring.take_free().unwrap();
+        ring.post(slot, 100);
+        ring.publish();
+        ring.kick();
+    }),
+    ("a ring nowhere", |frontend| {
+        frontend.stop_ring(1).unwrap();
+        let [descriptors, driver, _] = frontend.ring(1).addresses();
+        let addresses = RingAddresses {
+            index: 1,
+            flags: 0,
+            descriptors,
+            device: u64::MAX - 4095,
+            driver,
+            log: 0,
+        };
+        frontend.send(&VhostRequest::SetVringAddr(addresses), &[]).unwrap();
+        let (kick, _) = frontend.ring(1).events();
+        let fd = RingFd { index: 1, without: false };
+        frontend.send(&VhostRequest::SetVringKick(fd), &[kick.as_fd()]).unwrap();
+    }),
+    ("its memory taken away and given elsewhere", |frontend| {
+        let place = frontend.memory().regions().next().unwrap().placement();
+        frontend.send(&VhostRequest::RemMemReg(place), &[]).unwrap();
+        let place = RegionAddresses { guest_address: 1 << 50, user_address: 1 << 50, ..place };
+        let file = frontend.file().as_fd();
+        frontend.send(&VhostRequest::AddMemReg(place), &[file]).unwrap();
+    }),
+    ("more files than a message has", |frontend| {
+        let fds = vec![frontend.file().as_fd(); MAX_FDS];
+        let message = |request| MessageHeader { request, need_reply: false, reply: false, size: 0 };
+        for _ in 0..50 {
+            // The switch may have hung up already.
+            let _ = frontend.channel().send(&message(3).write(&[]), &fds);
+        }
+        let _ = frontend.channel().send(&message(99).write(&[]), &fds);
+    }),
+    ("an end inside a message", |frontend| {
+        frontend.channel().send(&[2, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 1, 2], &[]).unwrap();
+        frontend.channel().shut_down();
+    }),
+    ("a file that is no memory", |frontend| {
+        let place = frontend.memory().regions().next().unwrap().placement();
+        let file = fs::File::open("/proc/self/maps").unwrap();
+        frontend.send(&VhostRequest::SetMemTable(vec![place]), &[file.as_fd()]).unwrap();
+    }),
+];
+
+/// As they run for users: whatever the handler of SIGBUS and the ends of connections need of
+/// the kernel, the sandbox lets them have.
+#[test]
+fn hostile_frontends_lose_their_port_alone_in_the_sandbox() {
+    let mut ports = vec!["--quiet"];
+    for port in ["a.sock", "b.sock", "c.sock"] {
+        ports.extend(["--port", port]);
+    }
+    let mut switch = Running::new(&ports);
+    let plain = FrontendOptions::default();
+    let connect = |switch: &Running, port: &str, options| {
+        // The last one may not have left yet.
+        suite::until("the port to be free", || Frontend::connect(&switch.path(port), options).ok())
+    };
+    let others = ["a.sock", "b.sock"].map(|port| connect(&switch, port, plain));
+    let plan = TrafficPlan {
+        flows: TrafficPlan::ring(2),
+        bytes: FrameBytes::UpTo(600),
+        touch: Touch::All,
+        window: 32,
+        grace: suite::PATIENCE,
+        pace_per_s: None,
+    };
+    let mut others = Traffic::new(others.into(), plan);
+    others.greet(suite::PATIENCE).unwrap();
+    for extra in [0, features::RING_PACKED] {
+        for (what, hostile) in HOSTILE {
+            let features = plain.features | features::LOG_ALL | extra;
+            let mut frontend = connect(&switch, "c.sock", FrontendOptions { features, ..plain });
+            hostile(&mut frontend);
+            let before = others.tally().sent;
+            others.run(|tally| tally.sent >= before + 500);
+            assert!(others.tally().is_whole(), "{what}: {:?}", others.tally());
+            let last = suite::until(what, || {
+                let said = switch.ctl(&["status", "--json"]);
+                let status: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+                let port = &status["ports"][2];
+                let error = port["last_error"].as_str().filter(|_| port["state"] == "waiting")?;
+                Some(error.to_owned())
+            });
+            assert!(!last.is_empty(), "{what}");
+            assert!(switch.child.try_wait().unwrap().is_none(), "{what}: the switch has ended");
+            drop(frontend);
+            // Who comes next has the port, and clears what was said of the last one.
+            drop(connect(&switch, "c.sock", plain));
+            suite::until("the port to be left in peace", || {
+                let said = switch.ctl(&["status", "--json"]);
+                let status: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+                status["ports"][2]["last_error"].is_null().then_some(())
+            });
+        }
+    }
+    let pid = switch.child.id();
+    assert!(of_threads(pid, "Seccomp:").iter().all(|(_, value)| value == "2"));
+    assert_eq!(switch.interrupt(), Some(0));
 }
 
 #[test]

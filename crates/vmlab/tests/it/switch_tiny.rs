@@ -65,6 +65,28 @@ struct Lab {
     qemus: Vec<PathBuf>,
 }
 
+/// A QEMU, with the rings of its guests' cards.
+struct Host {
+    qemu: PathBuf,
+    packed: bool,
+}
+
+impl Host {
+    /// What a report calls it.
+    fn name(&self) -> String {
+        let rings = if self.packed { "packed" } else { "split" };
+        format!("{}, {rings} rings", self.qemu.display())
+    }
+}
+
+impl Lab {
+    /// Each QEMU with both kinds of rings.
+    fn hosts(&self) -> impl Iterator<Item = Host> {
+        let both = |qemu: &PathBuf| [false, true].map(|packed| Host { qemu: qemu.clone(), packed });
+        self.qemus.iter().flat_map(both)
+    }
+}
+
 fn lab(pcpus: usize) -> Option<Lab> {
     let turn = needs(Tier::Full).pcpus(pcpus).turn()?;
     let qemu = match find_qemu(Arch::X86_64) {
@@ -144,13 +166,15 @@ struct Tiny {
 
 impl Tiny {
     /// Begins to boot at the switch's socket, or to wait for a guest that comes.
-    fn start(lab: &Lab, qemu: &Path, socket: &Path, words: &str, more: &[&str]) -> Self {
+    fn start(lab: &Lab, host: &Host, socket: &Path, words: &str, more: &[&str]) -> Self {
+        let qemu = &host.qemu;
         let folder = tempfile::tempdir().unwrap();
         let number = words.split("number=").nth(1).unwrap().split(' ').next().unwrap();
         let version = Command::new(qemu).arg("--version").output().unwrap().stdout;
         let old = String::from_utf8_lossy(&version).contains("version 7.");
         // QEMU 7.2 emulating crashes with vectors: msix_set_vector_notifiers.
         let vectors = if old { ",vectors=0" } else { "" };
+        let packed = if host.packed { ",packed=on" } else { "" };
         let child = Command::new(qemu)
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-m", "128"])
             .args(["-object", "memory-backend-memfd,id=mem,size=128M,share=on"])
@@ -168,7 +192,7 @@ impl Tiny {
             .args(["-chardev", &format!("socket,id=sw,path={},reconnect=1", socket.display())])
             .args(["-netdev", "vhost-user,id=sw,chardev=sw", "-device"])
             .arg(format!(
-                "virtio-net-pci,netdev=sw,mac=52:54:00:00:00:{number:0>2},romfile={vectors}"
+                "virtio-net-pci,netdev=sw,mac=52:54:00:00:00:{number:0>2},romfile={vectors}{packed}"
             ))
             .args(more)
             .stdin(Stdio::null())
@@ -258,6 +282,26 @@ fn all_rings_run(switch: &Running) {
     }
 }
 
+/// No ring was stopped, and those that run are of the kind that the guests were given.
+#[track_caller]
+fn rings_are(switch: &Running, host: &Host) {
+    all_rings_run(switch);
+    let status = status(switch);
+    let running = status["ports"].as_array().unwrap().iter();
+    let running: Vec<_> = running.filter(|port| port["state"] == "running").collect();
+    assert_eq!(running.len(), 2, "{status}");
+    for port in running {
+        let packed = port["features"].as_array().unwrap().contains(&"packed".into());
+        assert_eq!(packed, host.packed, "{}: {port}", host.name());
+    }
+}
+
+/// How many answers are missing in a row at most.
+fn longest_gap(answers: &[u64]) -> u64 {
+    let gaps = answers.windows(2).map(|pair| pair[1].saturating_sub(pair[0] + 1));
+    gaps.max().unwrap_or(0)
+}
+
 /// How many of the answers between the first and the last are missing.
 fn lost(answers: &[u64]) -> u64 {
     let (Some(first), Some(last)) = (answers.first(), answers.last()) else { return 0 };
@@ -271,16 +315,17 @@ const PORTS: [&str; 7] = ["--quiet", "--port", "a.sock", "--port", "b.sock", "--
 #[test]
 fn a_guest_that_is_booted_again_and_again_finds_its_switch() {
     let Some(lab) = lab(1) else { return };
-    for qemu in &lab.qemus {
+    for qemu in lab.qemus.clone() {
+        let host = &Host { qemu, packed: false };
         let switch = Running::new(&PORTS);
-        let mut first = Tiny::start(&lab, qemu, &switch.path("a.sock"), "number=1", &[]);
+        let mut first = Tiny::start(&lab, host, &switch.path("a.sock"), "number=1", &[]);
         first.until_it_said("tiny: up", 1);
         // It asks all the time, whatever happens to its neighbour.
         let words = "number=3 asks=1 then=ask";
-        let mut third = Tiny::start(&lab, qemu, &switch.path("c.sock"), words, &[]);
+        let mut third = Tiny::start(&lab, host, &switch.path("c.sock"), words, &[]);
         third.until_it_said("seq=", 10);
         let words = "number=2 asks=1 then=reboot";
-        let mut second = Tiny::start(&lab, qemu, &switch.path("b.sock"), words, &[]);
+        let mut second = Tiny::start(&lab, host, &switch.path("b.sock"), words, &[]);
         for boots in 1..=50 {
             second.until_it_said("tiny: reached", boots);
         }
@@ -288,7 +333,7 @@ fn a_guest_that_is_booted_again_and_again_finds_its_switch() {
         drop(second);
 
         let words = "number=2 asks=1 then=wait";
-        let mut second = Tiny::start(&lab, qemu, &switch.path("b.sock"), words, &[]);
+        let mut second = Tiny::start(&lab, host, &switch.path("b.sock"), words, &[]);
         let mut monitor = second.qmp();
         for boots in 1..=20 {
             second.until_it_said("tiny: reached", boots);
@@ -303,7 +348,7 @@ fn a_guest_that_is_booted_again_and_again_finds_its_switch() {
         let all = third.answers();
         println!(
             "{}: booted 71 times beside two that talk; of their {} requests {} had no answer",
-            qemu.display(),
+            host.name(),
             all.last().unwrap() - all[0] + 1,
             lost(&all)
         );
@@ -313,16 +358,16 @@ fn a_guest_that_is_booted_again_and_again_finds_its_switch() {
 #[test]
 fn a_guest_moves_to_another_qemu_under_traffic() {
     let Some(lab) = lab(1) else { return };
-    for qemu in &lab.qemus {
+    for host in &lab.hosts().collect::<Vec<_>>() {
         let switch = Running::new(&PORTS);
-        let mut here = Tiny::start(&lab, qemu, &switch.path("a.sock"), "number=1", &[]);
+        let mut here = Tiny::start(&lab, host, &switch.path("a.sock"), "number=1", &[]);
         here.until_it_said("tiny: up", 1);
         let words = "number=2 asks=1 then=ask";
-        let mut other = Tiny::start(&lab, qemu, &switch.path("b.sock"), words, &[]);
+        let mut other = Tiny::start(&lab, host, &switch.path("b.sock"), words, &[]);
         other.until_it_said("seq=", 100);
         let way = format!("unix:{}", here.folder.path().join("way").display());
         let there =
-            Tiny::start(&lab, qemu, &switch.path("c.sock"), "number=1", &["-incoming", &way]);
+            Tiny::start(&lab, host, &switch.path("c.sock"), "number=1", &["-incoming", &way]);
         let mut arriving = there.qmp();
         suite::until("the destination to wait", || {
             (arriving.ask("query-status", &json!({}))["status"] == "inmigrate").then_some(())
@@ -340,7 +385,7 @@ fn a_guest_moves_to_another_qemu_under_traffic() {
         let answers = before.len();
         // It is behind its new port, and answers on.
         other.until_it_said("seq=", answers + 400);
-        all_rings_run(&switch);
+        rings_are(&switch, host);
         let status = status(&switch);
         let port = |name: &str| {
             let ports = status["ports"].as_array().unwrap();
@@ -351,12 +396,14 @@ fn a_guest_moves_to_another_qemu_under_traffic() {
         assert!(port("c")["counts"]["frames_in"].as_u64().unwrap() > 300, "{status}");
         let all = other.answers();
         println!(
-            "{}: moved in {} ms, stood still {} ms; of {} requests {} had no answer",
-            qemu.display(),
+            "{}: moved in {} ms, stood still {} ms; of {} requests {} had no answer, at most {} \
+             in a row",
+            host.name(),
             told["total-time"],
             told["downtime"],
             all.last().unwrap() - all[0] + 1,
-            lost(&all)
+            lost(&all),
+            longest_gap(&all)
         );
         drop(there);
     }
@@ -365,26 +412,29 @@ fn a_guest_moves_to_another_qemu_under_traffic() {
 #[test]
 fn guests_go_on_when_their_switch_dies_under_traffic() {
     let Some(lab) = lab(1) else { return };
-    for qemu in &lab.qemus {
+    for host in &lab.hosts().collect::<Vec<_>>() {
         let mut switch = Running::new(&PORTS);
-        let mut first = Tiny::start(&lab, qemu, &switch.path("a.sock"), "number=1", &[]);
+        let mut first = Tiny::start(&lab, host, &switch.path("a.sock"), "number=1", &[]);
         first.until_it_said("tiny: up", 1);
         let words = "number=2 asks=1 then=ask";
-        let mut second = Tiny::start(&lab, qemu, &switch.path("b.sock"), words, &[]);
+        let mut second = Tiny::start(&lab, host, &switch.path("b.sock"), words, &[]);
         second.until_it_said("seq=", 100);
         for _ in 0..5 {
             switch = switch.killed_and_started_again(&PORTS);
             let answers = second.answers().len();
             second.until_it_said("seq=", answers + 100);
         }
-        all_rings_run(&switch);
+        rings_are(&switch, host);
         assert_eq!((first.said("tiny: up"), second.said("tiny: up")), (1, 1));
         let all = second.answers();
         println!(
-            "{}: five deaths; of {} requests, one each 20 ms, {} had no answer",
-            qemu.display(),
+            "{}: five deaths; of {} requests, one each 20 ms, {} had no answer, at most {} of \
+             them ({} ms) in a row",
+            host.name(),
             all.last().unwrap() - all[0] + 1,
-            lost(&all)
+            lost(&all),
+            longest_gap(&all),
+            longest_gap(&all) * 20
         );
     }
 }

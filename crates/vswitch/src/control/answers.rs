@@ -170,7 +170,7 @@ impl Control {
         for (pair, same) in self.same_addresses() {
             if self.told_same.insert(pair) {
                 let ([first, second], mac) = (same.ports, same.mac);
-                self.tell(SwitchEvent::SameAddress { first, second, mac });
+                self.events.tell(SwitchEvent::SameAddress { first, second, mac });
             }
         }
     }
