@@ -38,6 +38,8 @@ mod port;
 mod question;
 mod rate;
 pub mod ring;
+#[cfg(test)]
+mod ring_tests;
 mod sandbox;
 pub mod session;
 mod sleeper;

@@ -15,12 +15,9 @@
 mod chain;
 mod packed;
 mod split;
-#[cfg(test)]
-mod tests;
-
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::memory::{AreaError, GuestMemory};
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 pub use chain::{Chain, Chains, Direction};
 use packed::PackedRing;

@@ -1,8 +1,9 @@
 //! Rings over memory with any content: what is fetched lies in it, and what is given
-//! back was fetched. The fuzz target's question, small enough for Miri.
+//! back was fetched. The fuzz target's question, small enough for Miri. In a file of its
+//! own, as `ring` is also built with the atomics of a model checker (`tests/model`).
 
-use super::*;
-use crate::memory::Region;
+use crate::memory::{GuestMemory, Region};
+use crate::ring::*;
 
 /// Where memory begins, in guest and user addresses.
 const BASE: u64 = 1 << 32;
