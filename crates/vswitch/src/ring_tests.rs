@@ -104,7 +104,7 @@ impl Reference {
         length > 0
             && (flags & flags::WRITE != 0) == writes
             && Self::is_inside(address, length)
-            && (writes || all <= chain::MAX_CHAIN_BYTES)
+            && (writes || all <= MAX_CHAIN_BYTES)
     }
 
     /// Takes the descriptors of a table in, of which `most` may be used.
