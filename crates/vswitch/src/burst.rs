@@ -28,6 +28,21 @@ pub(crate) fn first_bits(count: usize) -> u32 {
     if count == 0 { 0 } else { u32::MAX >> (BURST - count) }
 }
 
+/// The part of the ports to which a burst's frames to all are brought in one turn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FloodRange {
+    /// Those before this one have the first frame already.
+    pub(crate) begun: u16,
+    /// From this one on, they get the last frame in another turn.
+    pub(crate) end: u16,
+}
+
+impl Default for FloodRange {
+    fn default() -> Self {
+        Self { begun: 0, end: u16::MAX }
+    }
+}
+
 /// A sender's burst.
 pub(crate) struct Burst<'b, 's> {
     pub(crate) snapshot: &'s PortTable,
@@ -37,6 +52,7 @@ pub(crate) struct Burst<'b, 's> {
     pub(crate) frames: &'b [BurstFrame],
     /// Those that are not short.
     pub(crate) longs: &'b [EthernetFrame],
+    pub(crate) flood: FloodRange,
 }
 
 /// Chains that were fetched to receive in before it was known whether they are needed: of

@@ -9,6 +9,7 @@
 //! copied into a parcel and sent to that thread.
 
 mod crossing;
+mod reach;
 #[cfg(test)]
 mod tests;
 
@@ -16,11 +17,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use crossing::{Parcel, ThreadLink};
+use reach::{flood_work, from_tagged, may_pass, reached_by_all};
 use rustix::time::{ClockId, clock_gettime};
 use smallvec::SmallVec;
 
 use crate::burst::{
-    ALL, BURST, Burst, EarlyChains, FrameParts, first_bits, pieces, queue_of, watch,
+    ALL, BURST, Burst, EarlyChains, FloodRange, FrameParts, first_bits, pieces, queue_of, watch,
 };
 use crate::counters::DropReason;
 use crate::delivery::{Delivery, tell};
@@ -56,6 +58,18 @@ enum ForwardTarget {
     Nowhere,
 }
 
+/// What a burst may be.
+#[derive(Debug, Clone, Copy)]
+struct BurstLimit {
+    /// Of chains, with the one that ends it.
+    bytes: u64,
+    /// In bytes copied, with the copy that ends it.
+    work: u64,
+    /// The first frame was brought to the ports before this one already, of those to which a
+    /// frame to all goes.
+    begun: u16,
+}
+
 /// What was taken from a port.
 #[derive(Debug, Clone, Copy, Default)]
 struct Taken {
@@ -66,6 +80,9 @@ struct Taken {
     bytes: u64,
     /// What it made this thread do, in bytes copied.
     work: u64,
+    /// Of the frame behind these, which goes to all: the first port that is still to get it.
+    /// 0 if it is not begun.
+    begun: u16,
 }
 
 /// Time of a pCPU that the calling thread has had.
@@ -130,9 +147,9 @@ impl Forwarder {
         for served in snapshot.served_by(self.thread) {
             let began = is_timed.then(thread_time);
             let taken = self.serve_port(snapshot, served);
-            bursts += u64::from(taken > 0);
-            frames += taken;
-            if let Some(began) = began.filter(|_| taken > 0) {
+            bursts += u64::from(taken.is_some());
+            frames += taken.unwrap_or(0);
+            if let Some(began) = began.filter(|_| taken.is_some()) {
                 served.port.counters.count_busy(thread_time().saturating_sub(began) * TIMED_PASSES);
             }
         }
@@ -141,11 +158,12 @@ impl Forwarder {
     }
 
     /// Takes a burst at most from one port, however many queues it has: so it gets no
-    /// more than its turn. The queue that comes first is another one each time.
+    /// more than its turn. The queue that comes first is another one each time. Returns the
+    /// frames that were taken, none if there was nothing to do.
     #[inline]
-    fn serve_port<'s>(&mut self, snapshot: &'s PortTable, served: &'s ServedQueues) -> u64 {
+    fn serve_port<'s>(&mut self, snapshot: &'s PortTable, served: &'s ServedQueues) -> Option<u64> {
         let (port, queues) = (&*served.port, served.queues.as_slice());
-        let Some(device) = &port.device else { return 0 };
+        let device = port.device.as_ref()?;
         let most = Allowance { frames: BURST as u64, bytes: BURST_BYTES };
         let mut left = match &port.limiter {
             None => most,
@@ -155,7 +173,7 @@ impl Forwarder {
                     if has_work(device, queues) {
                         limiter.count_wait();
                     }
-                    return 0;
+                    return None;
                 }
             },
         };
@@ -187,7 +205,7 @@ impl Forwarder {
                 break;
             }
         }
-        frames
+        (frames > 0 || work > 0).then_some(frames)
     }
 
     /// Takes a burst from one ring and forwards it.
@@ -205,7 +223,12 @@ impl Forwarder {
         let mut taken = Taken::default();
         queue.ring.fetch(&device.memory, Direction::Transmit, most.frames as usize, &mut chains);
         if !chains.is_empty() {
-            taken = self.forward(snapshot, from, device, &mut chains, (most.bytes, most_work));
+            let begun = queue.ring.progress();
+            let limit = BurstLimit { bytes: most.bytes, work: most_work, begun: begun as u16 };
+            taken = self.forward(snapshot, from, device, &mut chains, limit);
+            if begun != u32::from(taken.begun) {
+                queue.ring.keep_progress(taken.begun.into());
+            }
             let written = [0; BURST];
             let written = &written[..chains.len()];
             let wanted = queue.ring.complete(&chains.chains, written);
@@ -238,25 +261,26 @@ impl Forwarder {
         let likely = (most.bytes / LARGEST).clamp(1, most.frames.max(1));
         tap.fetch(&device.memory, likely as usize, &mut chains);
         if !chains.is_empty() {
-            taken = self.forward(snapshot, from, device, &mut chains, (u64::MAX, u64::MAX));
+            let limit = BurstLimit { bytes: u64::MAX, work: u64::MAX, begun: 0 };
+            taken = self.forward(snapshot, from, device, &mut chains, limit);
         }
         taken
     }
 
-    /// Forwards a burst, up to the frame with which it has as many bytes, or has been as much
-    /// work: the rest of the chains is taken away.
+    /// Forwards a burst, up to the frame with which it has as many bytes, or to the copy with
+    /// which it has been as much work: the rest of the chains is taken away.
     fn forward<'s>(
         &mut self,
         snapshot: &'s PortTable,
         from: &PortView,
         device: &VhostDevice,
         chains: &mut Chains<'s>,
-        (most_bytes, most_work): (u64, u64),
+        limit: BurstLimit,
     ) -> Taken {
         // Large frames end the burst early: the rest is fetched again next time.
         let mut bytes: u64 = chains.chains.iter().map(|chain| u64::from(chain.bytes)).sum();
         while let Some(last) = chains.chains.last()
-            && bytes - u64::from(last.bytes) > most_bytes
+            && bytes - u64::from(last.bytes) > limit.bytes
         {
             bytes -= u64::from(last.bytes);
             chains.chains.pop();
@@ -274,14 +298,15 @@ impl Forwarder {
                 shorts |= u32::from(taken) << number;
             }
         }
-        let taken = if shorts == first_bits(chains.len())
+        let taken = if limit.begun == 0
+            && shorts == first_bits(chains.len())
             && !from_tagged(from)
             && from.watches.is_empty()
             && self.short.go_the_same_way(chains.len())
         {
-            self.forward_alike(snapshot, from, device, chains, most_work, &mut early)
+            self.forward_alike(snapshot, from, device, chains, limit.work, &mut early)
         } else {
-            self.forward_apart(snapshot, from, device, chains, (shorts, most_work), &mut early)
+            self.forward_apart(snapshot, from, device, chains, (shorts, limit), &mut early)
         };
         from.counters.count_in(taken.frames, taken.bytes);
         self.send_parcels(snapshot);
@@ -312,12 +337,14 @@ impl Forwarder {
         let frames = &frames[..chains.len()];
         let beginning = self.short.beginning(0);
         let target = self.judge(snapshot, from, beginning, frames[0].length);
-        // To one port, short frames are never as much work as a turn may be.
+        // To one port, short frames are never as much work as a turn may be. To all, one of
+        // them is a small part of it, so that the last one is brought to all of them.
         let mut work = 0;
         let mut count = frames.len();
         if target == ForwardTarget::Flood {
             let of = |frame: &BurstFrame| {
-                flood_work(snapshot, from, beginning, FrameWork::plain(frame.length))
+                let reached = reached_by_all(snapshot, from, beginning, frame.length, 0);
+                flood_work(reached, FrameWork::plain(frame.length), u64::MAX).0
             };
             count = 0;
             while count < frames.len() && work < most_work {
@@ -326,7 +353,9 @@ impl Forwarder {
             }
         }
         let frames = &frames[..count];
-        let burst = Burst { snapshot, from, agreed: device.features, chains, frames, longs: &[] };
+        let agreed = device.features;
+        let flood = FloodRange::default();
+        let burst = Burst { snapshot, from, agreed, chains, frames, longs: &[], flood };
         match target {
             ForwardTarget::Port(port) => {
                 self.guesses[usize::from(from.number)] = Some(port);
@@ -344,7 +373,7 @@ impl Forwarder {
             }
         }
         let bytes = frames.iter().map(|frame| u64::from(frame.length)).sum();
-        Taken { chains: count, frames: count as u64, bytes, work }
+        Taken { chains: count, frames: count as u64, bytes, work, begun: 0 }
     }
 
     /// Forwards a burst frame by frame. `shorts` has a bit for each that is among the
@@ -355,7 +384,7 @@ impl Forwarder {
         from: &PortView,
         device: &VhostDevice,
         chains: &Chains<'s>,
-        (shorts, most_work): (u32, u64),
+        (shorts, limit): (u32, BurstLimit),
         early: &mut EarlyChains<'s>,
     ) -> Taken {
         let mut frames: SmallVec<[BurstFrame; BURST]> = SmallVec::new();
@@ -366,10 +395,12 @@ impl Forwarder {
         // Frames of one burst often go the same way: what was found for two addresses
         // and a type holds for the next.
         let mut last: Option<([u8; ETHERNET], ForwardTarget)> = None;
+        let mut flood = FloodRange { begun: limit.begun, ..FloodRange::default() };
         for (number, chain) in chains.chains.iter().enumerate() {
-            if taken.work >= most_work {
+            if taken.work >= limit.work {
                 break;
             }
+            let begun = if number == 0 { limit.begun } else { 0 };
             taken.chains += 1;
             let segments = chains.segments_of(chain);
             let (long, length) = if shorts & 1 << number != 0 {
@@ -389,7 +420,7 @@ impl Forwarder {
             let frame = BurstFrame { chain: number as u8, long, length };
             taken.frames += 1;
             taken.bytes += u64::from(length);
-            if !from.watches.is_empty() {
+            if !from.watches.is_empty() && begun == 0 {
                 watch(from, frame, &longs, segments, &self.short);
             }
             let long = long.map(|long| &longs[usize::from(long)]);
@@ -414,7 +445,18 @@ impl Forwarder {
             let work = FrameWork::new(long, length, device.features);
             taken.work += match target {
                 ForwardTarget::Nowhere => 0,
-                ForwardTarget::Flood => flood_work(snapshot, from, beginning, work),
+                ForwardTarget::Flood => {
+                    let reached = reached_by_all(snapshot, from, beginning, length, begun);
+                    let (work, next) = flood_work(reached, work, limit.work - taken.work);
+                    if let Some(next) = next {
+                        // It is taken with the turn in which the last port gets it.
+                        (flood.end, taken.begun) = (next, next);
+                        taken.chains -= 1;
+                        taken.frames -= 1;
+                        taken.bytes -= u64::from(length);
+                    }
+                    work
+                }
                 ForwardTarget::Port(port) => {
                     let to = snapshot.ports.get(usize::from(port)).and_then(Option::as_ref);
                     to.and_then(|to| to.device.as_ref()).map_or(0, |device| work.to(device))
@@ -424,7 +466,8 @@ impl Forwarder {
             targets.push(target);
         }
         let agreed = device.features;
-        let burst = Burst { snapshot, from, agreed, chains, frames: &frames, longs: &longs };
+        let (frames, longs) = (&frames, &longs);
+        let burst = Burst { snapshot, from, agreed, chains, frames, longs, flood };
         self.deliver_apart(&burst, &targets, early);
         taken
     }
@@ -533,13 +576,18 @@ impl Forwarder {
 
     fn flood<'s>(&mut self, burst: &Burst<'_, 's>, index: u8, early: &mut EarlyChains<'s>) {
         let from = burst.from;
-        from.counters.count_flooded(1);
         let frame = burst.frames[usize::from(index)];
+        // Of the first frame of a burst, and of the last, a part may be another turn's.
+        let begun = if frame.chain == 0 { burst.flood.begun } else { 0 };
+        let is_last = usize::from(index) + 1 == burst.frames.len();
+        let end = if is_last { burst.flood.end } else { u16::MAX };
+        from.counters.count_flooded(u64::from(begun == 0));
         let parts = burst.parts(frame, &self.short);
         let mut beginning = [0; BEGINNING];
         let there = parts.own.len().min(BEGINNING);
         beginning[..there].copy_from_slice(&parts.own[..there]);
-        for (to, _) in reached_by_all(burst.snapshot, from, &beginning, frame.length) {
+        let reached = reached_by_all(burst.snapshot, from, &beginning, frame.length, begun);
+        for (to, _) in reached.take_while(|(to, _)| to.number < end) {
             self.deliver(burst, to.number, &[index], early);
         }
     }
@@ -712,40 +760,6 @@ impl Forwarder {
     }
 }
 
-/// The ports, with their devices, that a frame of `length` bytes to all goes to.
-fn reached_by_all<'p>(
-    snapshot: &'p PortTable,
-    from: &'p PortView,
-    beginning: &[u8; BEGINNING],
-    length: u32,
-) -> impl Iterator<Item = (&'p PortView, &'p VhostDevice)> {
-    let vlan = vlan_of(from, beginning, length);
-    let others = snapshot.ports.iter().flatten().filter(move |to| {
-        to.number != from.number && carries(to, vlan) && may_pass(snapshot, from, to)
-    });
-    others.filter_map(|to| Some((&**to, to.device.as_deref()?)))
-}
-
-/// The work of bringing a frame to all that it goes to.
-fn flood_work(
-    snapshot: &PortTable,
-    from: &PortView,
-    beginning: &[u8; BEGINNING],
-    work: FrameWork,
-) -> u64 {
-    let reached = reached_by_all(snapshot, from, beginning, work.length());
-    reached.map(|(_, device)| work.to(device)).sum()
-}
-
-/// True if the two may talk at all.
-fn may_pass(snapshot: &PortTable, from: &PortView, to: &PortView) -> bool {
-    let (from, to) = (&from.policy, &to.policy);
-    if snapshot.has_uplink {
-        return (to.uplink || !from.isolated) && (from.uplink || !to.isolated);
-    }
-    !(from.isolated && to.isolated)
-}
-
 /// True if a queue has frames that were not taken.
 fn has_work(device: &VhostDevice, queues: &[u16]) -> bool {
     let transmit =
@@ -753,29 +767,9 @@ fn has_work(device: &VhostDevice, queues: &[u16]) -> bool {
     transmit.into_iter().any(|queue| queue.ring.has_work())
 }
 
-fn carries(port: &PortView, vlan: u16) -> bool {
-    match &port.policy.vlan {
-        Vlan::Unaware => vlan == 0,
-        Vlan::Access(own) => *own == vlan,
-        Vlan::Trunk(carried) => carried.contains(&vlan),
-    }
-}
-
-fn from_tagged(port: &PortView) -> bool {
-    matches!(port.policy.vlan, Vlan::Trunk(_))
-}
-
 /// Bytes of the link's header of frames that a port may send.
 fn link_header(from: &PortView) -> usize {
     if from_tagged(from) { ETHERNET + TAG } else { ETHERNET }
-}
-
-fn vlan_of(from: &PortView, beginning: &[u8; BEGINNING], length: u32) -> u16 {
-    match &from.policy.vlan {
-        Vlan::Unaware => 0,
-        Vlan::Access(vlan) => *vlan,
-        Vlan::Trunk(_) => tag(beginning, length).unwrap_or(0),
-    }
 }
 
 /// The whole frame in memory of our own, and its offload, sound still.

@@ -42,6 +42,8 @@ mod question;
 mod rate;
 mod rights;
 pub mod ring;
+#[cfg(test)]
+mod ring_tests;
 mod sandbox;
 pub mod session;
 mod sleeper;

@@ -42,11 +42,6 @@ impl FrameWork {
         Self { offload: offload.unwrap_or_default(), length }
     }
 
-    /// Bytes of the frame.
-    pub(crate) fn length(self) -> u32 {
-        self.length
-    }
-
     /// What it is for one receiver.
     pub(crate) fn to(self, device: &VhostDevice) -> u64 {
         work_of(self.offload, self.length, device.features)

@@ -15,15 +15,19 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 pub(crate) struct Pcpus {
     pub(crate) generator: usize,
     pub(crate) switch: usize,
+    /// Where a second polling thread does, if there is a third.
+    pub(crate) second: Option<usize>,
 }
 
 impl Pcpus {
-    /// The first two on which this process may run.
+    /// The first two or three on which this process may run.
     pub(crate) fn find() -> Result<Self, String> {
         let allowed = sched_getaffinity(None).map_err(|error| error.to_string())?;
         let mut usable = (0..CpuSet::MAX_CPU).filter(|&pcpu| allowed.is_set(pcpu));
         match (usable.next(), usable.next()) {
-            (Some(generator), Some(switch)) => Ok(Self { generator, switch }),
+            (Some(generator), Some(switch)) => {
+                Ok(Self { generator, switch, second: usable.next() })
+            }
             _ => Err("two pCPUs are needed: one to send and receive, one to switch".to_owned()),
         }
     }
@@ -177,11 +181,13 @@ pub(crate) fn own_wait_ns() -> u64 {
     waited_ns(&fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default())
 }
 
-/// How long the thread of a process that has run most has waited, in ns: the one that
-/// polls.
+/// How long the polling threads of a process have waited, in ns, all together.
 pub(crate) fn waits_ns(pid: u32) -> u64 {
-    // The polling thread is the one that has run longest.
-    stats(pid).max_by_key(|stat| ran_of(stat)).map_or(0, |stat| waited_ns(&stat))
+    // They have run far longer than all others.
+    let all: Vec<String> = stats(pid).collect();
+    let longest_ns = all.iter().map(|stat| ran_of(stat)).max().unwrap_or(0);
+    let polling = all.iter().filter(|stat| ran_of(stat) >= longest_ns / 2);
+    polling.map(|stat| waited_ns(stat)).sum()
 }
 
 /// Has the scheduler prefer this process, and what it starts from now on, to others.

@@ -68,12 +68,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// This switch, in a process of its own: `serve PCPU SOCKET...`
+/// This switch, in a process of its own: `serve PCPU[,PCPU] SOCKET...`
 fn serve(mut args: impl Iterator<Item = String>) -> Result<bool, String> {
-    let pcpu = args.next().and_then(|pcpu| pcpu.parse().ok()).ok_or("serve PCPU SOCKET...")?;
+    let pcpus = args.next().and_then(|list| list.split(',').map(|one| one.parse().ok()).collect());
     let ports = args.map(|port| PortConfig::parse(&port).map_err(|error| error.to_string()));
     let mut config = SwitchConfig::new(ports.collect::<Result<_, _>>()?);
-    config.pcpus = vec![pcpu];
+    config.pcpus = pcpus.ok_or("serve PCPU[,PCPU] SOCKET...")?;
     let switch = Switch::start(&config).map_err(|error| error.to_string())?;
     // It ends with the process that started it.
     while switch.events().recv().is_ok() {}
@@ -91,17 +91,21 @@ fn run(wanted: &Wanted) -> Result<bool, String> {
     let pages = if free >= 480 { Pages::Huge } else { Pages::Small };
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let mut rows = rows::all();
+    if pcpus.second.is_none() && rows.iter().any(|row| row.ours == Kind::OursOnTwo) {
+        println!("no rows with two polling threads: they need a third pCPU, there are two");
+        rows.retain(|row| row.ours != Kind::OursOnTwo);
+    }
     let named = |row: &Row| wanted.words.iter().any(|word| row.name.contains(word.as_str()));
     rows.retain(|row| wanted.words.is_empty() || named(row));
     let mut fine = true;
     let mut peers = Vec::new();
     let is_wanted =
         |what: &str| wanted.words.is_empty() || wanted.words.iter().any(|word| word == what);
-    for kind in [Kind::Ours, Kind::Testpmd, Kind::Ovs] {
+    for kind in [Kind::Ours, Kind::OursOnTwo, Kind::Testpmd, Kind::Ovs] {
         let takes_part = match kind {
             Kind::Ours => true,
             Kind::Testpmd if is_wanted("idle") => true,
-            _ => rows.iter().any(|row| row.against == kind),
+            _ => rows.iter().any(|row| [row.ours, row.against].contains(&kind)),
         };
         if !takes_part {
             continue;
@@ -177,7 +181,7 @@ fn one_round(
     judge: &mut Judge,
     dropped: &mut Dropped,
 ) -> bool {
-    let mut kinds = [Kind::Ours, row.against];
+    let mut kinds = [row.ours, row.against];
     if kinds.iter().any(|kind| !peers.iter().any(|peer| peer.kind == *kind)) {
         return true;
     }
@@ -193,7 +197,7 @@ fn one_round(
         if a.distance != b.distance {
             return Err(Unusable::Disturbed("the pCPUs moved"));
         }
-        Ok(if kinds[0] == Kind::Ours { (a, b) } else { (b, a) })
+        Ok(if kinds[0] == row.ours { (a, b) } else { (b, a) })
     });
     match both {
         Ok(Some((ours, theirs))) => row.add(ours, theirs),

@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Ours,
+    /// The same with two polling threads.
+    OursOnTwo,
     /// `dpdk-testpmd --forward-mode=io`: what comes in at one port goes out at the other.
     Testpmd,
     /// Open vSwitch on DPDK, learning.
@@ -29,6 +31,7 @@ impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ours => "vmlab",
+            Self::OursOnTwo => "vmlab-two-threads",
             Self::Fair => "vmlab-fair",
             Self::Testpmd => "testpmd",
             Self::Ovs => "OVS-DPDK",
@@ -65,6 +68,7 @@ impl Peer {
     ) -> Result<Self, String> {
         let name = |port: usize| match kind {
             Kind::Ours => format!("vmlab{port}"),
+            Kind::OursOnTwo => format!("two{port}"),
             Kind::Fair => format!("fair{port}"),
             Kind::Testpmd => format!("testpmd{port}"),
             Kind::Ovs => format!("ovs{port}"),
@@ -76,10 +80,13 @@ impl Peer {
         };
         let mut others = Vec::new();
         let mut command = match kind {
-            Kind::Ours | Kind::Fair => {
+            Kind::Ours | Kind::OursOnTwo | Kind::Fair => {
                 let own = std::env::current_exe().map_err(|error| error.to_string())?;
                 let mut command = Command::new(own);
-                command.arg("serve").arg(pcpus.switch.to_string());
+                let second = pcpus.second.filter(|_| kind == Kind::OursOnTwo);
+                let served = [Some(pcpus.switch), second].into_iter().flatten();
+                let served: Vec<String> = served.map(|pcpu| pcpu.to_string()).collect();
+                command.arg("serve").arg(served.join(","));
                 for (port, socket) in sockets.iter().enumerate() {
                     let vlan = match kind {
                         Kind::Fair => format!(",vlan={}", 10 + port / 2),

@@ -23,13 +23,14 @@ const LEAST_BUSY: f64 = 0.2;
 /// One comparison.
 pub(crate) struct Row {
     pub(crate) name: String,
+    pub(crate) ours: Kind,
     pub(crate) against: Kind,
     pub(crate) options: FrontendOptions,
     pub(crate) plan: TrafficPlan,
     pub(crate) ports: usize,
     pub(crate) figure: Figure,
-    /// A rate's ratio is to be at least this, a time's at most.
-    goal: f64,
+    /// A rate's ratio is to be at least this, a time's at most; what is only told has none.
+    goal: Option<f64>,
     /// The goal is for two pCPUs that are near: far apart, the lines of memory that go
     /// from one to the other are nearly all that a short frame costs, whoever moves it.
     only_near: bool,
@@ -59,8 +60,9 @@ pub(crate) fn all() -> Vec<Row> {
     let mut rows = Vec::new();
     let mut add = |name: String, against, options, plan, ports, figure, goal| {
         let only_near = name.starts_with("64 B");
-        let pairs = Vec::new();
-        rows.push(Row { name, against, options, plan, ports, figure, goal, only_near, pairs });
+        let (ours, goal, pairs) = (Kind::Ours, Some(goal), Vec::new());
+        let row = Row { name, ours, against, options, plan, ports, figure, goal, only_near, pairs };
+        rows.push(row);
     };
     for (kind, options) in [("split", split), ("packed", packed)] {
         for (way, flows) in [("one way", one()), ("two ways", two())] {
@@ -72,8 +74,11 @@ pub(crate) fn all() -> Vec<Row> {
         let ring = ("ring", TrafficPlan::ring(ports));
         let mesh = ("mesh", TrafficPlan::mesh(ports));
         for (shape, flows) in if ports == 2 { vec![ring] } else { vec![ring, mesh] } {
-            let name = format!("64 B, {ports} ports, {shape}");
-            add(name, Kind::Ovs, split, plan(flows, 60), ports, Figure::Rate, 2.0);
+            for (kind, options) in [("", split), (", packed", packed)] {
+                let name = format!("64 B, {ports} ports, {shape}{kind}");
+                let plan = plan(flows.clone(), 60);
+                add(name, Kind::Ovs, options, plan, ports, Figure::Rate, 2.0);
+            }
         }
     }
     let large = plan(one(), 1514);
@@ -88,6 +93,21 @@ pub(crate) fn all() -> Vec<Row> {
     for (pace_per_s, what) in [(0.5e6, "0.5 Mpps"), (2e6, "2 Mpps")] {
         let plan = TrafficPlan { pace_per_s: Some(pace_per_s), ..plan(one(), 60) };
         add(format!("p99 at {what}"), Kind::Testpmd, split, plan, 2, Figure::P99, 1.0);
+    }
+    // What a second polling thread brings, frames that go from one to the other included.
+    for (shape, flows) in [("ring", TrafficPlan::ring(4)), ("mesh", TrafficPlan::mesh(4))] {
+        rows.push(Row {
+            name: format!("64 B, 2 threads, {shape}"),
+            ours: Kind::OursOnTwo,
+            against: Kind::Ours,
+            options: split,
+            plan: plan(flows, 60),
+            ports: 4,
+            figure: Figure::Rate,
+            goal: None,
+            only_near: true,
+            pairs: Vec::new(),
+        });
     }
     rows
 }
@@ -127,12 +147,13 @@ impl Row {
                 Figure::Rate => format!("; generator {:.0} % busy", 100.0 * busy),
                 Figure::P99 => String::new(),
             };
-            let goal = (distance == Distance::Near || !self.only_near).then_some(self.goal);
+            let goal = self.goal.filter(|_| distance == Distance::Near || !self.only_near);
             let ratios: Vec<f64> = of.iter().map(|pair| pair[0].value / pair[1].value).collect();
             lines.push(format!(
-                "{:24} {:5} vmlab {:>11}, {} {:>11}: {}{ceiling}{lost}",
+                "{:32} {:5} {} {:>11}, {} {:>11}: {}{ceiling}{lost}",
                 self.name,
                 distance.name(),
+                self.ours.name(),
                 shown(mean(0)),
                 self.against.name(),
                 shown(mean(1)),
@@ -140,7 +161,7 @@ impl Row {
             ));
         }
         if lines.is_empty() {
-            lines.push(format!("{:24} no trial could be kept", self.name));
+            lines.push(format!("{:32} no trial could be kept", self.name));
         }
         lines.join("\n")
     }

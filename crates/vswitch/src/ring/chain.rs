@@ -2,11 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::{DESCRIPTOR, RingFault, flags};
+use super::{DESCRIPTOR, MAX_CHAIN_BYTES, RingFault, flags};
 use crate::memory::{GuestBuffer, GuestMemory};
-
-/// Bytes of one frame with its header, the largest that segmentation offload makes.
-pub(crate) const MAX_CHAIN_BYTES: u64 = 65536 + 64;
 
 /// Whether the device reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,12 +15,9 @@
 mod chain;
 mod packed;
 mod split;
-#[cfg(test)]
-mod tests;
-
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::memory::{AreaError, GuestMemory};
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 pub use chain::{Chain, Chains, Direction};
 use packed::PackedRing;
@@ -28,6 +25,9 @@ use split::SplitRing;
 
 /// Entries that a ring may have.
 pub const MAX_SIZE: u16 = 32768;
+
+/// Bytes of one frame with its header, the largest that segmentation offload makes.
+pub(crate) const MAX_CHAIN_BYTES: u64 = 65536 + 64;
 
 /// Bytes of a line of the cache.
 const LINE: usize = 64;
@@ -138,6 +138,8 @@ pub struct Ring {
     fault: AtomicU8,
     /// Chains that were given back since it was set up.
     completed: AtomicU64,
+    /// How far the next chain has come that is not given back yet.
+    progress: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -168,6 +170,7 @@ impl Ring {
             position: AtomicU32::new(position),
             fault: AtomicU8::new(0),
             completed: AtomicU64::new(0),
+            progress: AtomicU32::new(0),
         })
     }
 
@@ -194,6 +197,21 @@ impl Ring {
     #[must_use]
     pub fn completed(&self) -> u64 {
         self.completed.load(Ordering::Relaxed)
+    }
+
+    /// How far the next chain that is to be given back has come, as
+    /// [`keep_progress`](Self::keep_progress) was told.
+    #[inline]
+    #[must_use]
+    pub fn progress(&self) -> u32 {
+        self.progress.load(Ordering::Relaxed)
+    }
+
+    /// Keeps how far the next chain has come that is to be given back, whichever thread fetches
+    /// it next: 0 if it is not begun.
+    #[inline]
+    pub fn keep_progress(&self, progress: u32) {
+        self.progress.store(progress, Ordering::Relaxed);
     }
 
     /// Why it is stopped, if it is.

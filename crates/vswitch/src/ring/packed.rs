@@ -1,11 +1,10 @@
 //! The packed ring: one ring of descriptors, which driver and device take turns
 //! to write. A counter of rounds, 1 in the first, says whose turn an entry is.
 
-use std::sync::atomic::{Ordering, fence};
-
 use super::chain::{Chain, ChainBuilder, Chains, Direction, RingDescriptor, Segments};
 use super::{DESCRIPTOR, LINE, MAX_SIZE, RingFault, Setup, SetupError, flags, passes};
 use crate::memory::{Area, Entries, GuestMemory};
+use crate::sync::{Ordering, fence};
 
 /// The wrap counter in a position, and in `GET_VRING_BASE`'s halves.
 const WRAP: u32 = 1 << 15;

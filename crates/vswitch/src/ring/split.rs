@@ -1,11 +1,10 @@
 //! The split ring: a table of descriptors, a ring of available heads, a ring of
 //! used ones.
 
-use std::sync::atomic::{Ordering, fence};
-
 use super::chain::{Chain, ChainBuilder, Chains, Direction, RingDescriptor, Segments};
 use super::{DESCRIPTOR, LINE, MAX_SIZE, RingFault, Setup, SetupError, flags, passes};
 use crate::memory::{Area, Entries, GuestMemory};
+use crate::sync::{Ordering, fence};
 
 /// In the available ring: the driver wants no events.
 const NO_INTERRUPT: u16 = 1;

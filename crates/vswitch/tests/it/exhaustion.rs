@@ -23,7 +23,7 @@ fn sparse(bytes: u64) -> std::os::fd::OwnedFd {
 
 #[test]
 fn nobody_maps_more_than_its_share_of_addresses() {
-    let mut case = Case::new();
+    let mut case = Case::new(1);
     let bytes = MAX_MAPPED / 4;
     let file = sparse(bytes);
     let region = |number: u64| RegionAddresses {
@@ -76,7 +76,7 @@ fn sleeps(lab: &Lab, what: &str) {
 
 #[test]
 fn a_frontend_that_kicks_for_ever_or_never_keeps_nobody_awake() {
-    let mut case = Case::new();
+    let mut case = Case::new(1);
     // Each reading takes one of it.
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
     let endless = eventfd(u32::MAX, flags).unwrap();
@@ -97,7 +97,7 @@ fn a_frontend_that_kicks_for_ever_or_never_keeps_nobody_awake() {
 
 #[test]
 fn a_storm_of_connections_is_told_in_a_few_events() {
-    let mut case = Case::new();
+    let mut case = Case::new(1);
     let _first = Frontend::connect(&case.lab.path(HOSTILE), FrontendOptions::default()).unwrap();
     let before = case.lab.status().up_s;
     for _ in 0..2000 {

@@ -11,13 +11,17 @@ use vswitch::memory::RegionAddresses;
 use vswitch::message::{MAX_FDS, MessageHeader, RingFd, VhostRequest};
 use vswitch::{LinkState, SwitchEvent};
 
-use crate::hostile::{Case, HOSTILE};
+use crate::hostile::{Case, HOSTILE, cases};
+
+cases! {
+    files_that_are_no_memory_end_their_connection_alone
+    a_file_whose_close_waits_holds_up_its_port_alone
+}
 
 /// What a message does with its file.
 type Message = (&'static str, VhostRequest);
 
-#[test]
-fn files_that_are_no_memory_end_their_connection_alone() {
+fn files_that_are_no_memory_end_their_connection_alone(threads: usize) {
     let place = RegionAddresses { guest_address: 0, size: 4096, user_address: 0, file_offset: 0 };
     let messages: [Message; 3] = [
         ("a memory table", VhostRequest::SetMemTable(vec![place])),
@@ -31,7 +35,7 @@ fn files_that_are_no_memory_end_their_connection_alone() {
         ),
         ("a log", VhostRequest::SetLogBase { size: 4096, offset: 0 }),
     ];
-    let mut case = Case::new();
+    let mut case = Case::new(threads);
     for (what, message) in messages {
         // Of a file system that makes up its bytes when it is asked for them.
         let file = File::open("/proc/self/maps").unwrap();
@@ -61,15 +65,14 @@ fn slow_to_close() -> (TcpStream, TcpStream) {
     (near, far)
 }
 
-#[test]
-fn a_file_whose_close_waits_holds_up_its_port_alone() {
+fn a_file_whose_close_waits_holds_up_its_port_alone(threads: usize) {
     let fd = RingFd { index: 0, without: false };
     // With a message that has no file, too, and as many as come with one.
     let ways = [
         ("as an event", VhostRequest::SetVringKick(fd), 1),
         ("with a question", VhostRequest::GetFeatures, MAX_FDS),
     ];
-    let mut case = Case::new();
+    let mut case = Case::new(threads);
     for (what, request, count) in ways {
         let (near, far) = slow_to_close();
         let frontend = case.hostile(0);

@@ -17,7 +17,7 @@ use vswitch::message::{
     MAX_FDS, MessageHeader, RingAddresses, RingFd, RingState, VhostRequest, features,
 };
 
-use crate::lab::{GRACE, Lab, PATIENCE};
+use crate::lab::{GRACE, Lab, PATIENCE, pcpus};
 
 /// The number of the hostile port; 0 and 1 are the others.
 pub(crate) const HOSTILE: usize = 2;
@@ -27,14 +27,49 @@ const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const TABLE: u16 = 4;
 
+/// Each of these with one polling thread, and with two.
+macro_rules! cases {
+    ($($name:ident)*) => {
+        mod one_thread {
+            $(#[test] fn $name() { super::$name(1); })*
+        }
+        mod two_threads {
+            $(#[test] fn $name() { super::$name(2); })*
+        }
+    };
+}
+pub(crate) use cases;
+
+cases! {
+    chains_that_make_no_sense_are_given_back_and_counted
+    positions_that_make_no_sense_stop_their_ring_alone
+    packed_rings_without_an_end_stop_and_others_do_not
+    packed_chains_that_make_no_sense_are_given_back_and_counted
+    a_used_index_that_a_guest_writes_stops_its_ring_alone
+    rings_that_are_disabled_are_left_alone
+    headers_that_lie_about_offloads_are_dropped
+    descriptors_that_change_while_they_are_read_harm_nobody
+    receivers_whose_buffers_make_no_sense_harm_themselves
+    a_memory_file_made_shorter_ends_its_port_alone
+    a_call_that_would_wait_holds_nobody_up
+    a_guest_that_makes_up_stations_takes_no_place_of_others
+    what_no_vmm_says_ends_its_connection_alone
+    who_connects_and_says_nothing_is_sent_away
+}
+
 pub(crate) struct Case {
     pub(crate) lab: Lab,
     others: Traffic,
 }
 
 impl Case {
-    pub(crate) fn new() -> Self {
-        let lab = Lab::with(&["", "", ""], |config| config.patience = Duration::from_secs(2));
+    /// With so many polling threads: the others' ports are served by different ones, where
+    /// there are several, and the hostile one by the first.
+    pub(crate) fn new(threads: usize) -> Self {
+        let lab = Lab::with(&["", "", ""], |config| {
+            config.patience = Duration::from_secs(2);
+            config.pcpus = pcpus(threads);
+        });
         let plan = TrafficPlan {
             flows: TrafficPlan::ring(2),
             bytes: FrameBytes::UpTo(600),
@@ -140,9 +175,8 @@ const CHAINS: &[(&str, Chain)] = &[
     ("a table that is a loop", &[(Where::Table, 64, TABLE, 0)]),
 ];
 
-#[test]
-fn chains_that_make_no_sense_are_given_back_and_counted() {
-    let mut case = Case::new();
+fn chains_that_make_no_sense_are_given_back_and_counted(threads: usize) {
+    let mut case = Case::new(threads);
     for (what, chain) in CHAINS {
         let mut frontend = case.hostile(0);
         let end = frontend.memory().regions().next().unwrap().placement();
@@ -186,9 +220,8 @@ fn chains_that_make_no_sense_are_given_back_and_counted() {
     case.the_port_is_of_use("bad chains");
 }
 
-#[test]
-fn positions_that_make_no_sense_stop_their_ring_alone() {
-    let mut case = Case::new();
+fn positions_that_make_no_sense_stop_their_ring_alone(threads: usize) {
+    let mut case = Case::new(threads);
     for (what, index, head) in [
         ("one more than the ring holds", 257_u16, 0_u16),
         ("an index that jumps half around", 32768, 0),
@@ -211,9 +244,8 @@ fn positions_that_make_no_sense_stop_their_ring_alone() {
     case.the_port_is_of_use("stopped rings");
 }
 
-#[test]
-fn packed_rings_without_an_end_stop_and_others_do_not() {
-    let mut case = Case::new();
+fn packed_rings_without_an_end_stop_and_others_do_not(threads: usize) {
+    let mut case = Case::new(threads);
     let frontend = case.hostile(features::RING_PACKED);
     let [descriptors, _, _] = frontend.ring(1).areas();
     let available = 1_u64 << 7;
@@ -232,9 +264,8 @@ fn packed_rings_without_an_end_stop_and_others_do_not() {
     case.the_port_is_of_use("an endless packed chain");
 }
 
-#[test]
-fn packed_chains_that_make_no_sense_are_given_back_and_counted() {
-    let mut case = Case::new();
+fn packed_chains_that_make_no_sense_are_given_back_and_counted(threads: usize) {
+    let mut case = Case::new(threads);
     let mut frontend = case.hostile(features::RING_PACKED);
     let end = frontend.memory().regions().next().unwrap().placement();
     let end = end.guest_address + end.size;
@@ -278,9 +309,8 @@ fn packed_chains_that_make_no_sense_are_given_back_and_counted() {
     }
 }
 
-#[test]
-fn a_used_index_that_a_guest_writes_stops_its_ring_alone() {
-    let mut case = Case::new();
+fn a_used_index_that_a_guest_writes_stops_its_ring_alone(threads: usize) {
+    let mut case = Case::new(threads);
     for (what, index) in
         [("a used index ahead", 7_u16), ("half around", 32768), ("behind", u16::MAX - 300)]
     {
@@ -318,9 +348,8 @@ fn restart_ring(frontend: &mut Frontend, index: u8) {
     frontend.ask(&VhostRequest::GetFeatures).unwrap();
 }
 
-#[test]
-fn rings_that_are_disabled_are_left_alone() {
-    let mut case = Case::new();
+fn rings_that_are_disabled_are_left_alone(threads: usize) {
+    let mut case = Case::new(threads);
     for extra in [0, features::RING_PACKED] {
         let mut frontend = case.hostile(extra);
         let before = case.lab.port(HOSTILE).counts.frames_in;
@@ -344,9 +373,8 @@ fn rings_that_are_disabled_are_left_alone() {
     case.the_port_is_of_use("disabled rings");
 }
 
-#[test]
-fn headers_that_lie_about_offloads_are_dropped() {
-    let mut case = Case::new();
+fn headers_that_lie_about_offloads_are_dropped(threads: usize) {
+    let mut case = Case::new(threads);
     // Flags, kind, header length, segment size, checksum's begin, its offset.
     let headers: &[(&str, [u16; 6])] = &[
         ("a checksum behind the frame", [1, 0, 0, 0, 2000, 6]),
@@ -385,9 +413,8 @@ fn headers_that_lie_about_offloads_are_dropped() {
     assert!(case.others.tally().is_whole());
 }
 
-#[test]
-fn descriptors_that_change_while_they_are_read_harm_nobody() {
-    let mut case = Case::new();
+fn descriptors_that_change_while_they_are_read_harm_nobody(threads: usize) {
+    let mut case = Case::new(threads);
     for extra in [0, features::RING_PACKED] {
         let frontend = case.hostile(extra);
         let buffer = frontend.ring(1).buffer_address(3);
@@ -431,9 +458,8 @@ fn descriptors_that_change_while_they_are_read_harm_nobody() {
     }
 }
 
-#[test]
-fn receivers_whose_buffers_make_no_sense_harm_themselves() {
-    let mut case = Case::new();
+fn receivers_whose_buffers_make_no_sense_harm_themselves(threads: usize) {
+    let mut case = Case::new(threads);
     for (what, address, flags) in
         [("buffers nowhere", 8_u64, WRITE), ("buffers that are not to be written", u64::MAX, 0)]
     {
@@ -457,9 +483,8 @@ fn receivers_whose_buffers_make_no_sense_harm_themselves() {
     case.the_port_is_of_use("bad buffers");
 }
 
-#[test]
-fn a_memory_file_made_shorter_ends_its_port_alone() {
-    let mut case = Case::new();
+fn a_memory_file_made_shorter_ends_its_port_alone(threads: usize) {
+    let mut case = Case::new(threads);
     for extra in [0, features::RING_PACKED] {
         let mut frontend = case.hostile(extra);
         let ring = &mut frontend.pairs()[0].transmit;
@@ -483,9 +508,8 @@ fn a_memory_file_made_shorter_ends_its_port_alone() {
     }
 }
 
-#[test]
-fn a_call_that_would_wait_holds_nobody_up() {
-    let mut case = Case::new();
+fn a_call_that_would_wait_holds_nobody_up(threads: usize) {
+    let mut case = Case::new(threads);
     for extra in [0, features::EVENT_IDX, features::RING_PACKED] {
         let options = FrontendOptions { interrupts: true, ..FrontendOptions::default() };
         let features = options.features | extra;
@@ -520,9 +544,8 @@ fn a_call_that_would_wait_holds_nobody_up() {
     }
 }
 
-#[test]
-fn a_guest_that_makes_up_stations_takes_no_place_of_others() {
-    let mut case = Case::new();
+fn a_guest_that_makes_up_stations_takes_no_place_of_others(threads: usize) {
+    let mut case = Case::new(threads);
     let mut frontend = case.hostile(0);
     let ring = &mut frontend.pairs()[0].transmit;
     for number in 0..20_000_u32 {
@@ -710,9 +733,8 @@ fn descriptors_of(frontend: &Frontend) -> usize {
         .count()
 }
 
-#[test]
-fn what_no_vmm_says_ends_its_connection_alone() {
-    let mut case = Case::new();
+fn what_no_vmm_says_ends_its_connection_alone(threads: usize) {
+    let mut case = Case::new(threads);
     for (what, talk) in TALKS {
         let mut frontend = case.hostile(0);
         talk(&mut frontend);
@@ -729,9 +751,8 @@ fn what_no_vmm_says_ends_its_connection_alone() {
     case.the_port_is_of_use("all of it");
 }
 
-#[test]
-fn who_connects_and_says_nothing_is_sent_away() {
-    let mut case = Case::new();
+fn who_connects_and_says_nothing_is_sent_away(threads: usize) {
+    let mut case = Case::new(threads);
     let silent = UnixStream::connect(case.lab.path(HOSTILE)).unwrap();
     case.others_are_well("a silent frontend");
     suite::until("it to be sent away", || {

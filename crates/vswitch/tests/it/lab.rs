@@ -12,6 +12,14 @@ pub(crate) const PATIENCE: Duration = suite::PATIENCE;
 /// How long frames may stay away on a machine that has a lot else to do.
 pub(crate) const GRACE: Duration = Duration::from_secs(120);
 
+/// A pCPU for each of so many polling threads, one for several where there are no more: where
+/// they run does not matter to what they do.
+pub(crate) fn pcpus(threads: usize) -> Vec<u32> {
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    let usable: Vec<u32> = (0..1024).filter(|&pcpu| allowed.is_set(pcpu as usize)).collect();
+    usable.into_iter().cycle().take(threads).collect()
+}
+
 pub(crate) struct Lab {
     pub(crate) switch: Switch,
     pub(crate) folder: TempDir,

@@ -57,7 +57,7 @@ fn memory_that_is_taken_from_a_running_ring_ends_its_port_alone() {
             frontend.send(&VhostRequest::SetMemTable(table), &[file]).unwrap();
         }),
     ];
-    let mut case = Case::new();
+    let mut case = Case::new(1);
     for extra in [0, features::RING_PACKED] {
         for (what, take) in takes {
             let mut frontend = case.hostile(extra);
@@ -85,7 +85,7 @@ fn memory_that_is_taken_from_a_running_ring_ends_its_port_alone() {
 
 #[test]
 fn buffers_whose_memory_comes_and_goes_under_traffic_harm_nobody() {
-    let mut case = Case::new();
+    let mut case = Case::new(1);
     for extra in [0, features::RING_PACKED] {
         let mut frontend = case.hostile(extra);
         let dimm = RegionAddresses {
@@ -182,7 +182,7 @@ fn needed(frontend: &Frontend) -> u64 {
 
 #[test]
 fn a_log_that_is_made_shorter_ends_its_port_alone() {
-    let mut case = Case::new();
+    let mut case = Case::new(1);
     for extra in [0, features::RING_PACKED] {
         let mut frontend = case.hostile(extra | features::LOG_ALL);
         fill(&mut frontend);
@@ -207,7 +207,7 @@ fn a_log_that_is_made_shorter_ends_its_port_alone() {
 
 #[test]
 fn a_log_without_room_for_all_memory_is_refused() {
-    let mut case = Case::new();
+    let mut case = Case::new(1);
     for extra in [0, features::RING_PACKED] {
         // One byte less, and a file that is shorter than it is said to be.
         let mut frontend = case.hostile(extra | features::LOG_ALL);

@@ -82,14 +82,41 @@ fn a_frame_to_all_counts_once_for_each_that_it_goes_to() {
     let mut others: Vec<Frontend> =
         (1..9).map(|port| lab.connect(port, FrontendOptions::default())).collect();
     others.iter_mut().for_each(fill);
-    // 8 times 16000 bytes: two are nearly a turn, and the third ends it.
+    // Of 16000 bytes, 17 copies are a turn.
     let bytes = frame([0xff; 6], mac(0), 16_000);
     let (frames, turns) = bursts(&lab, &mut sender, [0; HEADER], &bytes);
-    assert_eq!(turns, frames.div_ceil(3));
+    assert_eq!(turns, (8 * frames).div_ceil(17));
     // 8 times 56 bytes and what else there is to do: all of them are one.
     let bytes = frame([0xff; 6], mac(0), 56);
     let (frames, turns) = bursts(&lab, &mut sender, [0; HEADER], &bytes);
     assert_eq!((frames, turns), (u64::from(FRAMES), 1));
+}
+
+#[test]
+fn a_frame_to_all_that_is_more_than_a_turn_goes_on_in_the_next() {
+    let lab = Lab::new(&[""; 9]);
+    let mut sender = sender(&lab);
+    // They take no segments, and each has as many buffers as three frames in three parts
+    // need, of 20054 bytes and a header each.
+    let options = FrontendOptions { ring_size: 128, ..FrontendOptions::default() };
+    let mut others: Vec<Frontend> = (1..9).map(|port| lab.connect(port, options)).collect();
+    others.iter_mut().for_each(fill);
+    let (header, mut bytes) = large(20_000);
+    bytes[..6].copy_from_slice(&[0xff; 6]);
+    let before: Vec<_> = (1..9).map(|port| (port, lab.port(port).counts.frames_out)).collect();
+    // Of 61078 bytes copied with the three parts, five copies are a turn.
+    let (frames, turns) = bursts(&lab, &mut sender, header, &bytes);
+    assert_eq!(turns, (8 * frames).div_ceil(5));
+    // Nobody gets it twice, and nobody misses it, but for what has no room.
+    for (port, before) in before {
+        let counts = lab.port(port).counts;
+        let came = counts.frames_out - before;
+        let full = counts.drops.get("no_buffer").copied().unwrap_or(0);
+        assert_eq!((came + full, counts.segmented), (3 * frames, frames), "{port}: {counts:?}");
+        assert!(came >= 9, "{port}: {counts:?}");
+    }
+    let sent = lab.port(0).counts;
+    assert_eq!((sent.flooded, sent.frames_in), (frames, frames), "{sent:?}");
 }
 
 #[test]

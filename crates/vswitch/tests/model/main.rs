@@ -1,12 +1,20 @@
 //! The switch's lock-free protocols under a model checker: every order in which threads
 //! can meet in them, as the memory model allows (loom).
 //!
-//! `table.rs` and `sleeper.rs` are the switch's own, built with loom's atomics.
+//! `table.rs`, `sleeper.rs` and `ring` are the switch's own, built with loom's atomics, the
+//! rings over a memory of such atomics, too.
 
+mod memory;
+mod rings;
 mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{
+        AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
+    };
 }
 
+#[allow(dead_code, unreachable_pub, reason = "a part of it is enough here, and no library")]
+#[path = "../../src/ring/mod.rs"]
+mod ring;
 #[path = "../../src/sleeper.rs"]
 mod sleeper;
 #[allow(dead_code, reason = "a part of it is enough here")]

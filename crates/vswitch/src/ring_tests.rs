@@ -1,8 +1,9 @@
 //! Rings over memory with any content: what is fetched lies in it, and what is given
-//! back was fetched. The fuzz target's question, small enough for Miri.
+//! back was fetched. The fuzz target's question, small enough for Miri. In a file of its
+//! own, as `ring` is also built with the atomics of a model checker (`tests/model`).
 
-use super::*;
-use crate::memory::Region;
+use crate::memory::{GuestMemory, Region};
+use crate::ring::*;
 
 /// Where memory begins, in guest and user addresses.
 const BASE: u64 = 1 << 32;
@@ -103,7 +104,7 @@ impl Reference {
         length > 0
             && (flags & flags::WRITE != 0) == writes
             && Self::is_inside(address, length)
-            && (writes || all <= chain::MAX_CHAIN_BYTES)
+            && (writes || all <= MAX_CHAIN_BYTES)
     }
 
     /// Takes the descriptors of a table in, of which `most` may be used.
