@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use topology::MacAddress;
 
 use crate::InvalidVm;
 use crate::disk::MAX_QUEUES;
@@ -237,7 +238,7 @@ impl Nic {
             );
         }
         if let Some(mac) = &self.mac
-            && !is_mac(mac)
+            && mac.parse::<MacAddress>().is_err()
         {
             return Some(format!("has mac {mac:?}: write six pairs like \"52:54:00:12:34:56\""));
         }
@@ -260,13 +261,7 @@ impl Nic {
 /// Source: QEMU `virtio_net_device_realize`.
 const RING_SIZES: std::ops::RangeInclusive<u32> = 256..=1024;
 
-fn is_mac(text: &str) -> bool {
-    let pairs: Vec<&str> = text.split(':').collect();
-    let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-    pairs.len() == 6 && pairs.iter().all(|pair| pair.len() == 2 && pair.chars().all(hex))
-}
-
-/// One way to write each: addresses in small letters; no vhost and no reconnecting
+/// One way to write each: addresses in small letters with `:`; no vhost and no reconnecting
 /// are what QEMU has by itself.
 pub(crate) fn normalise(nics: &mut [Nic]) {
     for nic in nics {
@@ -275,8 +270,10 @@ pub(crate) fn normalise(nics: &mut [Nic]) {
         if let NicBackend::VhostUser { reconnect_s, .. } = &mut nic.backend {
             *reconnect_s = reconnect_s.filter(|seconds| *seconds > 0);
         }
-        if let Some(mac) = &mut nic.mac {
-            mac.make_ascii_lowercase();
+        if let Some(mac) = &mut nic.mac
+            && let Ok(read) = mac.parse::<MacAddress>()
+        {
+            *mac = read.to_string();
         }
     }
 }

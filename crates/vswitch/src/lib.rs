@@ -57,7 +57,7 @@ mod worker;
 pub use client::{AskError, ask};
 pub use config::{
     ConfigError, DEFAULT_AGE_S, MirrorConfig, MirrorError, PortConfig, PortEnd, PortError,
-    SocketRole, SwitchConfig, mac_text,
+    SocketRole, SwitchConfig,
 };
 pub use event::{StartError, SwitchEvent};
 pub use passed::PassedFile;

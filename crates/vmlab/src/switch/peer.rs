@@ -7,7 +7,7 @@ use vmconfig::command_line::shell::join;
 use vmconfig::libvirt::emit_interface;
 use vmconfig::qemu::{Capabilities, Interface};
 use vmconfig::{Accel, Nic, NicBackend};
-use vswitch::{PortConfig, mac_text};
+use vswitch::PortConfig;
 
 /// The text for all ports.
 pub(super) fn text(ports: &[PortConfig]) -> String {
@@ -40,7 +40,7 @@ fn nic(port: &PortConfig, socket: PathBuf) -> Nic {
     let server = port.calls();
     let reconnect_s = Some(1).filter(|_| !server);
     Nic {
-        mac: port.policy.mac.map(mac_text),
+        mac: port.policy.mac.map(|mac| mac.to_string()),
         queues: Some(u32::from(port.queues)).filter(|queues| *queues > 1),
         ..Nic::new(NicBackend::VhostUser { socket, server, reconnect_s })
     }

@@ -2,8 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use topology::MacAddress;
+
 use super::Control;
-use crate::config::{PortConfig, mac, mac_text};
+use crate::config::{PortConfig, station_address};
 use crate::counters::PortCounts;
 use crate::question::{
     ControlReply, LinkState, MirrorStatus, PortStatus, Question, StationStatus, SwitchStatus,
@@ -43,7 +45,7 @@ impl Control {
     }
 
     fn pin(&mut self, text: &str, port: &str) -> Result<(), String> {
-        let mac = mac(text).ok_or_else(|| format!("{text} is no station's address"))?;
+        let mac = station_address(text).ok_or_else(|| format!("{text} is no station's address"))?;
         let port = self.port_named(port)?;
         let Some(slot) = &self.slots[port] else { return Ok(()) };
         let number = u16::try_from(port).expect("few ports");
@@ -52,10 +54,10 @@ impl Control {
     }
 
     fn unpin(&mut self, text: &str) -> Result<(), String> {
-        let mac = mac(text).ok_or_else(|| format!("{text} is no station's address"))?;
+        let mac = station_address(text).ok_or_else(|| format!("{text} is no station's address"))?;
         let entries = self.table.entries().into_iter();
         let pins: Vec<_> = entries
-            .filter(|entry| entry.age_s.is_none() && entry.station.mac() == mac)
+            .filter(|entry| entry.age_s.is_none() && entry.station.mac() == mac.bytes())
             .filter(|entry| {
                 let slot = self.slots[usize::from(entry.port)].as_ref();
                 slot.is_none_or(|slot| slot.config.policy.mac != Some(mac))
@@ -142,7 +144,7 @@ impl Control {
             .filter_map(|entry| {
                 let slot = self.slots[usize::from(entry.port)].as_ref()?;
                 Some(StationStatus {
-                    mac: mac_text(entry.station.mac()),
+                    mac: MacAddress::new(entry.station.mac()).to_string(),
                     vlan: entry.station.vlan(),
                     port: slot.config.name.clone(),
                     age_s: entry.age_s,
