@@ -8,7 +8,8 @@
 //! [`sysfs::Tree`], so a live machine, a saved folder and a tree made by a test
 //! are the same to the reader. [`read_description`] reads what other tools say
 //! about a machine. [`bounded`] is where every text in XML or YAML is parsed, here
-//! and in the crates above: one budget for all.
+//! and in the crates above: one budget for all. [`MacAddress`] is the address of a network
+//! card, whoever reads one.
 //!
 //! What is not here: touching files (`host`), drawing (`report`), deciding
 //! where a VM should go.
@@ -16,6 +17,7 @@
 pub mod bounded;
 mod describe;
 mod host;
+mod mac_address;
 mod nesting;
 mod pcpu_set;
 pub mod sysfs;
@@ -26,5 +28,6 @@ pub use host::{
     HOST_FORMAT_VERSION, Host, HostVirtualisation, HugePagePool, IdleState, KernelModule,
     KernelSettings, Kvm, Node, ParseHostError, Pcpu, QemuInfo,
 };
+pub use mac_address::{MacAddress, ParseMacAddressError};
 pub use nesting::{PcpuGroup, TopologyLevel};
 pub use pcpu_set::{ParsePcpuSetError, PcpuSet};

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use topology::MacAddress;
 
 use crate::InvalidVm;
 use crate::disk::MAX_QUEUES;
@@ -252,7 +253,7 @@ impl Nic {
             );
         }
         if let Some(mac) = &self.mac
-            && !is_mac(mac)
+            && mac.parse::<MacAddress>().is_err()
         {
             return Some(format!("has mac {mac:?}: write six pairs like \"52:54:00:12:34:56\""));
         }
@@ -280,13 +281,7 @@ const RING_SIZES: std::ops::RangeInclusive<u32> = 256..=1024;
 /// Source: QEMU `virtio_net_properties` (16 bits); VIRTIO 1.2, 5.1.4.1 (68 at least).
 const MTUS: std::ops::RangeInclusive<u32> = 68..=65_535;
 
-fn is_mac(text: &str) -> bool {
-    let pairs: Vec<&str> = text.split(':').collect();
-    let hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-    pairs.len() == 6 && pairs.iter().all(|pair| pair.len() == 2 && pair.chars().all(hex))
-}
-
-/// One way to write each: addresses in small letters; no vhost, no reconnecting, split
+/// One way to write each: addresses in small letters with `:`; no vhost, no reconnecting, split
 /// rings and no MTU are what QEMU has by itself.
 pub(crate) fn normalise(nics: &mut [Nic]) {
     for nic in nics {
@@ -297,8 +292,10 @@ pub(crate) fn normalise(nics: &mut [Nic]) {
         if let NicBackend::VhostUser { reconnect_s, .. } = &mut nic.backend {
             *reconnect_s = reconnect_s.filter(|seconds| *seconds > 0);
         }
-        if let Some(mac) = &mut nic.mac {
-            mac.make_ascii_lowercase();
+        if let Some(mac) = &mut nic.mac
+            && let Ok(read) = mac.parse::<MacAddress>()
+        {
+            *mac = read.to_string();
         }
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! A field keeps its length, so nothing moves, and the description stays true.
 
+use topology::MacAddress;
+
 use crate::field::{Field, FieldKind};
-use crate::nic::{parse_mac, set_mac};
+use crate::nic::set_mac;
 use crate::patch::Patch;
 use crate::select::{SelectError, Selector};
 use crate::state::{DeviceState, MachineState};
@@ -136,8 +138,8 @@ fn set(
             value: value.to_owned(),
             takes: "the address of one NIC, as 52:54:00:12:34:56".to_owned(),
         };
-        // The lowest bit of the first byte makes it the address of a group.
-        let mac = parse_mac(value).filter(|mac| mac[0] & 1 == 0).ok_or_else(wrong)?;
+        let mac = value.parse::<MacAddress>().ok().filter(|mac| !mac.is_group());
+        let mac = mac.ok_or_else(wrong)?;
         if let Some(patches) = set_mac(state, device, mac) {
             return Ok(patches);
         }
@@ -199,9 +201,10 @@ fn encode(field: &Field, value: &str) -> Result<Vec<u8>, String> {
             "false" | "0" => Ok(vec![0]),
             _ => Err("true or false".to_owned()),
         },
-        FieldKind::Mac => parse_mac(value)
-            .map(|mac| mac.to_vec())
-            .ok_or_else(|| "six bytes, as 52:54:00:12:34:56".to_owned()),
+        FieldKind::Mac => value
+            .parse::<MacAddress>()
+            .map(|mac| mac.bytes().to_vec())
+            .map_err(|_| "six bytes, as 52:54:00:12:34:56".to_owned()),
         FieldKind::Bytes => hex(value)
             .filter(|bytes| bytes.len() == size)
             .ok_or_else(|| format!("{size} bytes in hexadecimal, {} digits", 2 * size)),

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use topology::MacAddress;
 
 use crate::field::{Field, FieldKind};
 use crate::nic;
@@ -153,7 +154,7 @@ impl MachineState {
     /// The address of a NIC.
     #[must_use]
     pub fn mac_of(&self, device: &DeviceState) -> Option<String> {
-        nic::mac(self, device).map(|mac| nic::mac_text(&mac))
+        nic::mac(self, device).map(|mac| mac.to_string())
     }
 
     /// The value of a field.
@@ -162,7 +163,11 @@ impl MachineState {
         let bytes = self.bytes_of(field);
         match field.kind {
             FieldKind::Bytes => StateValue::Text(hex(bytes)),
-            FieldKind::Mac => StateValue::Text(nic::mac_text(bytes)),
+            FieldKind::Mac => StateValue::Text(
+                bytes
+                    .try_into()
+                    .map_or_else(|_| hex(bytes), |mac| MacAddress::new(mac).to_string()),
+            ),
             _ if field.count == 1 => value(field, bytes),
             _ => StateValue::Array(
                 bytes.chunks_exact(field.size).map(|element| value(field, element)).collect(),

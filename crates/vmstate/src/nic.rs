@@ -3,13 +3,12 @@
 //! Source: QEMU `hw/net/e1000.c`, `hw/net/e1000e_core.c`, `hw/net/e1000x_common.c`,
 //! `hw/net/virtio-net.c`; Intel 8254x manual, 5.6.1 (EEPROM) and 13.5.2 (receive address).
 
+use topology::MacAddress;
+
 use crate::cursor::number;
 use crate::field::{Field, FieldKind};
 use crate::patch::Patch;
 use crate::state::{DeviceState, MachineState};
-
-/// The address of a NIC.
-pub(crate) type Mac = [u8; 6];
 
 /// The register of the first receive address, as an index of four bytes.
 const RECEIVE_ADDRESS: usize = 0x5400 / 4;
@@ -74,23 +73,28 @@ fn places(device: &DeviceState) -> Vec<MacLocation<'_>> {
 }
 
 /// The address that a NIC has.
-pub(crate) fn mac(state: &MachineState, device: &DeviceState) -> Option<Mac> {
+pub(crate) fn mac(state: &MachineState, device: &DeviceState) -> Option<MacAddress> {
     match places(device).into_iter().next()? {
-        MacLocation::Plain(field) => state.bytes_of(field).try_into().ok(),
+        MacLocation::Plain(field) => state.bytes_of(field).try_into().ok().map(MacAddress::new),
         MacLocation::Registers(field, at) => {
             let register = |index: usize| {
                 let bytes = state.bytes_of(field).get(4 * index..4 * index + 4)?;
                 Some(number(bytes).to_le_bytes())
             };
             let (low, high) = (register(at)?, register(at + 1)?);
-            Some([low[0], low[1], low[2], low[3], high[0], high[1]])
+            Some(MacAddress::new([low[0], low[1], low[2], low[3], high[0], high[1]]))
         }
         MacLocation::Eeprom(_) => None,
     }
 }
 
 /// What gives a NIC the address `mac`; `None` for what is no NIC that is known.
-pub(crate) fn set_mac(state: &MachineState, device: &DeviceState, mac: Mac) -> Option<Vec<Patch>> {
+pub(crate) fn set_mac(
+    state: &MachineState,
+    device: &DeviceState,
+    mac: MacAddress,
+) -> Option<Vec<Patch>> {
+    let mac = mac.bytes();
     let mut patches = Vec::new();
     for place in places(device) {
         match place {
@@ -124,23 +128,4 @@ pub(crate) fn set_mac(state: &MachineState, device: &DeviceState, mac: Mac) -> O
         }
     }
     (!patches.is_empty()).then_some(patches)
-}
-
-/// An address in the usual way of writing it.
-pub(crate) fn mac_text(mac: &[u8]) -> String {
-    mac.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
-}
-
-/// Reads an address: six bytes with `:` or `-` between them.
-pub(crate) fn parse_mac(text: &str) -> Option<Mac> {
-    let bytes: Vec<&str> = text.split([':', '-']).collect();
-    let mut mac = [0; 6];
-    if bytes.len() != mac.len() {
-        return None;
-    }
-    for (byte, digits) in mac.iter_mut().zip(bytes) {
-        let is_hex = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-        *byte = u8::from_str_radix(digits, 16).ok().filter(|_| is_hex)?;
-    }
-    Some(mac)
 }

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use topology::MacAddress;
+
 use crate::port::{MAX_VLAN, MIN_MTU, Policy, Vlan};
 use crate::session::MAX_PAIRS;
 
@@ -322,7 +324,7 @@ impl PortConfig {
             "uplink" => self.policy.uplink = switched()?,
             "mac" => {
                 let expected = "a station's address, as in 52:54:00:12:34:56";
-                let mac = mac(given).ok_or_else(|| bad(expected.to_owned()))?;
+                let mac = station_address(given).ok_or_else(|| bad(expected.to_owned()))?;
                 self.policy.mac = Some(mac);
             }
             "rate" => {
@@ -470,21 +472,9 @@ fn vlan(text: &str) -> Option<u16> {
 
 /// A station's address; none for what is none, or a group's.
 #[must_use]
-pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
-    let mut mac = [0; 6];
-    let mut parts = text.split(':');
-    for byte in &mut mac {
-        let part = parts.next().filter(|part| part.len() == 2)?;
-        let is_hex = part.bytes().all(|digit| digit.is_ascii_hexdigit());
-        *byte = u8::from_str_radix(part, 16).ok().filter(|_| is_hex)?;
-    }
-    (parts.next().is_none() && mac[0] & 1 == 0 && mac != [0; 6]).then_some(mac)
-}
-
-/// An address as it is written.
-#[must_use]
-pub fn mac_text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
+pub(crate) fn station_address(text: &str) -> Option<MacAddress> {
+    let mac: MacAddress = text.parse().ok()?;
+    (!mac.is_group() && mac.bytes() != [0; 6]).then_some(mac)
 }
 
 /// Error type for [`SwitchConfig::check`].
@@ -567,7 +557,7 @@ pub(crate) fn differ(one: &PortConfig, other: &PortConfig) -> Result<(), ConfigE
     match (one.policy.mac, other.policy.mac) {
         (Some(a), Some(b)) if a == b && one.policy.vlan.overlaps(&other.policy.vlan) => {
             let advice = " (give each port another mac=, and its VM's -device the same one)";
-            same("address", mac_text(a), advice)
+            same("address", a.to_string(), advice)
         }
         _ => Ok(()),
     }
@@ -641,7 +631,7 @@ mod tests {
                 policy: Policy {
                     vlan: Vlan::Access(10),
                     isolated: true,
-                    mac: Some([0x52, 0x54, 0, 0x12, 0x34, 0x56]),
+                    mac: Some(MacAddress::new([0x52, 0x54, 0, 0x12, 0x34, 0x56])),
                     ..Policy::default()
                 },
             }

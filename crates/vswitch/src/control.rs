@@ -16,13 +16,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use topology::MacAddress;
 
 use crate::balance::{QueueLoad, relief};
 use crate::bell::Bell;
 use crate::channel::{ChannelError, VhostChannel};
 use crate::config::{
     ConfigError, MirrorConfig, PortConfig, PortEnd, SocketRights, SocketRole, SwitchConfig, differ,
-    mac_text,
 };
 use crate::counters::{PortCounters, ThreadCounters};
 use crate::desk::Desk;
@@ -556,28 +556,28 @@ impl Control {
     }
 
     /// An error if another port has the address by hand in a VLAN that it would have it in.
-    fn may_set(&self, vlan: &Vlan, mac: [u8; 6], port: u16) -> Result<(), ConfigError> {
-        let owner = |vlan| self.table.set_by_hand(Station::new(vlan, mac));
+    fn may_set(&self, vlan: &Vlan, mac: MacAddress, port: u16) -> Result<(), ConfigError> {
+        let owner = |vlan| self.table.set_by_hand(Station::new(vlan, mac.bytes()));
         let other = vlan.numbers().find_map(|vlan| owner(vlan).filter(|&owner| owner != port));
         let Some(other) = other else { return Ok(()) };
         let slot = self.slots.get(usize::from(other)).and_then(Option::as_ref);
         let port = slot.map_or_else(String::new, |slot| slot.config.name.clone());
-        Err(ConfigError::Pinned { mac: mac_text(mac), port })
+        Err(ConfigError::Pinned { mac: mac.to_string(), port })
     }
 
     /// Says by hand that a station is behind a port, in each VLAN that the port carries: all
     /// of it or nothing.
-    fn set_by_hand(&self, vlan: &Vlan, mac: [u8; 6], port: u16) -> Result<(), ConfigError> {
+    fn set_by_hand(&self, vlan: &Vlan, mac: MacAddress, port: u16) -> Result<(), ConfigError> {
         self.may_set(vlan, mac, port)?;
         let mut new = Vec::new();
         for vlan in vlan.numbers() {
-            let station = Station::new(vlan, mac);
+            let station = Station::new(vlan, mac.bytes());
             match self.table.set_static(station, port) {
                 StaticOutcome::New => new.push(station),
                 StaticOutcome::Known => {}
                 StaticOutcome::Full => {
                     new.into_iter().for_each(|station| self.table.forget_station(station));
-                    return Err(ConfigError::TableFull { mac: mac_text(mac) });
+                    return Err(ConfigError::TableFull { mac: mac.to_string() });
                 }
             }
         }

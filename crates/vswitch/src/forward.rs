@@ -552,7 +552,7 @@ impl Forwarder {
             _ => return dropped(DropReason::Vlan),
         };
         let source = source(beginning);
-        if from.policy.mac.is_some_and(|mac| mac != source) {
+        if from.policy.mac.is_some_and(|mac| mac.bytes() != source) {
             return dropped(DropReason::Spoofed);
         }
         let station = Station::new(vlan, source);

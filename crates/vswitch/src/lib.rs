@@ -62,7 +62,7 @@ mod worker;
 pub use client::{AskError, ask};
 pub use config::{
     ConfigError, DEFAULT_AGE_S, MirrorConfig, MirrorError, PortConfig, PortEnd, PortError,
-    SettingError, SocketRights, SocketRole, SwitchConfig, mac_text,
+    SettingError, SocketRights, SocketRole, SwitchConfig,
 };
 pub use event::{StartError, SwitchEvent};
 pub use passed::PassedFile;

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use topology::MacAddress;
+
 use crate::counters::PortCounters;
 use crate::device::VhostDevice;
 use crate::mirror::MirrorTap;
@@ -55,7 +57,7 @@ pub struct Policy {
     /// Isolated ports reach this one; where there is one, no other.
     pub uplink: bool,
     /// The only address that it may send from.
-    pub mac: Option<[u8; 6]>,
+    pub mac: Option<MacAddress>,
     /// What it may send.
     pub rate: Option<Rate>,
     /// Bytes of a frame behind Ethernet's header at most, both ways.

@@ -497,7 +497,7 @@ impl ManifestParser {
                     NicModel::NAMES.iter().find(|row| row.1 == text).map(|row| row.0)
                 })
                 .unwrap_or_default();
-            nic.mac = interface.read("macAddress", |text| Some(text.replace('-', ":")));
+            nic.mac = interface.read("macAddress", |text| Some(text.to_owned()));
             let number = self.settings.nics.len();
             self.at(&format!("nics.{number}"), interface);
             self.settings.nics.push(nic);

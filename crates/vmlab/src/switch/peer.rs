@@ -8,7 +8,7 @@ use vmconfig::command_line::shell::join;
 use vmconfig::libvirt::emit_interface;
 use vmconfig::qemu::{Capabilities, Interface};
 use vmconfig::{Accel, Nic, NicBackend};
-use vswitch::{PortConfig, mac_text};
+use vswitch::PortConfig;
 
 /// The text for all ports, beside `others` whose VMs have addresses already.
 pub(super) fn text(ports: &[PortConfig], others: &[PathBuf]) -> String {
@@ -46,7 +46,7 @@ pub(super) fn text(ports: &[PortConfig], others: &[PathBuf]) -> String {
 
 /// The only address that the port's VM may have, if one is said.
 fn given_mac(port: &PortConfig) -> Option<String> {
-    port.policy.mac.map(mac_text)
+    port.policy.mac.map(|mac| mac.to_string())
 }
 
 /// An address for the VM at this socket: the same at each start, and none of `taken`. QEMU

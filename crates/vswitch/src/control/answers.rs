@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use topology::MacAddress;
+
 use super::Control;
-use crate::config::{PortConfig, mac, mac_text};
+use crate::config::{PortConfig, station_address};
 use crate::counters::PortCounts;
 use crate::event::SwitchEvent;
 use crate::question::{
@@ -45,7 +47,7 @@ impl Control {
     }
 
     fn pin(&mut self, text: &str, port: &str) -> Result<(), String> {
-        let mac = mac(text).ok_or_else(|| format!("{text} is no station's address"))?;
+        let mac = station_address(text).ok_or_else(|| format!("{text} is no station's address"))?;
         let port = self.port_named(port)?;
         let Some(slot) = &self.slots[port] else { return Ok(()) };
         let number = u16::try_from(port).expect("few ports");
@@ -54,10 +56,10 @@ impl Control {
     }
 
     fn unpin(&mut self, text: &str) -> Result<(), String> {
-        let mac = mac(text).ok_or_else(|| format!("{text} is no station's address"))?;
+        let mac = station_address(text).ok_or_else(|| format!("{text} is no station's address"))?;
         let entries = self.table.entries().into_iter();
         let pins: Vec<_> = entries
-            .filter(|entry| entry.age_s.is_none() && entry.station.mac() == mac)
+            .filter(|entry| entry.age_s.is_none() && entry.station.mac() == mac.bytes())
             .filter(|entry| {
                 let slot = self.slots[usize::from(entry.port)].as_ref();
                 slot.is_none_or(|slot| slot.config.policy.mac != Some(mac))
@@ -152,7 +154,8 @@ impl Control {
             let mut pair = [usize::from(entry.port), usize::from(rival)];
             pair.sort_unstable();
             let (Some(first), Some(second)) = (name(pair[0]), name(pair[1])) else { continue };
-            let (mac, vlan) = (mac_text(entry.station.mac()), entry.station.vlan());
+            let (mac, vlan) =
+                (MacAddress::new(entry.station.mac()).to_string(), entry.station.vlan());
             let ports = [first, second];
             let same = pairs.entry(pair).or_insert(SameAddress { mac, vlan, ports, addresses: 0 });
             same.addresses += 1;
@@ -181,7 +184,7 @@ impl Control {
             .filter_map(|entry| {
                 let slot = self.slots[usize::from(entry.port)].as_ref()?;
                 Some(StationStatus {
-                    mac: mac_text(entry.station.mac()),
+                    mac: MacAddress::new(entry.station.mac()).to_string(),
                     vlan: entry.station.vlan(),
                     port: slot.config.name.clone(),
                     age_s: entry.age_s,

@@ -1,7 +1,8 @@
 //! Objects that are no VM: instance types, migration policies and migrations, clones,
 //! snapshots, restores and exports.
 
-use super::interfaces::is_mac;
+use topology::MacAddress;
+
 use super::labels::items;
 use super::{REFUSED, word};
 use crate::context::Context;
@@ -375,7 +376,7 @@ fn clone(object: &KubeObject, _: &Context, out: &mut Drafts) {
     let macs = object.given("spec.newMacAddresses").0.map(Node::entries).unwrap_or_default();
     for (interface, mac) in macs {
         let text = mac.text().unwrap_or_default();
-        if !text.is_empty() && !is_mac(text) {
+        if !text.is_empty() && text.parse::<MacAddress>().is_err() {
             out.at(
                 mac.span,
                 format!("{}: {text:?} is no MAC address of six bytes", interface.text),
