@@ -10,6 +10,7 @@
 
 mod crossing;
 mod reach;
+mod rewrite;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 pub(crate) use crossing::{Parcel, ThreadLink};
 use reach::{flood_work, from_tagged, may_pass, reached_by_all};
+use rewrite::{flatten, link_header, retag};
 use rustix::time::{ClockId, clock_gettime};
 use smallvec::SmallVec;
 
@@ -29,9 +31,9 @@ use crate::delivery::{Delivery, tell};
 use crate::device::{ActiveRing, LONG_HEADER, VhostDevice};
 use crate::frame::{
     BEGINNING, BurstFrame, ETHERNET, EthernetFrame, Offload, ShortFrames, TAG, destination, source,
-    tag, tag_bytes, takes,
+    tag, takes,
 };
-use crate::memory::{AioContext, ByteRange};
+use crate::memory::AioContext;
 use crate::mirror::Heading;
 use crate::offload::for_each_taken;
 use crate::port::{MAX_PORTS, PortTable, PortView, ServedQueues, Vlan};
@@ -765,42 +767,4 @@ fn has_work(device: &VhostDevice, queues: &[u16]) -> bool {
     let transmit =
         queues.iter().filter_map(|&queue| device.pairs[usize::from(queue)].transmit.as_ref());
     transmit.into_iter().any(|queue| queue.ring.has_work())
-}
-
-/// Bytes of the link's header of frames that a port may send.
-fn link_header(from: &PortView) -> usize {
-    if from_tagged(from) { ETHERNET + TAG } else { ETHERNET }
-}
-
-/// The whole frame in memory of our own, and its offload, sound still.
-fn flatten(
-    head: &[u8],
-    pieces: &[ByteRange<'_>],
-    offload: Offload,
-    whole: &mut Vec<u8>,
-) -> Offload {
-    whole.clear();
-    whole.extend_from_slice(head);
-    for piece in pieces {
-        let before = whole.len();
-        whole.resize(before + piece.len(), 0);
-        piece.copy_out(&mut whole[before..]);
-    }
-    offload
-}
-
-/// Takes the tag off, or puts one on.
-fn retag(from: &PortView, to: &PortView, whole: &mut Vec<u8>, offload: Offload) -> Offload {
-    const AT: usize = ETHERNET - 2;
-    match &from.policy.vlan {
-        Vlan::Trunk(_) if whole.len() >= ETHERNET + TAG => {
-            whole.drain(AT..AT + TAG);
-            offload.moved(-(TAG as i16))
-        }
-        Vlan::Access(vlan) if from_tagged(to) => {
-            whole.splice(AT..AT, tag_bytes(*vlan));
-            offload.moved(TAG as i16)
-        }
-        _ => offload,
-    }
 }
