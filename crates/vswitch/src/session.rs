@@ -73,7 +73,7 @@ pub const MAX_PAIRS: u16 = 64;
 /// process has on x86-64.
 ///
 /// Source: Linux `Documentation/arch/x86/x86_64/mm.rst`.
-pub const MAX_MAPPED: u64 = 1 << 40;
+pub const MAX_MAPPED_BYTES: u64 = 1 << 40;
 
 impl Offer {
     /// All features, with as many queues.
@@ -126,7 +126,7 @@ pub enum SessionError {
     #[error("The frontend's memory cannot be used")]
     Memory(#[from] MapError),
     /// More memory than one port may have.
-    #[error("The VM shares {bytes:#x} bytes of memory: a port has {MAX_MAPPED:#x} at most")]
+    #[error("The VM shares {bytes:#x} bytes of memory: a port has {MAX_MAPPED_BYTES:#x} at most")]
     TooMuchMemory {
         /// As many are asked for.
         bytes: u64,
@@ -432,7 +432,7 @@ impl VhostSession {
     /// one frontend could take all addresses of this process.
     fn may_map(&self, sizes: impl Iterator<Item = u64>, log: u64) -> Result<(), SessionError> {
         let bytes = sizes.fold(log, u64::saturating_add);
-        if bytes > MAX_MAPPED { Err(SessionError::TooMuchMemory { bytes }) } else { Ok(()) }
+        if bytes > MAX_MAPPED_BYTES { Err(SessionError::TooMuchMemory { bytes }) } else { Ok(()) }
     }
 
     fn vring(&mut self, index: u32) -> Result<(usize, &mut Vring), SessionError> {

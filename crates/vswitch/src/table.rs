@@ -376,7 +376,7 @@ fn moved(value: u64, port: u16) -> u64 {
     let came_back = (value & BEFORE) >> BEFORE_SHIFT == u64::from(port) + 1;
     let returns = (value & RETURNS) >> RETURNS_SHIFT;
     let returns = if came_back { (returns + 1).min(RETURNS >> RETURNS_SHIFT) } else { 0 };
-    from + 1 << BEFORE_SHIFT | returns << RETURNS_SHIFT
+    (from + 1) << BEFORE_SHIFT | returns << RETURNS_SHIFT
 }
 
 /// The port that a station of this value moves to and fro with.

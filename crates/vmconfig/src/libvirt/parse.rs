@@ -170,10 +170,10 @@ impl<'a> DomainParser<'a> {
             self.xml.at("memory_mib", element);
         }
         // The same again while nothing is plugged in or ballooned away.
-        if let Some(element) = self.xml.child(domain, "currentMemory") {
-            if self.xml.mib(element) != Some(self.settings.memory_mib) {
-                self.xml.reject(element);
-            }
+        if let Some(element) = self.xml.child(domain, "currentMemory")
+            && self.xml.mib(element) != Some(self.settings.memory_mib)
+        {
+            self.xml.reject(element);
         }
         let Some(backing) = self.xml.child(domain, "memoryBacking") else { return };
         self.xml.at("memory", backing);
@@ -245,7 +245,7 @@ impl<'a> DomainParser<'a> {
         }
         for HugepageSize { element, .. } in &all {
             for name in ["size", "unit", "nodeset"] {
-                self.xml.attr(*element, name);
+                self.xml.attr(element, name);
             }
         }
         // Pages of the processor's plain size are none that are huge.

@@ -8,7 +8,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use vswitch::frontend::{Frontend, FrontendOptions};
 use vswitch::memory::RegionAddresses;
 use vswitch::message::{RingFd, VhostRequest};
-use vswitch::session::MAX_MAPPED;
+use vswitch::session::MAX_MAPPED_BYTES;
 use vswitch::{LinkState, SwitchEvent};
 
 use crate::hostile::{Case, HOSTILE};
@@ -24,7 +24,7 @@ fn sparse(bytes: u64) -> std::os::fd::OwnedFd {
 #[test]
 fn nobody_maps_more_than_its_share_of_addresses() {
     let mut case = Case::new(1);
-    let bytes = MAX_MAPPED / 4;
+    let bytes = MAX_MAPPED_BYTES / 4;
     let file = sparse(bytes);
     let region = |number: u64| RegionAddresses {
         guest_address: number * bytes,
