@@ -410,7 +410,6 @@ fn what_is_wrong_is_one_clear_error() {
         (&["--port", "a.sock,rate=100"], &["rate=100: a rate has a unit: 100mbit"]),
         (&["--port", "a.sock,rate=20tbit"], &["rate=20tbit: a rate is 1bit to 10tbit"]),
         (&["--port", "a.sock", "--pcpus", ""], &["--pcpus names no pCPU: leave it out"]),
-        (&["--port", "a.sock", "--socket-group", "no:pe"], &["/etc/group has no such group"]),
         (&["--config", "bad.toml"], &["bad.toml:7: vlan = 5000"]),
         (&["--port", "a.sock,mtu=9"], &["mtu=9: 256 to 65535 bytes"]),
         (&["--port", "a.sock", "--port", "a.sock,name=b"], &["have the same socket"]),
@@ -422,8 +421,13 @@ fn what_is_wrong_is_one_clear_error() {
         let args = [&["switch", "--control", "control"], args].concat();
         vmlab_in(folder.path(), &args).is_error(parts);
     }
-    let said = vmlab_in(folder.path(), &["switch", "--port", "a.sock", "--socket-mode", "999"]);
-    assert!(said.has_code(2).stderr.contains("a mode is octal, as in 0660"), "{said:?}");
+    for (option, value, part) in [
+        ("--socket-mode", "999", "a mode is octal, as in 0660"),
+        ("--socket-group", "no:pe", "/etc/group has no such group"),
+    ] {
+        let said = vmlab_in(folder.path(), &["switch", "--port", "a.sock", option, value]);
+        assert!(said.has_code(2).stderr.contains(part), "{said:?}");
+    }
     let second = ["switch", "--control", "taken", "--port", "a.sock"];
     vmlab_in(folder.path(), &second)
         .is_error(&["taken", "give this switch a --control of its own"]);
