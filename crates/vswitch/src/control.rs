@@ -47,6 +47,9 @@ const RETRY: Duration = Duration::from_millis(100);
 /// Messages of one connection that are dealt with before others get their turn.
 const MESSAGES_A_TURN: usize = 64;
 
+/// Connections at one port that are taken in or sent away before others get their turn.
+const CONNECTIONS_A_TURN: usize = 64;
+
 /// How often a queue may go to another thread.
 const BALANCE_S: u64 = 2;
 /// After so many seconds, a station's return counts one less.
@@ -658,7 +661,8 @@ impl Control {
         }
         self.serve_connection(port);
         let Some(slot) = &mut self.slots[port] else { return };
-        while let Some(listener) = &slot.listener {
+        for _ in 0..CONNECTIONS_A_TURN {
+            let Some(listener) = &slot.listener else { return };
             let stream = match listener.accept() {
                 Ok(Some(stream)) => stream,
                 Ok(None) => return,

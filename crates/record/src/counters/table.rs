@@ -706,7 +706,7 @@ pub const COUNTERS: &[Counter] = &[
         "Frames to the VM whose checksum the switch computed, because the VM does not",
     ),
     of_switch("switch.port_busy_s", "s", "Time of polling threads for the VM's port, about"),
-    of_switch("switch.frames", "count", "Frames that its polling threads took, from all VMs"),
+    of_switch("switch.frames", "count", "Frames that the polling threads took, from all VMs"),
     of_switch("switch.bursts", "count", "Bursts in which they took them"),
     of_switch("switch.frames_per_burst", "count", "Frames in a burst, in the mean"),
     of_switch("switch.sleeps", "count", "Times that a polling thread went to sleep"),
