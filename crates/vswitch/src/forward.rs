@@ -583,8 +583,13 @@ impl Forwarder {
         let begun = if frame.chain == 0 { burst.flood.begun } else { 0 };
         let is_last = usize::from(index) + 1 == burst.frames.len();
         let end = if is_last { burst.flood.end } else { u16::MAX };
-        from.counters.count_flooded(u64::from(begun == 0));
         let parts = burst.parts(frame, &self.short);
+        // One frame is one drop, however many would have got it.
+        let length = frame.length as usize;
+        if let Err(reason) = Offload::read(parts.header, length, link_header(from), burst.agreed) {
+            return from.counters.count_drop(reason, u64::from(begun == 0));
+        }
+        from.counters.count_flooded(u64::from(begun == 0));
         let mut beginning = [0; BEGINNING];
         let there = parts.own.len().min(BEGINNING);
         beginning[..there].copy_from_slice(&parts.own[..there]);
