@@ -144,7 +144,7 @@ operations! {
     PageFill2m "page-fill-2m" "The first touch of the next 2 MiB of memory" batch 1 n 16 vcpus 1 on All;
     PageFill1g "page-fill-1g" "The first touch of the next 1 GiB of memory" batch 1 n 1 vcpus 1 on All;
     Memory "memory" "A dependent load from 8 MiB in random order" batch 256 n 200 vcpus 1 on All;
-    MemoryFar "memory-far" "A dependent load from 8 MiB of the last node's memory" batch 256 n 200 vcpus 1 on All;
+    MemoryFar "memory-far" "A dependent load from 8 MiB of memory, of each other node in turn" batch 256 n 200 vcpus 1 on All;
     Steal "steal" "What the host's others took of 2^22 cycles, by KVM's steal time" batch 1 n 20 vcpus 1 on All;
     TimerSpin "timer-spin" "How late a timer's interrupt comes to a vCPU that spins" batch 1 n 100 vcpus 1 on All;
     TimerHalt "timer-halt" "How late a timer's interrupt comes to a halted vCPU" batch 1 n 100 vcpus 1 on All;

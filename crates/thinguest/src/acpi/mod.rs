@@ -10,7 +10,7 @@ mod x86;
 pub use arm::{Gic, MAX_REDISTRIBUTORS, PRIVATE_INTERRUPTS, VIRTUAL_TIMER};
 pub use x86::PowerOff;
 
-use crate::PhysicalMemory;
+use crate::{NodeMemory, NodePieces, PhysicalMemory};
 
 /// What a table begins with, bytes.
 const HEADER_BYTES: u64 = 36;
@@ -130,22 +130,17 @@ impl<M: PhysicalMemory> Tables<M> {
         self.find(*b"APIC").into_iter().flat_map(|table| table.entries(44))
     }
 
-    /// The memory of the last node that has some below `end`, if there are several nodes:
-    /// where it begins and ends.
-    pub fn far_memory(&self, end: u64) -> Option<(u64, u64)> {
+    /// The memory of the nodes: their largest pieces below `limit`, if there are several.
+    pub fn node_memory(&self, limit: u64) -> Option<NodePieces> {
         const MEMORY: u8 = 1;
         const ENABLED: u32 = 1;
-        let (mut first, mut last) = (None, None);
+        let mut memory = NodeMemory::below(limit);
         for (kind, entry) in self.find(*b"SRAT")?.entries(48) {
             if kind == MEMORY && entry.u32(28)? & ENABLED != 0 {
-                let (node, begin, bytes) = (entry.u32(2)?, entry.u64(8)?, entry.u64(16)?);
-                first.get_or_insert(node);
-                if begin < end && bytes > 0 {
-                    last = Some((node, begin, begin.saturating_add(bytes)));
-                }
+                memory.add(entry.u32(2)?, entry.u64(8)?, entry.u64(16)?);
             }
         }
-        last.filter(|(node, ..)| Some(*node) != first).map(|(_, begin, end)| (begin, end))
+        memory.pieces()
     }
 
     /// The fixed description: what of the machine has registers of its own.

@@ -170,8 +170,9 @@ fn an_arm64_machine_is_read() {
     assert_eq!((tables.psci_by_smc(), tables.pl011()), (Some(false), Some(0x900_0000)));
     assert_eq!(tables.virtual_timer(), Some(VIRTUAL_TIMER));
     assert!(tables.virtio_devices().eq([(0x0a00_0000, 48)]));
-    assert_eq!(tables.far_memory(u64::MAX), Some(far));
-    assert_eq!(tables.far_memory(far.0), None);
+    let pieces = tables.node_memory(u64::MAX).unwrap();
+    assert_eq!((pieces.near, pieces.far[0]), ((1 << 30, 2 << 30), Some(far)));
+    assert_eq!(tables.node_memory(far.0), None);
 
     let firmware = arm(2, &[]);
     let gic = firmware.tables().unwrap().gic();
@@ -362,6 +363,6 @@ proptest! {
         prop_assert!(tables.local_apics().count() <= most && tables.io_apics().count() <= most);
         let _ = (tables.gic(), tables.pl011(), tables.psci_by_smc(), tables.power_off());
         prop_assert!(tables.virtual_timer().is_none_or(|at| PRIVATE_INTERRUPTS.contains(&at)));
-        let _ = (tables.far_memory(u64::MAX), tables.hpet());
+        let _ = (tables.node_memory(u64::MAX), tables.hpet());
     }
 }

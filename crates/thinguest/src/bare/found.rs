@@ -1,5 +1,7 @@
 //! What loader and firmware told: what the guest begins with.
 
+use thinguest::MAX_FAR_NODES;
+
 use crate::metal::memory::Pool;
 use crate::metal::vcpu::MAX_VCPUS;
 
@@ -13,8 +15,8 @@ pub(crate) struct Found<'a, D> {
     pub(crate) cmdline: &'a str,
     /// The memory that nobody uses.
     pub(crate) pool: Option<Pool>,
-    /// That of the last node, if there are several.
-    pub(crate) far: Option<Pool>,
+    /// That of the other nodes, the lowest first, if there are several.
+    pub(crate) far: [Option<Pool>; MAX_FAR_NODES],
     /// By what interrupts reach the vCPUs, and how many there are, also those for which
     /// there is no room.
     pub(crate) ids: [u64; MAX_VCPUS],

@@ -3,7 +3,9 @@
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use thinguest::{Calls, Done, Item, MAX_IO_BYTES, MAX_N, Operation, Provoked, Skip, Wait};
+use thinguest::{
+    Calls, Done, Item, MAX_FAR_NODES, MAX_IO_BYTES, MAX_N, Operation, Provoked, Skip, Wait,
+};
 
 use crate::machine::clock::{start_steal_time, steal_ns};
 use crate::machine::interrupts;
@@ -46,8 +48,8 @@ pub(crate) struct Bench {
     pub(crate) provoked: Option<Provoked>,
     pub(crate) machine: Machine,
     pub(crate) pool: Option<Pool>,
-    /// Memory of the last node, if there are several.
-    pub(crate) far: Option<Pool>,
+    /// That of the other nodes, if there are several.
+    pub(crate) far: [Option<Pool>; MAX_FAR_NODES],
     /// The clock's rate.
     pub(crate) khz: u64,
     pub(crate) samples: Option<&'static mut [u64; MAX_N as usize]>,
@@ -86,9 +88,11 @@ impl Bench {
             Operation::PageFill4k => fill(sampler, self.pool.as_mut(), PAGE_BYTES),
             Operation::PageFill2m => fill(sampler, self.pool.as_mut(), LARGE_PAGE_BYTES),
             Operation::PageFill1g => fill(sampler, self.pool.as_mut(), HUGE_PAGE_BYTES),
-            Operation::Memory => chase(sampler, self.pool.as_mut()),
-            Operation::MemoryFar if self.far.is_none() => Err(Skip::NotExposed),
-            Operation::MemoryFar => chase(sampler, self.far.as_mut()),
+            Operation::Memory => {
+                let mut chase = Chase::new(self.pool.as_mut()).ok_or(Skip::NoMemory)?;
+                sampler.timed(|| chase.step())
+            }
+            Operation::MemoryFar => chase_far(sampler, &mut self.far),
             Operation::Steal if !start_steal_time() => Err(Skip::NotExposed),
             Operation::Steal => steal(sampler, self.khz),
             Operation::TimerSpin => {
@@ -196,25 +200,60 @@ fn fill(sampler: Sampler<'_>, pool: Option<&mut Pool>, bytes: u64) -> Result<Don
     })
 }
 
-/// Goes through memory, each address found at the one before.
-fn chase(sampler: Sampler<'_>, pool: Option<&mut Pool>) -> Result<Done, Skip> {
-    let words = pool.and_then(|pool| pool.words(CHASE_WORDS, LARGE_PAGE_BYTES));
-    let words = words.ok_or(Skip::NoMemory)?;
-    let lines = words.len() / LINE_WORDS;
-    for line in 0..lines {
-        words[line * LINE_WORDS] = line as u64;
+/// A way through memory, each address found at the one before.
+struct Chase {
+    words: &'static mut [u64],
+    line: usize,
+}
+
+impl Chase {
+    /// A way through what `pool` has still.
+    fn new(pool: Option<&mut Pool>) -> Option<Self> {
+        let words = pool?.words(CHASE_WORDS, LARGE_PAGE_BYTES)?;
+        let lines = words.len() / LINE_WORDS;
+        for line in 0..lines {
+            words[line * LINE_WORDS] = line as u64;
+        }
+        // Sattolo: one cycle through all lines. The numbers are xorshift64's.
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        for line in (1..lines).rev() {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let other = random as usize % line;
+            words.swap(line * LINE_WORDS, other * LINE_WORDS);
+        }
+        Some(Self { words, line: 0 })
     }
-    // Sattolo: one cycle through all lines. The numbers are xorshift64's.
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    for line in (1..lines).rev() {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        let other = random as usize % line;
-        words.swap(line * LINE_WORDS, other * LINE_WORDS);
+
+    fn step(&mut self) {
+        self.line = black_box(self.words[self.line * LINE_WORDS] as usize);
     }
-    let mut line = 0;
-    sampler.timed(|| line = black_box(words[line * LINE_WORDS] as usize))
+}
+
+/// Goes through the memory of each of the other nodes in turn, a sample each.
+fn chase_far(sampler: Sampler<'_>, far: &mut [Option<Pool>]) -> Result<Done, Skip> {
+    if far.iter().all(Option::is_none) {
+        return Err(Skip::NotExposed);
+    }
+    let mut chases: [Option<Chase>; MAX_FAR_NODES] = [const { None }; MAX_FAR_NODES];
+    let mut count = 0;
+    for pool in far.iter_mut().flatten() {
+        let chase = Chase::new(Some(pool)).ok_or(Skip::NoMemory)?;
+        chases[count] = Some(chase);
+        count += 1;
+    }
+    let batch = sampler.item.batch;
+    let mut turn = 0;
+    sampler.samples(1, || {
+        let chase = chases[turn % count].as_mut().ok_or(Skip::NoMemory)?;
+        turn += 1;
+        let begin = clock();
+        for _ in 0..batch {
+            chase.step();
+        }
+        Ok(clock() - begin)
+    })
 }
 
 /// Spins until an interrupt's handler has made `fired` true, or gives it up.

@@ -3,6 +3,7 @@
 mod arm64;
 
 use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -358,6 +359,36 @@ fn each_machine_counts_the_same_instructions_twice() {
             }
         }
         assert_eq!(real.run(), (told, None), "{machine}: the second run is another one");
+    }
+}
+
+/// Which memory a guest used, its host sees by the pages that the nodes' files have.
+#[test]
+fn the_memory_of_each_other_node_is_measured() {
+    const CHASE_BYTES: u64 = 8 << 20;
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    for machine in ["q35", "virt"] {
+        let items = [item(Operation::MemoryFar, 10)];
+        let Some(mut real) = Real::new(machine, 1, "", &items) else { continue };
+        let at = real.launch.args.iter().position(|argument| argument == "-m").unwrap();
+        real.launch.args[at + 1] = "512M".to_owned();
+        let files: Vec<_> = (0..4).map(|node| real.folder.path().join(format!("{node}"))).collect();
+        for (node, file) in files.iter().enumerate() {
+            let path = file.display();
+            let bytes = "size=128M,share=on";
+            let backend = format!("memory-backend-file,id=node{node},mem-path={path},{bytes}");
+            let node = format!("node,memdev=node{node}");
+            real.launch.args.extend(["-object", &backend, "-numa", &node].map(str::to_owned));
+        }
+        let (told, failure) = real.run();
+        assert_eq!(failure, None, "{machine}: {told:?}");
+        let [_, ThinMessage::Done(done)] = told[..] else { panic!("{machine}: {told:?}") };
+        assert_eq!(done.n, 10, "{machine}");
+        for file in &files[1..] {
+            let used = file.metadata().unwrap().blocks() * 512;
+            let expected = CHASE_BYTES..2 * CHASE_BYTES;
+            assert!(expected.contains(&used), "{machine}: {} has {used} bytes", file.display());
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 //! is booted as Linux is, the device tree says all of it; behind UEFI the loader tells the
 //! first two, and where the tree or ACPI's tables are, which say the rest.
 
-use thinguest::StartInfo;
 use thinguest::acpi::{Gic, PRIVATE_INTERRUPTS, Tables};
+use thinguest::{NodeMemory, NodePieces, StartInfo};
 
 use super::interrupts::{set_controller, set_timer_interrupt};
 use super::{serial, tree};
@@ -41,8 +41,8 @@ struct Machine {
     by_smc: bool,
     /// The tree's.
     memory: [Option<Node>; 8],
-    /// Where the last node's memory begins and ends, if there are several.
-    far: Option<(u64, u64)>,
+    /// The nodes' memory, if there are several.
+    nodes: Option<NodePieces>,
 }
 
 /// The affinities of vCPUs, and how many there are.
@@ -101,7 +101,7 @@ pub(crate) fn find(handed: u64, buffer: &mut [u8; CMDLINE_BYTES]) -> Found<'_, D
         Some(start) => start.largest_memory(begin, end),
         None => machine.largest_memory(tree, begin, end),
     };
-    let (pool, far) = Pool::take(largest, machine.far);
+    let (pool, far) = Pool::take(largest, machine.nodes);
     let cmdline = match start {
         Some(start) => start.cmdline(buffer),
         None => core::str::from_utf8(buffer.get(..length).unwrap_or_default()).unwrap_or_default(),
@@ -165,12 +165,11 @@ impl Machine {
             }
         });
         self.timer = virtual_timer(&timer, interrupt_cells);
-        // QEMU names the last first.
-        let all = || self.memory.iter().flatten();
-        let first = all().min_by_key(|node| node.begin);
-        let last = all().max_by_key(|node| node.begin);
-        let far = last.filter(|last| first.is_some_and(|first| first.numa_node != last.numa_node));
-        self.far = far.map(|far| (far.begin, far.end));
+        let mut nodes = NodeMemory::below(POOL_END);
+        for Node { numa_node, begin, end } in self.memory.iter().flatten() {
+            nodes.add(*numa_node, *begin, end.saturating_sub(*begin));
+        }
+        self.nodes = nodes.pieces();
     }
 
     /// Reads ACPI's tables.
@@ -180,7 +179,7 @@ impl Machine {
         self.timer = tables.virtual_timer();
         self.port = tables.pl011();
         self.by_smc = tables.psci_by_smc().unwrap_or(false);
-        self.far = tables.far_memory(POOL_END);
+        self.nodes = tables.node_memory(POOL_END);
         tables.virtio_devices().for_each(|(at, interrupt)| remember(at, interrupt));
     }
 

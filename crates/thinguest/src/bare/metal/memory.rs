@@ -4,7 +4,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use thinguest::{MAX_IO_BYTES, MAX_N, PhysicalMemory};
+use thinguest::{MAX_FAR_NODES, MAX_IO_BYTES, MAX_N, NodePieces, PhysicalMemory, PhysicalRange};
 
 #[cfg(target_arch = "aarch64")]
 use super::aarch64::pages;
@@ -79,16 +79,16 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// The memory that nobody uses: what lies outside of `far`, the last node's, and what
-    /// lies there, if there are several nodes. `largest` tells the largest piece within a
-    /// begin and an end. The first call has them, all later ones get none.
+    /// The memory that nobody uses: that of the nearest node, and of each other one, if there
+    /// are several. `largest` tells the largest piece within a begin and an end. The first
+    /// call has them, all later ones get none.
     pub(crate) fn take(
-        largest: impl Fn(u64, u64) -> Option<(u64, u64)>,
-        far: Option<(u64, u64)>,
-    ) -> (Option<Self>, Option<Self>) {
+        largest: impl Fn(u64, u64) -> Option<PhysicalRange>,
+        nodes: Option<NodePieces>,
+    ) -> (Option<Self>, [Option<Self>; MAX_FAR_NODES]) {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         if TAKEN.swap(true, Ordering::SeqCst) {
-            return (None, None);
+            return (None, [const { None }; MAX_FAR_NODES]);
         }
         let find = |begin: u64, end: u64| {
             let piece = largest(begin.max(POOL_BEGIN), end.min(POOL_END))?;
@@ -96,9 +96,18 @@ impl Pool {
             let (next, end) = pages::usable(piece.0.max(begin), piece.1.min(end));
             (next < end).then_some(Self { next, end })
         };
-        let Some((begin, end)) = far else { return (find(0, u64::MAX), None) };
-        let near = [find(0, begin), find(end.max(begin), u64::MAX)];
-        (near.into_iter().flatten().max_by_key(|pool| pool.end - pool.next), find(begin, end))
+        let Some(NodePieces { near, far }) = nodes else {
+            return (find(0, u64::MAX), [const { None }; MAX_FAR_NODES]);
+        };
+        // So would what firmware says to be of two nodes. They come lowest first.
+        let mut given = near.1;
+        let far = far.map(|piece| {
+            let (begin, end) = piece?;
+            let begin = begin.max(given);
+            given = given.max(end);
+            if begin < end { find(begin, end) } else { None }
+        });
+        (find(near.0, near.1), far)
     }
 
     /// `count` words, never touched before, that begin at a multiple of `align`.

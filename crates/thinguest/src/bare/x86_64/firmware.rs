@@ -29,9 +29,9 @@ pub(crate) fn find(start_info: u64, buffer: &mut [u8; CMDLINE_BYTES]) -> Found<'
         tables.io_apics().for_each(|(page, first)| io_apic::remember(page, first));
         tables.virtio_devices().for_each(|(at, interrupt)| virtio_mmio::remember(at, interrupt));
     }
-    let far = tables.and_then(|tables| tables.far_memory(POOL_END));
+    let nodes = tables.and_then(|tables| tables.node_memory(POOL_END));
     let largest = |begin, end| start?.largest_memory(begin, end);
-    let (pool, far) = Pool::take(largest, far);
+    let (pool, far) = Pool::take(largest, nodes);
     let mut ids = [0; MAX_VCPUS];
     let mut vcpus = 0;
     for id in tables.iter().flat_map(Tables::local_apics) {
