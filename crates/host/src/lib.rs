@@ -11,6 +11,7 @@ pub mod counters;
 pub mod dpdk;
 pub mod ground;
 pub mod kernel_disk;
+mod kvm_extensions;
 pub mod load;
 pub mod micro;
 pub mod network;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use topology::Host;
 use topology::sysfs::{self, read_host};
 
+use crate::kvm_extensions;
 use crate::settings::{self, SettingsTree};
 
 pub use declared::{DECLARED_HOST, DECLARED_HOST_VARIABLE};
@@ -29,6 +30,7 @@ pub fn live(root: &Path) -> Host {
     let mut host = read_host(&FolderFiles { root });
     if root == Path::new("/") {
         declared::lay_over(&mut host);
+        host.kvm.disable_exits = kvm_extensions::disable_exits();
     }
     host.tunables = settings::read_all(&SettingsTree::at(root));
     // Old kernels have no file for it; a saved tree may come from elsewhere.

@@ -296,9 +296,30 @@ pub struct Kvm {
     /// Whether the kernel offers `/dev/kvm`; `None` where that can't be seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<bool>,
+    /// Which exits it says it can leave out for a VM: the mask of
+    /// `KVM_CAP_X86_DISABLE_EXITS`. Absent where there was no KVM to ask, or it is no x86.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disable_exits: Option<u32>,
     /// `kvm`, `kvm_intel`, `kvm_amd`... with their parameters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub modules: Vec<KernelModule>,
+}
+
+impl Kvm {
+    /// What [`Kvm::disable_exits`] stands for, by the names of Linux's
+    /// `arch/x86/include/uapi/asm/kvm.h` (`KVM_X86_DISABLE_EXITS_*`); a bit without a name by
+    /// its value.
+    #[must_use]
+    pub fn exits_to_disable(&self) -> Option<Vec<String>> {
+        const NAMES: [&str; 5] = ["MWAIT", "HLT", "PAUSE", "CSTATE", "APERFMPERF"];
+        let mask = self.disable_exits?;
+        let bits = (0..u32::BITS).filter(|bit| mask & 1 << bit != 0);
+        let name = |bit: u32| match NAMES.get(bit as usize) {
+            Some(name) => (*name).to_owned(),
+            None => format!("{:#x}", 1_u64 << bit),
+        };
+        Some(bits.map(name).collect())
+    }
 }
 
 /// One kernel module, loaded or built in.
@@ -491,6 +512,15 @@ impl<'de> Deserialize<'de> for FormatVersion {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn exits_that_can_be_left_out_have_their_names() {
+        let names = |mask| Kvm { disable_exits: mask, ..Kvm::default() }.exits_to_disable();
+        assert_eq!(names(None), None);
+        assert_eq!(names(Some(0)).unwrap(), [""; 0]);
+        assert_eq!(names(Some(0b1110)).unwrap(), ["HLT", "PAUSE", "CSTATE"]);
+        assert_eq!(names(Some(0x8000_0011)).unwrap(), ["MWAIT", "APERFMPERF", "0x80000000"]);
+    }
 
     #[test]
     fn refuses_other_formats_and_versions() {

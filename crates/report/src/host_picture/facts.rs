@@ -164,6 +164,10 @@ fn kvm(host: &Host) -> Vec<String> {
         Some(format!("{verdict}{why}"))
     });
     let mut lines = vec![usable.unwrap_or_else(|| device.to_owned())];
+    lines.extend(host.kvm.exits_to_disable().map(|exits| match &exits[..] {
+        [] => "says that it can leave out no exit".to_owned(),
+        exits => format!("says that it can leave out exits by {}", exits.join(", ")),
+    }));
     lines.extend(host.kvm.modules.iter().map(module));
     lines
 }

@@ -138,6 +138,7 @@ mod tests {
             kvm: Kvm {
                 device: Some(true),
                 modules: vec![KernelModule { name: "kvm".to_owned(), parameters }],
+                ..Kvm::default()
             },
             ..crate::testing::host()
         }

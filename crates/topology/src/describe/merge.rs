@@ -190,6 +190,7 @@ fn merge_rest(host: &mut Host, other: &Host) {
     fill(&mut host.allowed, &other.allowed);
     fill(&mut host.qemu, &other.qemu);
     fill(&mut host.kvm.device, &other.kvm.device);
+    fill(&mut host.kvm.disable_exits, &other.kvm.disable_exits);
     fill_list(&mut host.kvm.modules, &other.kvm.modules);
     fill_list(&mut host.cmdline, &other.cmdline);
     fill_list(&mut host.huge_pages, &other.huge_pages);
