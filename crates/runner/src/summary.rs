@@ -468,12 +468,10 @@ fn run_warnings(
             "{redone} attempt(s) at a block were interrupted; they are kept and not counted."
         ));
     }
-    for (block, _, reasons) in &state.rejected {
-        warnings.push(format!("Block {block} was done again: {}.", told(reasons)));
-    }
-    for (block, reasons) in &state.unsteady {
-        warnings.push(format!("Block {block} counts although {}.", told(reasons)));
-    }
+    let again = state.rejected.iter().map(|(block, _, reasons)| (*block, told(reasons)));
+    warnings.extend(of_blocks(&again.collect::<Vec<_>>(), ["was done again:", "were done again:"]));
+    let counted = state.unsteady.iter().map(|(block, reasons)| (*block, told(reasons)));
+    warnings.extend(of_blocks(&counted.collect::<Vec<_>>(), ["counts although", "count although"]));
     for (block, not_restored) in &state.not_restored {
         warnings.push(format!("After block {block}: {}.", not_restored.join("; ")));
     }
@@ -557,6 +555,21 @@ fn several_versions(events: &[JournalEvent]) -> Option<String> {
     })
 }
 
+/// One sentence for all blocks of which the same is to be said, each with its reason.
+fn of_blocks(blocks: &[(u32, String)], [one, several]: [&str; 2]) -> Option<String> {
+    match blocks {
+        [] => None,
+        [(block, why)] => Some(format!("Block {block} {one} {why}.")),
+        [.., (last, _)] => {
+            let names = |(block, _): &(u32, String)| block.to_string();
+            let first: Vec<_> = blocks[..blocks.len() - 1].iter().map(names).collect();
+            let why: Vec<_> =
+                blocks.iter().map(|(block, why)| format!("{why} (block {block})")).collect();
+            Some(format!("Blocks {} and {last} {several} {}.", first.join(", "), why.join("; ")))
+        }
+    }
+}
+
 fn told(reasons: &[UnsteadyCause]) -> String {
     reasons.iter().map(report::unsteady).collect::<Vec<_>>().join("; ")
 }
@@ -624,4 +637,21 @@ fn files(dir: &Path) -> Vec<ReportFact> {
         file("plan", "plan.json"),
         file("journal", "journal.jsonl"),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_which_the_same_is_said_share_a_sentence() {
+        let blocks: Vec<_> = [(3, "a"), (5, "b"), (9, "c")].map(|(n, why)| (n, why.into())).into();
+        let said =
+            |count: usize| of_blocks(&blocks[..count], ["counts although", "count although"]);
+        assert_eq!(said(0), None);
+        assert_eq!(said(1).unwrap(), "Block 3 counts although a.");
+        assert_eq!(said(2).unwrap(), "Blocks 3 and 5 count although a (block 3); b (block 5).");
+        let three = "Blocks 3, 5 and 9 count although a (block 3); b (block 5); c (block 9).";
+        assert_eq!(said(3).unwrap(), three);
+    }
 }
