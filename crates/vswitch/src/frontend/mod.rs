@@ -126,6 +126,9 @@ pub struct Frontend {
     memory: GuestMemory,
     file: File,
     pairs: Vec<DriverPair>,
+    /// By ring: where a backend begins, as the last one said that was asked. A VMM knows no
+    /// better of one that died.
+    bases: Vec<u32>,
 }
 
 impl Frontend {
@@ -180,7 +183,8 @@ impl Frontend {
         let (region, file) = Region::create(ring_bytes * count, BASE)?;
         let mut memory = GuestMemory::new();
         memory.add(region)?;
-        let mut frontend = Self { channel, options, agreed: 0, memory, file, pairs: Vec::new() };
+        let (pairs, bases) = (Vec::new(), Vec::new());
+        let mut frontend = Self { channel, options, agreed: 0, memory, file, pairs, bases };
         frontend.agreed = options.features;
         frontend.lay_out()?;
         Ok(frontend)
@@ -212,6 +216,7 @@ impl Frontend {
             });
         }
         self.pairs = pairs;
+        self.bases = (0..self.rings()).map(|index| self.ring(index).base()).collect();
         Ok(())
     }
 
@@ -306,7 +311,7 @@ impl Frontend {
                 index,
                 value: u32::from(self.options.ring_size),
             }),
-            VhostRequest::SetVringBase(RingState { index, value: ring.base() }),
+            VhostRequest::SetVringBase(RingState { index, value: self.bases[index as usize] }),
             VhostRequest::SetVringAddr(addresses),
         ]
     }
@@ -318,7 +323,13 @@ impl Frontend {
     pub fn stop_ring(&mut self, index: u32) -> Result<u32, FrontendError> {
         let state = RingState { index, value: 0 };
         let answer = self.ask(&VhostRequest::GetVringBase(state))?;
-        Ok((answer >> 32) as u32)
+        let base = (answer >> 32) as u32;
+        self.bases[index as usize] = base;
+        Ok(base)
+    }
+
+    fn rings(&self) -> usize {
+        2 * usize::from(self.options.pairs)
     }
 
     /// The ring of this number, as messages count them.

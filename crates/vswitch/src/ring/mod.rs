@@ -14,6 +14,7 @@
 
 mod chain;
 mod packed;
+mod resume;
 mod split;
 
 use crate::memory::{AreaError, GuestMemory};
@@ -156,7 +157,7 @@ impl Ring {
     pub fn new(memory: &GuestMemory, setup: &Setup) -> Result<Self, SetupError> {
         let (layout, position) = if setup.packed {
             let ring = PackedRing::new(memory, setup)?;
-            let position = ring.position_of(setup.base)?;
+            let position = ring.resume(ring.position_of(setup.base)?);
             (RingLayout::Packed(ring), position)
         } else {
             let ring = SplitRing::new(memory, setup)?;

@@ -2,6 +2,7 @@
 //! to write. A counter of rounds, 1 in the first, says whose turn an entry is.
 
 use super::chain::{Chain, ChainBuilder, Chains, Direction, RingDescriptor, Segments};
+use super::resume::{RingFlags, Standing};
 use super::{DESCRIPTOR, LINE, MAX_SIZE, RingFault, Setup, SetupError, flags, passes};
 use crate::memory::{Area, Entries, GuestMemory};
 use crate::sync::{Ordering, fence};
@@ -15,13 +16,16 @@ const EVENTS_OFF: u16 = 1;
 const EVENTS_AT: u16 = 2;
 
 /// Flags that say whose turn a descriptor is.
-const TURN: u16 = flags::AVAIL | flags::USED;
+pub(super) const TURN: u16 = flags::AVAIL | flags::USED;
+
+/// How often a ring is looked at while its driver writes to it.
+const LOOKS: usize = 16;
 
 /// A place in the ring, and the counter of rounds there.
-#[derive(Debug, Clone, Copy)]
-struct PackedPosition {
-    index: u16,
-    wrap: bool,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PackedPosition {
+    pub(super) index: u16,
+    pub(super) wrap: bool,
 }
 
 impl PackedPosition {
@@ -37,7 +41,7 @@ impl PackedPosition {
 
     /// Goes on by descriptors of a ring of `size`, at most that many.
     #[inline]
-    fn advance(self, slots: u16, size: u16) -> Self {
+    pub(super) fn advance(self, slots: u16, size: u16) -> Self {
         let next = u32::from(self.index) + u32::from(slots);
         match next.checked_sub(u32::from(size)) {
             Some(next) => Self { index: next as u16, wrap: !self.wrap },
@@ -47,15 +51,24 @@ impl PackedPosition {
 
     /// The flags of a descriptor here that the driver has made available.
     #[inline]
-    fn available(self) -> u16 {
+    pub(super) fn available(self) -> u16 {
         if self.wrap { flags::AVAIL } else { flags::USED }
     }
 
     /// The flags of one here that the device has used.
     #[inline]
-    fn used(self) -> u16 {
+    pub(super) fn used(self) -> u16 {
         if self.wrap { TURN } else { 0 }
     }
+}
+
+/// The flags of a chain of so many descriptors that is given back there: that there are more
+/// than one is for who goes on after a death (`resume`).
+#[inline]
+fn used_flags(at: PackedPosition, slots: u16, bytes: u32) -> u16 {
+    let written = if bytes > 0 { flags::WRITE } else { 0 };
+    let more = if slots > 1 { flags::NEXT } else { 0 };
+    at.used() | written | more
 }
 
 #[derive(Debug)]
@@ -103,6 +116,35 @@ impl PackedRing {
             return Err(SetupError::Base { size: self.size, base });
         }
         Ok(position)
+    }
+
+    /// Where a ring goes on that a backend has used before, told to go on from `position`: a
+    /// frontend does not know where one was that was killed. What that one had not quite given
+    /// back is given back.
+    pub(super) fn resume(&self, position: u32) -> u32 {
+        let told = PackedPosition::of(position);
+        for _ in 0..LOOKS {
+            // The newest first: what is written meanwhile is newer than all that was seen.
+            let mut flags = vec![0; self.size.into()];
+            for (index, flags) in flags.iter_mut().enumerate().rev() {
+                *flags = self.flags(index);
+            }
+            let Some(ring) = RingFlags::new(&flags) else { continue };
+            let Standing { position, unmarked } = ring.standing(told);
+            if let Some((at, slots)) = unmarked {
+                let last = at.advance(slots - 1, self.size).index;
+                let [_, word] = self.descriptors.load(last.into());
+                let id = word >> 32 & 0xffff;
+                let word = id << 32 | u64::from(used_flags(at, slots, 0)) << 48;
+                self.descriptors.store_second(at.index.into(), word, Ordering::Release);
+            }
+            return position.position();
+        }
+        position
+    }
+
+    fn flags(&self, index: usize) -> u16 {
+        (self.descriptors.second_word(index, Ordering::Acquire) >> 48) as u16
     }
 
     pub(super) fn base_of(&self, position: u32) -> u32 {
@@ -213,7 +255,7 @@ impl PackedRing {
     #[inline]
     pub(super) fn complete(&self, position: u32, chains: &[Chain<'_>], written: &[u32]) -> u32 {
         let used = |at: PackedPosition, chain: &Chain<'_>, bytes: u32| {
-            let flags = at.used() | if bytes > 0 { flags::WRITE } else { 0 };
+            let flags = used_flags(at, chain.slots, bytes);
             u64::from(bytes) | u64::from(chain.id) << 32 | u64::from(flags) << 48
         };
         let mut all = chains.iter().zip(written);
