@@ -125,8 +125,8 @@ struct ThreadLine<'a> {
 }
 
 fn thread_line(line: &str) -> Option<ThreadLine<'_>> {
-    let (head, mut rest) = line.strip_prefix("T:")?.split_once(')')?;
-    let (thread, pid) = head.split_once('(')?;
+    let (head, mut rest) = line.strip_prefix("T:")?.cut(")")?;
+    let (thread, pid) = head.cut("(")?;
     // Word behind the next name, and its width with the spaces before it.
     let mut field = |name: &str| {
         let at = near::find(b':', rest.as_bytes())?;

@@ -456,7 +456,7 @@ fn of_table(text: &str) -> Cow<'_, str> {
     for line in text.split_inclusive('\n') {
         let (prefix, body) = line.split_at(row(line).unwrap_or(line.len()));
         shown.push_str(prefix);
-        for (at, cell) in body.split('|').enumerate() {
+        for (at, cell) in fields(body, b'|').enumerate() {
             if at > 0 {
                 shown.push(' ');
             }

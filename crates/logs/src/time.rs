@@ -74,13 +74,13 @@ fn clock(line: TextLine<'_>, word: &str) -> Option<f64> {
 }
 
 fn minutes_and_seconds(word: &str) -> Option<f64> {
-    let (minutes, seconds) = word.strip_suffix('s')?.split_once('m')?;
-    let (hours, minutes) = minutes.split_once('h').unwrap_or(("0", minutes));
-    Some(
-        number::parse(hours)? * 3600.0
-            + number::parse(minutes)? * 60.0
-            + number::with_decimals(seconds)?,
-    )
+    let (minutes, seconds) = word.strip_suffix('s')?.cut("m")?;
+    let (hours, minutes) = match minutes.cut("h") {
+        Some((hours, minutes)) => (number::parse(hours)?, minutes),
+        None => (0.0, minutes),
+    };
+    let minutes = number::parse(minutes)?;
+    Some(hours * 3600.0 + minutes * 60.0 + number::with_decimals(seconds)?)
 }
 
 /// `1.23`, as POSIX prints it.
@@ -143,9 +143,9 @@ fn default_line(line: TextLine<'_>, log: &mut Log) {
 
 /// `0inputs+0outputs (1major+73minor)pagefaults 0swaps`
 fn faults(line: TextLine<'_>, log: &mut Log) {
-    let Some((_, rest)) = line.text.split_once('(') else { return };
+    let Some((_, rest)) = line.text.cut("(") else { return };
     let Some((inner, _)) = rest.cut(")pagefaults") else { return };
-    let Some((major, minor)) = inner.split_once('+') else { return };
+    let Some((major, minor)) = inner.cut("+") else { return };
     for (word, name) in [(major, "major"), (minor, "minor")] {
         if let Some(value) = word.strip_suffix(name).and_then(number::parse) {
             log.count(format_args!("{name}-faults"), value, line);

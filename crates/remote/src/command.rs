@@ -18,6 +18,10 @@ use crate::{SshSession, quote};
 /// ssh's own status when it failed itself.
 const SSH_FAILED: i32 = 255;
 
+/// Most that a command may write to standard output where all of it is kept, bytes: the
+/// largest description of a host has a fourth of that.
+const MAX_STDOUT_BYTES: usize = 64 << 20;
+
 /// A command's ssh may end this long before the one that keeps the connection.
 const LAST_MOMENTS: Duration = Duration::from_millis(500);
 
@@ -77,6 +81,16 @@ pub enum RunError {
         code: i32,
         /// Its last words.
         said: String,
+    },
+    /// It wrote more than any command has to say.
+    #[error("`{command}` on {host} wrote more than {limit_bytes} bytes")]
+    TooMuch {
+        /// The machine.
+        host: String,
+        /// The command.
+        command: String,
+        /// Most that is kept.
+        limit_bytes: usize,
     },
     /// It took too long, or was cancelled.
     #[error("`{command}` on {host} was given up")]
@@ -148,6 +162,11 @@ impl<'s> RemoteCommand<'s> {
             match running.read_within(&mut buffer, &wait)? {
                 0 => break,
                 length => stdout.extend_from_slice(&buffer[..length]),
+            }
+            if stdout.len() > MAX_STDOUT_BYTES {
+                let (host, command) =
+                    (running.session.destination().to_string(), running.shown.clone());
+                return Err(RunError::TooMuch { host, command, limit_bytes: MAX_STDOUT_BYTES });
             }
         }
         let mut output = running.finish_within(&wait)?;

@@ -14,6 +14,8 @@ use crate::shape::ReplicaMachine;
 pub(crate) const QMP: &str = "qmp";
 /// Name of the file with the console's output.
 pub(crate) const CONSOLE: &str = "console";
+/// Name of the socket to which QEMU writes it.
+pub(crate) const CONSOLE_SOCKET: &str = "console.socket";
 /// Name of the file with QEMU's process id.
 pub(crate) const PID: &str = "pid";
 /// Name of the scratch disk.
@@ -86,7 +88,8 @@ pub(crate) fn args(
     }
     let append = cmdline(shape, files.cmdline, has_iommu);
     add(&["-kernel", &files.kernel.to_string_lossy(), "-initrd", INITRD, "-append", &append]);
-    add(&["-chardev", &format!("file,id=console,path={CONSOLE}"), "-serial", "chardev:console"]);
+    let console = format!("socket,id=console,path={CONSOLE_SOCKET},server=off");
+    add(&["-chardev", &console, "-serial", "chardev:console"]);
     let scratch = Path::new(SCRATCH);
     for (serial, path, read_only) in [
         ("root", files.root_image, "on"),

@@ -11,6 +11,7 @@
 //! `guest`'s.
 
 mod args;
+mod console;
 mod disks;
 mod inside;
 mod like;
@@ -22,6 +23,7 @@ mod store;
 mod tests;
 mod up;
 
+pub use console::keep_console;
 pub use disks::DiskError;
 pub use inside::Programs;
 pub use like::{KNOWN, KnownHost, UnknownHost, like};

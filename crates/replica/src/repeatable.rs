@@ -12,13 +12,14 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use guest::image::{Archive, GuestImage};
 use guest::qemu::Qemu;
 use host::owner::{Owner, OwnerError, RuntimeDir, RuntimeDirError, runtime_dir};
+use rustix::process::{Pid, Resource, Rlimit, Signal};
 use topology::{Host, HostVirtualisation};
 use vmconfig::qemu::escape_path;
 
@@ -35,8 +36,16 @@ const QEMU_SAID: &str = "qemu";
 /// Memory of the host, beside which its images need none.
 const MEMORY_MIB: u64 = 3072;
 
+/// Most that the host may write to a serial port, the file of which QEMU writes itself: one
+/// that is kept waiting would wait in a time that is not the guest's. The kernel ends a QEMU
+/// that goes beyond it.
+const MAX_SERIAL_BYTES: u64 = 256 << 20;
+
 /// How much of what they said is looked at, bytes.
 const TAIL_BYTES: usize = 64 << 10;
+
+/// What is said of a QEMU that wrote more.
+const TOO_MUCH: &str = "vmlab: QEMU was ended: its host wrote more than 256 MiB to a serial port";
 
 /// Lines of the console that an error shows.
 const TAIL_LINES: usize = 15;
@@ -126,7 +135,9 @@ impl Repeatable<'_> {
             .process_group(0);
         owner.apply(&mut command);
         let child = command.spawn().map_err(at(self.qemu.path.clone()))?;
-        Ok(RunningRepeatable { child, folder, told: None })
+        let running = RunningRepeatable { child, ended: None, folder, told: None };
+        bound_files(&running.child, MAX_SERIAL_BYTES).map_err(at(self.qemu.path.clone()))?;
+        Ok(running)
     }
 
     /// The image's archive, and behind it what is this start's own.
@@ -180,6 +191,7 @@ impl Repeatable<'_> {
 #[derive(Debug)]
 pub struct RunningRepeatable {
     child: Child,
+    ended: Option<ExitStatus>,
     folder: RuntimeDir,
     told: Option<File>,
 }
@@ -207,7 +219,8 @@ impl RunningRepeatable {
     /// # Errors
     /// It can't be waited for.
     pub fn has_ended(&mut self) -> io::Result<bool> {
-        Ok(self.child.try_wait()?.is_some())
+        self.ended = self.child.try_wait()?;
+        Ok(self.ended.is_some())
     }
 
     /// The last that console and QEMU said.
@@ -220,7 +233,8 @@ impl RunningRepeatable {
         let (console, qemu) = (text(CONSOLE), text(QEMU_SAID));
         // Each property of a model that the emulator lacks is a warning.
         let qemu = qemu.lines().filter(|line| !line.contains("warning:"));
-        let lines: Vec<&str> = console.lines().chain(qemu).collect();
+        let wrote_too_much = self.ended.is_some_and(exceeded_files).then_some(TOO_MUCH);
+        let lines: Vec<&str> = console.lines().chain(qemu).chain(wrote_too_much).collect();
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
 }
@@ -231,6 +245,21 @@ impl Drop for RunningRepeatable {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Lets no file that `child` writes grow beyond `most_bytes`; the kernel ends it else, and
+/// writes no core.
+fn bound_files(child: &Child, most_bytes: u64) -> io::Result<()> {
+    for (resource, most) in [(Resource::Core, 0), (Resource::Fsize, most_bytes)] {
+        let limit = Rlimit { current: Some(most), maximum: Some(most) };
+        rustix::process::prlimit(Some(Pid::from_child(child)), resource, limit)?;
+    }
+    Ok(())
+}
+
+/// Whether that is how it ended.
+fn exceeded_files(ended: ExitStatus) -> bool {
+    ended.signal() == Some(Signal::XFSZ.as_raw())
 }
 
 /// What vmlab inside can't see: that the clock counts instructions.
@@ -279,6 +308,23 @@ fn args(kernel: &Path, cmdline: &[String], images: &[(PathBuf, u64)]) -> Vec<Str
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_writes_without_end_is_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(CONSOLE);
+        let mut command = Command::new("cat");
+        command.arg("/dev/zero").stdout(File::create(&file).unwrap());
+        // `cat` may have written more before it is bound; then it ends at its next write.
+        let mut child = command.spawn().unwrap();
+        bound_files(&child, MAX_SERIAL_BYTES).unwrap();
+        let ended = child.wait().unwrap();
+        assert!(exceeded_files(ended), "{ended}");
+        let other = Command::new("false").status().unwrap();
+        assert!(!exceeded_files(other));
+        let told = format!("{} MiB", MAX_SERIAL_BYTES >> 20);
+        assert!(TOO_MUCH.contains(&told));
+    }
 
     #[test]
     fn nothing_of_the_host_depends_on_the_machine_outside() {

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use topology::Host;
 
 use crate::args::{CONSOLE, INITRD, PID, QMP, ReplicaFiles, SCRATCH, args, nvme};
+use crate::console::ConsoleKeeper;
 use crate::disks::{self, DiskError};
 use crate::inside::{self, Programs, ReplicaPrograms};
 use crate::saved::SavedState;
@@ -67,6 +68,8 @@ pub struct ReplicaRequest<'a> {
     pub image: (&'a GuestImage, &'a str),
     /// The guest image for VMs inside.
     pub guests: &'a GuestImage,
+    /// The vmlab that keeps its console: this program.
+    pub keeper: &'a Path,
     /// What is put into it.
     pub programs: Programs<'a>,
     /// Boot, even if there is a saved state; and save none.
@@ -127,6 +130,17 @@ pub enum ReplicaUpError {
     /// A disk can't be made.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// What keeps the console did not start.
+    #[error("Cannot run {program} to keep the host's console in {folder}")]
+    Keeper {
+        /// The program.
+        program: PathBuf,
+        /// The replica's folder.
+        folder: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// QEMU did not start.
     #[error("QEMU did not start: {said}")]
     Refused {
@@ -252,7 +266,7 @@ pub fn up(
     let wanted = &ReplicaRequest { fresh: wanted.fresh || !wanted.nvme_mib.is_empty(), ..*wanted };
     let restored = !wanted.fresh && saved.is_there();
     let replica = create(wanted, &shape, arguments(wanted, &shape, &guests, restored), restored)?;
-    let mut start = PendingStart { wanted, shape: &shape, replica, cancel, say };
+    let mut start = PendingStart { wanted, shape: &shape, replica, keeper: None, cancel, say };
     let free_mib = free_bytes(&start.replica.folder) >> 20;
     let result = match free_mib << 20 < LEAST_DISK_BYTES {
         true => Err(ReplicaUpError::DiskFull { path: folder(), free_mib }),
@@ -261,6 +275,7 @@ pub fn up(
     match result {
         Ok(()) => Ok(start.replica),
         Err(error) => {
+            start.keeper.take().map(ConsoleKeeper::end);
             // The first error is the one to tell; `down` can be tried again.
             let _ = start.replica.down();
             if restored && !matches!(error, ReplicaUpError::Cancelled(_)) {
@@ -393,6 +408,7 @@ struct PendingStart<'a> {
     wanted: &'a ReplicaRequest<'a>,
     shape: &'a ReplicaMachine,
     replica: Replica,
+    keeper: Option<ConsoleKeeper>,
     cancel: &'a Cancel,
     say: &'a mut dyn FnMut(&str),
 }
@@ -467,6 +483,12 @@ impl PendingStart<'_> {
     /// Starts QEMU, which leaves this process once its devices are made.
     fn start_qemu(&mut self) -> Result<Owner, ReplicaUpError> {
         let refused = |said: String| ReplicaUpError::Refused { said };
+        let (program, folder) = (self.wanted.keeper, &self.replica.folder);
+        let keeper = ConsoleKeeper::start(program, folder).map_err(|source| {
+            let (program, folder) = (program.to_owned(), folder.clone());
+            ReplicaUpError::Keeper { program, folder, source }
+        })?;
+        self.keeper = Some(keeper);
         let output = Command::new(&self.wanted.qemu.path)
             .args(&self.replica.made.args)
             .current_dir(&self.replica.folder)
@@ -488,7 +510,7 @@ impl PendingStart<'_> {
         }
         let pid = fs::read_to_string(self.replica.folder.join(PID)).unwrap_or_default();
         let pid = pid.trim().parse().map_err(|_| refused("it wrote no process id".to_owned()))?;
-        Owner::of(pid, "replica").map_err(|_| self.died("started"))
+        Owner::of(pid, "replica").or_else(|_| Err(self.died("started")))
     }
 
     fn note(&self) -> Result<(), ReplicaUpError> {
@@ -524,7 +546,10 @@ impl PendingStart<'_> {
         }
     }
 
-    fn died(&self, doing: &'static str) -> ReplicaUpError {
+    fn died(&mut self, doing: &'static str) -> ReplicaUpError {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.finish();
+        }
         ReplicaUpError::Died { doing, tail: tail(&self.replica.folder.join(CONSOLE)) }
     }
 

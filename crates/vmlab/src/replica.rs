@@ -94,7 +94,11 @@ enum ReplicaCommand {
         #[arg(last = true, required = true, value_name = "COMMAND")]
         command: Vec<String>,
     },
-    /// Show what a replica's console printed.
+    /// Keep the end of a replica's console in its file: standard input is the socket on
+    /// which its QEMU connects.
+    #[command(hide = true)]
+    KeepConsole,
+    /// Show the end of what a replica's console printed.
     Logs {
         /// The replica; the only one if not given.
         name: Option<String>,
@@ -111,6 +115,10 @@ pub(crate) fn run(args: &ReplicaArgs) -> anyhow::Result<ExitCode> {
         ReplicaCommand::List { json } => list(*json),
         ReplicaCommand::Shell { name } => shell(name.as_deref()),
         ReplicaCommand::Exec { name, command } => exec(name.as_deref(), command),
+        ReplicaCommand::KeepConsole => {
+            replica::keep_console().context("Cannot keep a replica's console")?;
+            Ok(ExitCode::SUCCESS)
+        }
         ReplicaCommand::Logs { name, follow } => logs(name.as_deref(), *follow),
     }
 }
@@ -187,7 +195,7 @@ fn logs(name: Option<&str>, follow: bool) -> anyhow::Result<ExitCode> {
         }
         // A file tells nobody when it grows.
         std::thread::sleep(FOLLOW);
-        // A host that was started again under this name begins a new file.
+        // A file that grows too long is cut to its end.
         if console.metadata().with_context(read)?.len() < console.stream_position()? {
             console.rewind().with_context(read)?;
         }

@@ -99,19 +99,8 @@ impl ConsoleLog {
 impl Console {
     /// Reads `socket` from now on, until QEMU closes it.
     pub(super) fn read(socket: UnixStream, log: ConsoleLog) -> io::Result<Self> {
-        socket.set_nonblocking(true)?;
         let waited = socket.try_clone()?;
-        let kept = Arc::new(Mutex::new(ConsoleText {
-            socket,
-            file: log.0,
-            in_file: 0,
-            // All at once: a vector that doubles from whatever the reads brought
-            // ends anywhere below twice of what it has to hold. The kernel gives
-            // what is not yet written to nobody.
-            bytes: Vec::with_capacity(HELD_BYTES),
-            seen_bytes: 0,
-            buffer: vec![0; READ_BYTES].into(),
-        }));
+        let kept = Arc::new(ConsoleText::over(socket, log)?);
         let of_thread = Arc::clone(&kept);
         std::thread::Builder::new()
             .name("console".to_owned())
@@ -180,6 +169,22 @@ enum ConsoleRead {
 }
 
 impl ConsoleText {
+    /// What nothing was read of yet; `socket` never blocks from now on.
+    fn over(socket: UnixStream, log: ConsoleLog) -> io::Result<Mutex<Self>> {
+        socket.set_nonblocking(true)?;
+        Ok(Mutex::new(Self {
+            socket,
+            file: log.0,
+            in_file: 0,
+            // All at once: a vector that doubles from whatever the reads brought
+            // ends anywhere below twice of what it has to hold. The kernel gives
+            // what is not yet written to nobody.
+            bytes: Vec::with_capacity(HELD_BYTES),
+            seen_bytes: 0,
+            buffer: vec![0; READ_BYTES].into(),
+        }))
+    }
+
     fn take_in(&mut self) -> ConsoleRead {
         let length = match self.socket.read(&mut self.buffer) {
             Ok(0) => return ConsoleRead::End,
@@ -218,6 +223,17 @@ impl ConsoleText {
 fn locked(kept: &Mutex<ConsoleText>) -> MutexGuard<'_, ConsoleText> {
     // It is whole after every read.
     kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps the end of the console that comes over `socket` in the file at `path`, 2 MiB at
+/// most, until QEMU closes it: that of a VM which outlives whoever started it.
+///
+/// # Errors
+/// The file can't be made.
+pub fn keep_console(socket: UnixStream, path: &Path) -> io::Result<()> {
+    let waited = socket.try_clone()?;
+    follow(&waited, &ConsoleText::over(socket, ConsoleLog::create(path)?)?);
+    Ok(())
 }
 
 /// Reads to the end of the console.

@@ -114,12 +114,12 @@ impl Qmp for OwnedVm {
     }
 
     fn give(&mut self, name: &str, fd: OwnedFd) -> Result<(), MonitorError> {
-        self.qmp_id += 1;
+        let id = self.next_question();
         let arguments = json!({ "fdname": name });
-        let request = protocol::request("getfd", Some(arguments), Some(self.qmp_id));
+        let request = protocol::request("getfd", Some(arguments), Some(id));
         self.qmp.send_with(&request, fd.as_fd()).map_err(MonitorError::Give)?;
         let until = Instant::now() + QMP_LIMIT;
-        let answer = self.qmp_answer_by(self.qmp_id, until, &Cancel::new());
+        let answer = self.qmp_answer_by(id, until, &Cancel::new());
         Self::told("getfd", answer).map(drop)
     }
 

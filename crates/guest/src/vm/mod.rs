@@ -43,7 +43,7 @@ use process::{QemuExit, QemuProcess};
 use protocol::{QmpMessage, QmpRefusal};
 
 pub use channel::AgentLine;
-pub use console::{NOTE, read_end};
+pub use console::{NOTE, keep_console, read_end};
 pub use exec::{AgentLink, DEFAULT_MAX_OUTPUT_BYTES, GuestCommand, exec_over};
 pub use failure::GuestFailure;
 pub use monitor::{Monitor, MonitorError, Qmp};
@@ -61,9 +61,17 @@ const QMP_LIMIT: Duration = Duration::from_secs(10);
 /// How long QEMU may take to quit before it is killed.
 const QUIT_LIMIT: Duration = Duration::from_secs(2);
 
-/// The monitor's: a line may hold counters of some thousand vCPUs. It is QEMU's
-/// own, and QEMU itself holds back events that a guest could cause without end.
-const QMP_BUDGET: ChannelBudget = ChannelBudget { line_bytes: 32 << 20, total_bytes: u64::MAX };
+/// Longest line of the monitor's, bytes: it may hold counters of some thousand vCPUs.
+const MAX_QMP_LINE_BYTES: usize = 32 << 20;
+
+/// Most that the monitor may say from one question to the next, bytes: its answer, and
+/// the events of a long command. QEMU holds back most events that a guest can cause,
+/// not those of a device by which the guest tells that it panicked.
+const MAX_QMP_BYTES: u64 = 64 << 20;
+
+/// The monitor's, for each question.
+const QMP_BUDGET: ChannelBudget =
+    ChannelBudget { line_bytes: MAX_QMP_LINE_BYTES, total_bytes: MAX_QMP_BYTES };
 
 /// The agent's before it has answered: what it still had to say to somebody else.
 const GREETING_BUDGET: ChannelBudget = ChannelBudget { line_bytes: 64 << 10, total_bytes: 1 << 20 };
@@ -75,6 +83,8 @@ const ENDS_BUDGET: ChannelBudget = ChannelBudget { line_bytes: 4 << 10, total_by
 /// The ports, as the guest knows them.
 const AGENT_PORT: &str = "org.qemu.guest_agent.0";
 const ENDS_PORT: &str = "org.vmlab.done.0";
+/// The monitor, as a failure calls it: what comes there in such numbers are events.
+const MONITOR_PORT: &str = "QEMU's monitor";
 
 /// The identity of the first request to the agent, by which its answer is told
 /// from what an agent may still have to say to somebody before us.
@@ -380,10 +390,16 @@ impl OwnedVm {
         until: Instant,
         cancel: &Cancel,
     ) -> Result<Option<Result<Value, QmpRefusal>>, GuestFailure> {
-        self.qmp_id += 1;
-        let id = self.qmp_id;
+        let id = self.next_question();
         self.qmp.send(&protocol::request(command, arguments, Some(id)));
         self.qmp_answer_by(id, until, cancel)
+    }
+
+    /// The number of a new question, which may cost as much as any.
+    fn next_question(&mut self) -> u64 {
+        self.qmp.renew(QMP_BUDGET);
+        self.qmp_id += 1;
+        self.qmp_id
     }
 
     /// The answer to the request `id`; `None` if there is none by `until`.
@@ -451,7 +467,7 @@ impl OwnedVm {
         if process_ended && self.ended.is_none() {
             self.ended = Some(self.how_it_ended());
         }
-        let ports = [(&self.agent, AGENT_PORT), (&self.done, ENDS_PORT)];
+        let ports = [(&self.agent, AGENT_PORT), (&self.done, ENDS_PORT), (&self.qmp, MONITOR_PORT)];
         let flooded = ports.iter().find_map(|(channel, port)| {
             let limit_bytes = channel.overrun()?.total_bytes;
             Some(GuestFailure::Flooded { port: (*port).to_owned(), limit_bytes })

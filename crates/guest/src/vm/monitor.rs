@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::{Value, json};
 
-use super::channel::{AgentLine, Channel};
+use super::channel::{AgentLine, Channel, ChannelBudget};
 use super::protocol::{self, QmpMessage};
 use super::{QMP_BUDGET, QMP_LIMIT};
 use crate::libvirt::VirshError;
@@ -107,6 +107,18 @@ pub enum MonitorError {
         /// The command.
         command: String,
     },
+    /// It said more than any answer has.
+    #[error(
+        "QEMU's monitor {path} said more than {limit_bytes} bytes before it answered {command}"
+    )]
+    Flooded {
+        /// The socket.
+        path: PathBuf,
+        /// The command.
+        command: String,
+        /// The budget.
+        limit_bytes: u64,
+    },
     /// virsh could not ask it.
     #[error(transparent)]
     Virsh(#[from] VirshError),
@@ -168,6 +180,7 @@ impl Monitor {
         fd: Option<OwnedFd>,
     ) -> Result<Value, MonitorError> {
         self.id += 1;
+        self.channel.renew(QMP_BUDGET);
         let arguments = (!arguments.is_null()).then_some(arguments);
         let request = protocol::request(command, arguments, Some(self.id));
         match fd {
@@ -195,6 +208,10 @@ impl Monitor {
                         detail: refusal.desc,
                     });
                 }
+            }
+            if let Some(ChannelBudget { total_bytes: limit_bytes, .. }) = self.channel.overrun() {
+                let (path, command) = (self.path.clone(), command.to_owned());
+                return Err(MonitorError::Flooded { path, command, limit_bytes });
             }
             let left = until.saturating_duration_since(Instant::now());
             if self.channel.is_closed() || left.is_zero() {
@@ -302,5 +319,31 @@ mod tests {
             Monitor::connect(&folder.path().join("none")),
             Err(MonitorError::Connect { .. })
         ));
+    }
+
+    #[test]
+    fn a_monitor_without_end_is_left() {
+        // What a guest makes QEMU say again and again; and what is no line at all.
+        let event = json!({ "event": "GUEST_CRASHLOADED", "data": "x".repeat(64 << 10) });
+        for piece in [format!("{event}\n").into_bytes(), vec![b'x'; 64 << 10]] {
+            let (mut qemu, near) = UnixStream::pair().unwrap();
+            let server = std::thread::spawn(move || {
+                let first = b"{\"QMP\": {}}\n{\"return\": {}, \"id\": 1}\n";
+                qemu.write_all(first).unwrap();
+                let mut lines = BufReader::new(qemu.try_clone().unwrap()).lines();
+                lines.next().unwrap().unwrap();
+                lines.next().unwrap().unwrap();
+                // Until nobody is left to read it.
+                while qemu.write_all(&piece).is_ok() {}
+            });
+            let mut monitor = Monitor::over(near, Path::new("qmp")).unwrap();
+            let error = monitor.ask("query-status", Value::Null).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "QEMU's monitor qmp said more than 67108864 bytes before it answered query-status"
+            );
+            drop(monitor);
+            server.join().unwrap();
+        }
     }
 }

@@ -15,6 +15,8 @@ struct Fake {
     /// What the guest writes without end to its console or to the port on which
     /// it tells the end of commands.
     floods: Option<(Way, &'static [u8])>,
+    /// What the monitor answers.
+    monitor: fn(&str) -> String,
 }
 
 /// A way out of the guest on which nobody asks for anything.
@@ -37,7 +39,7 @@ impl Fake {
         };
         let args = vec!["1000".to_owned()];
         let launch = Launch { qemu: "/bin/sleep".into(), args, channels, env: Vec::new() };
-        Self { folder, launch, floods: None }
+        Self { folder, launch, floods: None, monitor: qmp }
     }
 
     /// Starts the VM, with `agent` answering the agent's requests by line; an
@@ -62,7 +64,7 @@ impl Fake {
             })
         };
         let channels = &self.launch.channels;
-        serve(channels.qmp_socket.clone(), "{\"QMP\": {}}\n", qmp);
+        serve(channels.qmp_socket.clone(), "{\"QMP\": {}}\n", self.monitor);
         serve(channels.agent_socket.clone(), "left over\n", agent);
         let others = [
             (Way::Ends, &channels.done_socket, "hello\n"),
@@ -248,6 +250,24 @@ fn an_agent_without_end_ends_the_vm() {
     let error = vm.exec(&GuestCommand::new(["x"], PATIENCE), &Cancel::new()).unwrap_err();
     let port = AGENT_PORT.to_owned();
     assert!(matches!(&error, GuestFailure::Flooded { port: flooded, .. } if *flooded == port));
+}
+
+#[test]
+fn a_monitor_without_end_ends_the_vm() {
+    let monitor = |line: &str| match line {
+        line if line.contains("query-stats") => {
+            let event = json!({ "event": "GUEST_CRASHLOADED", "data": "x".repeat(1 << 20) });
+            format!("{event}\n").repeat(65)
+        }
+        line => qmp(line),
+    };
+    let fake = Fake { monitor, ..Fake::new() };
+    let mut vm = fake.start(good_agent);
+    vm.wait_ready(PATIENCE, &Cancel::new()).unwrap();
+    let error = vm.query_stats(&Cancel::new()).unwrap_err();
+    let flooded = GuestFailure::Flooded { port: MONITOR_PORT.into(), limit_bytes: MAX_QMP_BYTES };
+    assert_eq!(error, flooded);
+    assert!(error.is_final());
 }
 
 #[test]

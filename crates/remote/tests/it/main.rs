@@ -60,6 +60,10 @@ fn commands_run_there_and_failures_are_told_apart() {
     let missing = session.command(["no-such-program"]).run(patience()).unwrap_err();
     assert!(matches!(missing, RunError::Failed { code: 127, .. }), "{missing}");
 
+    let endless = session.command(["yes"]).run(patience()).unwrap_err();
+    let is_too_much = matches!(&endless, RunError::TooMuch { limit_bytes: 67_108_864, .. });
+    assert!(is_too_much, "{endless}");
+
     let limit = Patience::new(Duration::from_millis(200), &never);
     let late = session.command(["sleep", "1000"]).run(limit).unwrap_err();
     let timed_out = |source| matches!(source, &GaveUp::TimedOut(_));

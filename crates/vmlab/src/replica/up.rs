@@ -206,6 +206,7 @@ impl ReplicaUpRequest {
         let guest_image = built(&self.guests, spinner, cancel)?;
         let name = &self.name;
         let nvme_mib: Vec<u64> = args.nvme.iter().map(|size| size.in_mib()).collect();
+        let keeper = std::env::current_exe().context("Cannot find this program's own file")?;
         let wanted = ReplicaRequest {
             name,
             host: &self.host,
@@ -215,6 +216,7 @@ impl ReplicaUpRequest {
             qemu: &self.qemu,
             image: (&host_image, &self.recipe.name),
             guests: &guest_image,
+            keeper: &keeper,
             programs: Programs { vmlab: &vmlab, probe: &probe },
             fresh: args.fresh,
             boot_limit: Duration::from_secs(args.timeout),

@@ -1,7 +1,10 @@
 //! A whole emulated host: brought up, used, restored, taken down, and every way
 //! in which that fails.
 
-use std::process::{Command, Stdio};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -61,6 +64,43 @@ impl Drop for Lab {
         // Nothing of a failed test is left; what it said is told.
         let _ = self.replica(&["down", "--all"]).output();
     }
+}
+
+/// A QEMU that is none, at the console of a replica in `folder`.
+fn console(folder: &std::path::Path) -> (UnixStream, Child) {
+    let name = folder.join("console.socket");
+    let listener = UnixListener::bind(&name).unwrap();
+    let keeper = vmlab(["replica", "keep-console"])
+        .current_dir(folder)
+        .stdin(OwnedFd::from(listener))
+        .spawn()
+        .unwrap();
+    (UnixStream::connect(name).unwrap(), keeper)
+}
+
+#[test]
+fn the_console_of_a_host_that_prints_without_end_keeps_its_end() {
+    const MOST_BYTES: u64 = 2 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("console");
+    let (mut qemu, mut keeper) = console(folder.path());
+    for _ in 0..4 * MOST_BYTES / 65536 {
+        qemu.write_all(&[b'x'; 65536]).unwrap();
+        // What came first may not have been read yet.
+        assert!(std::fs::metadata(&kept).map_or(0, |file| file.len()) <= MOST_BYTES);
+    }
+    qemu.write_all(b"\nthe last words\n").unwrap();
+    drop(qemu);
+    assert!(keeper.wait().unwrap().success());
+    let text = std::fs::read(&kept).unwrap();
+    assert!(text.len() as u64 <= MOST_BYTES && text.len() as u64 >= MOST_BYTES / 2);
+    assert!(text.ends_with(b"x\nthe last words\n"));
+    assert!(!folder.path().join("console.socket").exists());
+
+    // Something else than a socket on which somebody will connect.
+    let mut other = vmlab(["replica", "keep-console"]);
+    said(other.current_dir(folder.path()).stdin(Stdio::null()))
+        .is_error(&["Cannot keep a replica's console"]);
 }
 
 #[test]
