@@ -275,7 +275,9 @@ pub fn up(
     match result {
         Ok(()) => Ok(start.replica),
         Err(error) => {
-            start.keeper.take().map(ConsoleKeeper::end);
+            if let Some(keeper) = start.keeper.take() {
+                keeper.end();
+            }
             // The first error is the one to tell; `down` can be tried again.
             let _ = start.replica.down();
             if restored && !matches!(error, ReplicaUpError::Cancelled(_)) {
@@ -510,7 +512,7 @@ impl PendingStart<'_> {
         }
         let pid = fs::read_to_string(self.replica.folder.join(PID)).unwrap_or_default();
         let pid = pid.trim().parse().map_err(|_| refused("it wrote no process id".to_owned()))?;
-        Owner::of(pid, "replica").or_else(|_| Err(self.died("started")))
+        Owner::of(pid, "replica").map_err(|_| self.died("started"))
     }
 
     fn note(&self) -> Result<(), ReplicaUpError> {
