@@ -16,7 +16,7 @@ use roxmltree::{Document, Node, ParsingOptions};
 
 pub use known::{KnownFields, json};
 pub use problems::{FileProblems, LineProblem};
-pub use written::{near, toml};
+pub use written::{by_likeness, near, toml};
 pub use yaml::{Span, YamlKey, YamlKind, YamlValue, yaml};
 
 /// Bytes of a text. `lstopo` writes 20 MB for a machine with 4096 pCPUs.

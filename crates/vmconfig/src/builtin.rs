@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use topology::bounded::near;
 use topology::{Host, PcpuSet};
 
 use crate::{
@@ -26,12 +27,12 @@ pub struct Builtin {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuiltinError {
     /// No variant has that name.
-    #[error("No variant is called {name:?}{}", near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default())]
+    #[error("No variant is called {name:?}{}", near.as_ref().map(|near| format!("; did you mean {near:?}?")).unwrap_or_default())]
     Unknown {
         /// The name.
         name: String,
         /// The most alike that there is.
-        near: Option<&'static str>,
+        near: Option<String>,
     },
     /// No pCPU for every vCPU.
     #[error("{vcpus} vCPUs can't have a pCPU each: the host has {pcpus} that can be used")]
@@ -56,17 +57,11 @@ pub fn variant(name: &str, host: &Host, vcpus: u32) -> Result<VmPatch, BuiltinEr
     }
     match VARIANTS.iter().find(|one| one.name == name) {
         Some(found) => (found.patch)(host, vcpus),
-        None => Err(BuiltinError::Unknown { name: name.to_owned(), near: nearest(name) }),
+        None => {
+            let near = near(name, VARIANTS.iter().map(|one| one.name));
+            Err(BuiltinError::Unknown { name: name.to_owned(), near })
+        }
     }
-}
-
-/// A name that begins or ends alike.
-fn nearest(name: &str) -> Option<&'static str> {
-    let alike = |one: &&Builtin| {
-        let (ours, theirs) = (one.name.replace(['-', '_'], ""), name.replace(['-', '_'], ""));
-        !theirs.is_empty() && (ours.contains(&theirs) || theirs.contains(&ours))
-    };
-    VARIANTS.iter().filter(alike).max_by_key(|one| one.name.len()).map(|one| one.name)
 }
 
 /// Every pCPU that can be used, core by core in the order of nodes, sockets and

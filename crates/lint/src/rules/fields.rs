@@ -1,6 +1,8 @@
 //! Objects against KubeVirt's CRDs, as strictly as the API server can be asked
 //! to be.
 
+use topology::bounded::near;
+
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::object::KubeObject;
@@ -98,11 +100,9 @@ fn tell_unknown(problems: Vec<SchemaViolation>, out: &mut Drafts) {
     for problem in problems {
         let SchemaFault::Unknown { path, name, known } = problem.what else { continue };
         let draft = out.at(problem.span, format!("Unknown field {path:?}"));
-        let likeness = |known: &str| (strsim::jaro_winkler(known, &name) * 1000.0) as u32;
-        let near = known.iter().max_by_key(|known| likeness(known));
         if let Some(same) = known.iter().find(|known| known.eq_ignore_ascii_case(&name)) {
             draft.fix(problem.span, *same).help(format!("The field is called {same}"));
-        } else if let Some(near) = near.filter(|near| likeness(near) > 850) {
+        } else if let Some(near) = near(&name, known.iter().copied()) {
             draft.help(format!("Did you mean {near}?"));
         } else if known.is_empty() {
             draft.help("It has no fields: take this one out");

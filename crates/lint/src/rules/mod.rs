@@ -37,6 +37,8 @@ mod webhook;
 mod words;
 pub(crate) mod worlds;
 
+use topology::bounded::near;
+
 use crate::rule::Rule;
 
 /// Rules that hold a VM against what a host's QEMU and libvirt can do.
@@ -298,12 +300,12 @@ pub static RULES: &[Rule] = &[
 
 /// Error type of [`find`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("No rule has the id {id:?}{}", near.map_or(String::new(), |near| format!("; did you mean {near}?")))]
+#[error("No rule has the id {id:?}{}", near.as_ref().map_or(String::new(), |near| format!("; did you mean {near}?")))]
 pub struct UnknownRule {
     /// What was asked for.
     pub id: String,
     /// The id that is most like it.
-    pub near: Option<&'static str>,
+    pub near: Option<String>,
 }
 
 /// The rule with this id.
@@ -312,8 +314,7 @@ pub struct UnknownRule {
 /// [`UnknownRule`] with the id that is most like it.
 pub fn find(id: &str) -> Result<&'static Rule, UnknownRule> {
     RULES.iter().find(|rule| rule.id == id).ok_or_else(|| {
-        let likeness = |rule: &&Rule| (strsim::jaro_winkler(rule.id, id) * 1000.0) as u32;
-        let near = RULES.iter().max_by_key(likeness).filter(|rule| likeness(rule) > 800);
-        UnknownRule { id: id.to_owned(), near: near.map(|rule| rule.id) }
+        let near = near(id, RULES.iter().map(|rule| rule.id));
+        UnknownRule { id: id.to_owned(), near }
     })
 }

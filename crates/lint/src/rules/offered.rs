@@ -7,6 +7,7 @@ use crate::rule::{Check, ConfigFormat, Rule, qemu, xml, yaml};
 use crate::rules::offered_cpu::{CpuOffer, here};
 use crate::rules::worlds::{ANY, OFFERS, OFFERS_OF_QEMU};
 use crate::vm::Vm;
+use topology::bounded::by_likeness;
 use vmconfig::offers::DomainKind;
 
 const CAPABILITIES: &str = "https://libvirt.org/formatcaps.html";
@@ -95,16 +96,8 @@ pub(crate) const MACHINE_NOT_OFFERED: Rule = Rule {
 fn machine_not_offered(vm: &Vm, context: &Context, out: &mut Drafts) {
     let (Some(here), Some(asked)) = (here(vm, context), &vm.asks.machine) else { return };
     if here.offers.machine(here.arch, &asked.value).is_some_and(|found| found.is_empty()) {
-        let mut near: Vec<&str> = here
-            .offers
-            .machines
-            .iter()
-            .filter(|machine| machine.arch == here.arch)
-            .map(|machine| machine.name.as_str())
-            .collect();
-        near.sort_by_key(|name| {
-            std::cmp::Reverse((strsim::jaro_winkler(name, &asked.value) * 1000.0) as u32)
-        });
+        let machines = here.offers.machines.iter().filter(|machine| machine.arch == here.arch);
+        let mut near = by_likeness(&asked.value, machines.map(|machine| machine.name.as_str()));
         near.dedup();
         near.truncate(3);
         let draft = out.at(asked.span, format!("There is no machine type {}", asked.value));

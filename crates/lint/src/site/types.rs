@@ -10,6 +10,7 @@ use cel::IdedExpr;
 use cel::common::ast::{CallExpr, ComprehensionExpr, Expr, LiteralValue, SelectExpr, operators};
 use regex_lite::Regex;
 use topology::PcpuSet;
+use topology::bounded::near;
 
 use super::bounds::{MAX_DEPTH, MAX_PATTERN};
 use super::comprehension::Loop;
@@ -503,8 +504,7 @@ fn never(expr: &IdedExpr, field: &Type, word: &Type) -> Result<(), ExpressionFau
 
 /// "did you mean X?" or all that there is.
 fn nearest(name: &str, known: &[&str]) -> String {
-    let likeness = |one: &&&str| (strsim::jaro_winkler(one, name) * 1000.0) as u32;
-    match known.iter().max_by_key(likeness).filter(|one| likeness(one) > 800) {
+    match near(name, known.iter().copied()) {
         Some(near) => format!("did you mean {near:?}?"),
         None => format!("there is {}", known.join(", ")),
     }

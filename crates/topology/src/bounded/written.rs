@@ -45,14 +45,24 @@ fn message(cause: &str) -> String {
     near.map_or_else(|| said.clone(), |near| format!("{said}; did you mean `{near}`?"))
 }
 
+/// The candidates, those that are most like `name` first.
+#[must_use]
+pub fn by_likeness<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    scored(name, candidates).into_iter().map(|(_, candidate)| candidate).collect()
+}
+
 /// The candidate that `name` was probably meant to be.
 #[must_use]
 pub fn near<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
-    candidates
-        .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
-        .filter(|(similarity, _)| *similarity > 0.75)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, candidate)| candidate.to_owned())
+    let best = scored(name, candidates).into_iter().next();
+    best.filter(|(likeness, _)| *likeness > 0.75).map(|(_, candidate)| candidate.to_owned())
+}
+
+fn scored<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<(f64, &'a str)> {
+    let score = |candidate: &'a str| (strsim::jaro_winkler(name, candidate), candidate);
+    let mut scored: Vec<_> = candidates.map(score).collect();
+    scored.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    scored
 }
 
 #[cfg(test)]
