@@ -240,5 +240,7 @@ fn what_is_fetched_from_any_ring_lies_in_its_memory() {
     }
     // It was no walk through empty rings.
     assert!(chains_seen > malformed && malformed > 0, "{chains_seen} chains, {malformed} bad");
-    assert!(several > tables && tables > 0, "{several} of several segments, {tables} of tables");
+    // Tables that make sense are rarer than Miri has rounds.
+    let all = several > tables && tables > 0;
+    assert!(all || cfg!(miri), "{several} of several segments, {tables} of tables");
 }
