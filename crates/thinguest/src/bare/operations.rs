@@ -89,8 +89,9 @@ impl Bench {
             Operation::PageFill2m => fill(sampler, self.pool.as_mut(), LARGE_PAGE_BYTES),
             Operation::PageFill1g => fill(sampler, self.pool.as_mut(), HUGE_PAGE_BYTES),
             Operation::Memory => {
-                let mut chase = Chase::new(self.pool.as_mut()).ok_or(Skip::NoMemory)?;
-                sampler.timed(|| chase.step())
+                let words = chase(self.pool.as_mut()).ok_or(Skip::NoMemory)?;
+                let mut line = 0;
+                sampler.timed(|| line = follow(words, line))
             }
             Operation::MemoryFar => chase_far(sampler, &mut self.far),
             Operation::Steal if !start_steal_time() => Err(Skip::NotExposed),
@@ -200,35 +201,29 @@ fn fill(sampler: Sampler<'_>, pool: Option<&mut Pool>, bytes: u64) -> Result<Don
     })
 }
 
-/// A way through memory, each address found at the one before.
-struct Chase {
-    words: &'static mut [u64],
-    line: usize,
+/// A way through memory that `pool` has still: each line has the number of the next.
+fn chase(pool: Option<&mut Pool>) -> Option<&'static [u64]> {
+    let words = pool?.words(CHASE_WORDS, LARGE_PAGE_BYTES)?;
+    let lines = words.len() / LINE_WORDS;
+    for line in 0..lines {
+        words[line * LINE_WORDS] = line as u64;
+    }
+    // Sattolo: one cycle through all lines. The numbers are xorshift64's.
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    for line in (1..lines).rev() {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let other = random as usize % line;
+        words.swap(line * LINE_WORDS, other * LINE_WORDS);
+    }
+    Some(words)
 }
 
-impl Chase {
-    /// A way through what `pool` has still.
-    fn new(pool: Option<&mut Pool>) -> Option<Self> {
-        let words = pool?.words(CHASE_WORDS, LARGE_PAGE_BYTES)?;
-        let lines = words.len() / LINE_WORDS;
-        for line in 0..lines {
-            words[line * LINE_WORDS] = line as u64;
-        }
-        // Sattolo: one cycle through all lines. The numbers are xorshift64's.
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-        for line in (1..lines).rev() {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            let other = random as usize % line;
-            words.swap(line * LINE_WORDS, other * LINE_WORDS);
-        }
-        Some(Self { words, line: 0 })
-    }
-
-    fn step(&mut self) {
-        self.line = black_box(self.words[self.line * LINE_WORDS] as usize);
-    }
+/// The line behind this one.
+#[inline(always)]
+fn follow(words: &[u64], line: usize) -> usize {
+    black_box(words[line * LINE_WORDS] as usize)
 }
 
 /// Goes through the memory of each of the other nodes in turn, a sample each.
@@ -236,23 +231,25 @@ fn chase_far(sampler: Sampler<'_>, far: &mut [Option<Pool>]) -> Result<Done, Ski
     if far.iter().all(Option::is_none) {
         return Err(Skip::NotExposed);
     }
-    let mut chases: [Option<Chase>; MAX_FAR_NODES] = [const { None }; MAX_FAR_NODES];
+    let mut ways: [(&[u64], usize); MAX_FAR_NODES] = [(&[], 0); MAX_FAR_NODES];
     let mut count = 0;
     for pool in far.iter_mut().flatten() {
-        let chase = Chase::new(Some(pool)).ok_or(Skip::NoMemory)?;
-        chases[count] = Some(chase);
+        ways[count].0 = chase(Some(pool)).ok_or(Skip::NoMemory)?;
         count += 1;
     }
     let batch = sampler.item.batch;
     let mut turn = 0;
     sampler.samples(1, || {
-        let chase = chases[turn % count].as_mut().ok_or(Skip::NoMemory)?;
+        let (words, at) = &mut ways[turn % count];
         turn += 1;
+        let mut line = *at;
         let begin = clock();
         for _ in 0..batch {
-            chase.step();
+            line = follow(words, line);
         }
-        Ok(clock() - begin)
+        let end = clock();
+        *at = line;
+        Ok(end - begin)
     })
 }
 

@@ -14,6 +14,7 @@
 
 mod chain;
 mod packed;
+mod packed_position;
 mod resume;
 mod split;
 

@@ -2,65 +2,20 @@
 //! to write. A counter of rounds, 1 in the first, says whose turn an entry is.
 
 use super::chain::{Chain, ChainBuilder, Chains, Direction, RingDescriptor, Segments};
+use super::packed_position::{PackedPosition, TURN, WRAP};
 use super::resume::{RingFlags, Standing};
 use super::{DESCRIPTOR, LINE, MAX_SIZE, RingFault, Setup, SetupError, flags, passes};
 use crate::memory::{Area, Entries, GuestMemory};
 use crate::sync::{Ordering, fence};
 
-/// The wrap counter in a position, and in `GET_VRING_BASE`'s halves.
-const WRAP: u32 = 1 << 15;
 /// Of event structures: position and wrap counter, then flags.
 const EVENT_FLAGS: usize = 2;
 const EVENTS_ON: u16 = 0;
 const EVENTS_OFF: u16 = 1;
 const EVENTS_AT: u16 = 2;
 
-/// Flags that say whose turn a descriptor is.
-pub(super) const TURN: u16 = flags::AVAIL | flags::USED;
-
 /// How often a ring is looked at while its driver writes to it.
 const LOOKS: usize = 16;
-
-/// A place in the ring, and the counter of rounds there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PackedPosition {
-    pub(super) index: u16,
-    pub(super) wrap: bool,
-}
-
-impl PackedPosition {
-    #[inline]
-    fn of(position: u32) -> Self {
-        Self { index: (position & (WRAP - 1)) as u16, wrap: position & WRAP != 0 }
-    }
-
-    #[inline]
-    fn position(self) -> u32 {
-        u32::from(self.index) | if self.wrap { WRAP } else { 0 }
-    }
-
-    /// Goes on by descriptors of a ring of `size`, at most that many.
-    #[inline]
-    pub(super) fn advance(self, slots: u16, size: u16) -> Self {
-        let next = u32::from(self.index) + u32::from(slots);
-        match next.checked_sub(u32::from(size)) {
-            Some(next) => Self { index: next as u16, wrap: !self.wrap },
-            None => Self { index: next as u16, wrap: self.wrap },
-        }
-    }
-
-    /// The flags of a descriptor here that the driver has made available.
-    #[inline]
-    pub(super) fn available(self) -> u16 {
-        if self.wrap { flags::AVAIL } else { flags::USED }
-    }
-
-    /// The flags of one here that the device has used.
-    #[inline]
-    pub(super) fn used(self) -> u16 {
-        if self.wrap { TURN } else { 0 }
-    }
-}
 
 /// The flags of a chain of so many descriptors that is given back there: that there are more
 /// than one is for who goes on after a death (`resume`).

@@ -11,7 +11,7 @@
 //! drivers (VIRTIO 1.2, 2.8.6).
 
 use super::flags;
-use super::packed::{PackedPosition, TURN};
+use super::packed_position::{PackedPosition, TURN};
 
 /// The flags of all descriptors of a ring, at one time.
 #[derive(Debug, Clone, Copy)]
