@@ -25,7 +25,7 @@ mod queue;
 mod record;
 mod start_info;
 
-pub use node::{MAX_FAR_NODES, MAX_NODES, NodeMemory, NodePieces, PhysicalRange};
+pub use node::{MAX_FAR_NODES, MAX_NODES, NodeMap, NodePieces, PhysicalRange};
 pub use operation::{Apic, Calls, MAX_IO_BYTES, MAX_N, Operation, VirtioDevice, Wait};
 pub use physical::PhysicalMemory;
 pub use plan::{BadPlan, Item, Plan, Provoked, read_items};

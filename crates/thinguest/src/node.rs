@@ -11,7 +11,7 @@ pub type PhysicalRange = (u64, u64);
 /// What is known of the nodes' memory. Firmware may name it in any order, in several pieces a
 /// node.
 #[derive(Debug, Clone, Copy)]
-pub struct NodeMemory {
+pub struct NodeMap {
     /// What lies above is of no use.
     limit: u64,
     /// Where the lowest piece begins, and the node that has it.
@@ -29,7 +29,7 @@ pub struct NodePieces {
     pub far: [Option<PhysicalRange>; MAX_FAR_NODES],
 }
 
-impl NodeMemory {
+impl NodeMap {
     /// Nothing yet; memory above `limit` is going to be left out.
     #[must_use]
     pub const fn below(limit: u64) -> Self {
@@ -78,7 +78,7 @@ mod tests {
     fn pieces_are_found_in_any_order() {
         let told = [(2, 5 * GIB, GIB), (0, 0, 640 << 10), (1, 2 * GIB, GIB), (0, 1 << 20, GIB)];
         for turned in 0..told.len() {
-            let mut memory = NodeMemory::below(u64::MAX);
+            let mut memory = NodeMap::below(u64::MAX);
             for at in 0..told.len() {
                 let (node, begin, bytes) = told[(turned + at) % told.len()];
                 memory.add(node, begin, bytes);
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn one_node_has_no_pieces_and_too_many_are_left_out() {
-        let mut memory = NodeMemory::below(u64::MAX);
+        let mut memory = NodeMap::below(u64::MAX);
         assert_eq!(memory.pieces(), None);
         memory.add(3, GIB, GIB);
         memory.add(3, 4 * GIB, GIB);
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn memory_above_the_limit_is_left_out() {
-        let mut memory = NodeMemory::below(3 * GIB);
+        let mut memory = NodeMap::below(3 * GIB);
         memory.add(0, 0, 2 * GIB);
         memory.add(1, 3 * GIB, GIB);
         assert_eq!(memory.pieces(), None);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn numbers_that_cannot_be_are_no_panic() {
-        let mut memory = NodeMemory::below(u64::MAX);
+        let mut memory = NodeMap::below(u64::MAX);
         memory.add(0, 0, u64::MAX);
         memory.add(1, u64::MAX - 1, u64::MAX);
         assert_eq!(memory.pieces().unwrap().far[0], Some((u64::MAX - 1, u64::MAX)));

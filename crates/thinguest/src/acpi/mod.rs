@@ -10,7 +10,7 @@ mod x86;
 pub use arm::{Gic, MAX_REDISTRIBUTORS, PRIVATE_INTERRUPTS, VIRTUAL_TIMER};
 pub use x86::PowerOff;
 
-use crate::{NodeMemory, NodePieces, PhysicalMemory};
+use crate::{NodeMap, NodePieces, PhysicalMemory};
 
 /// What a table begins with, bytes.
 const HEADER_BYTES: u64 = 36;
@@ -134,7 +134,7 @@ impl<M: PhysicalMemory> Tables<M> {
     pub fn node_memory(&self, limit: u64) -> Option<NodePieces> {
         const MEMORY: u8 = 1;
         const ENABLED: u32 = 1;
-        let mut memory = NodeMemory::below(limit);
+        let mut memory = NodeMap::below(limit);
         for (kind, entry) in self.find(*b"SRAT")?.entries(48) {
             if kind == MEMORY && entry.u32(28)? & ENABLED != 0 {
                 memory.add(entry.u32(2)?, entry.u64(8)?, entry.u64(16)?);

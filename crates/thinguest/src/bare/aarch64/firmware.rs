@@ -4,7 +4,7 @@
 //! first two, and where the tree or ACPI's tables are, which say the rest.
 
 use thinguest::acpi::{Gic, PRIVATE_INTERRUPTS, Tables};
-use thinguest::{NodeMemory, NodePieces, StartInfo};
+use thinguest::{NodeMap, NodePieces, StartInfo};
 
 use super::interrupts::{set_controller, set_timer_interrupt};
 use super::{serial, tree};
@@ -165,7 +165,7 @@ impl Machine {
             }
         });
         self.timer = virtual_timer(&timer, interrupt_cells);
-        let mut nodes = NodeMemory::below(POOL_END);
+        let mut nodes = NodeMap::below(POOL_END);
         for Node { numa_node, begin, end } in self.memory.iter().flatten() {
             nodes.add(*numa_node, *begin, end.saturating_sub(*begin));
         }
