@@ -276,6 +276,31 @@ mod tests {
             }
         }
 
+        /// The same where the device was killed within a burst, of chains of any length.
+        #[test]
+        fn the_first_of_a_burst_is_found(
+            size in 24_u16..200,
+            steps in proptest::collection::vec((any::<bool>(), 1_u16..4, 1_usize..9), 1..400),
+            burst in proptest::collection::vec(1_u16..4, 2..6),
+        ) {
+            let begin = PackedPosition { index: 0, wrap: true };
+            let mut ring = Played::new(size);
+            for (adds, slots, count) in steps {
+                if adds {
+                    ring.add(slots);
+                } else {
+                    ring.give_back(count, false);
+                }
+            }
+            ring.give_back(usize::from(size), false);
+            burst.iter().for_each(|&slots| ring.add(slots));
+            let length = ring.out[0];
+            let first = ring.give_back(burst.len(), true).unwrap();
+            prop_assume!(ring.device != begin);
+            let unmarked = Some((first, length));
+            prop_assert_eq!(ring.standing(begin), Standing { position: ring.device, unmarked });
+        }
+
         #[test]
         fn any_flags_are_read_to_an_end(
             flags in proptest::collection::vec(any::<u16>(), 1..64),
