@@ -3,7 +3,9 @@
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -67,7 +69,7 @@ impl Drop for Lab {
 }
 
 /// A QEMU that is none, at the console of a replica in `folder`.
-fn console(folder: &std::path::Path) -> (UnixStream, Child) {
+fn console(folder: &Path) -> (UnixStream, Child) {
     let name = folder.join("console.socket");
     let listener = UnixListener::bind(&name).unwrap();
     let keeper = vmlab(["replica", "keep-console"])
@@ -272,6 +274,44 @@ fn disks_of_the_hosts_kernel_go_with_their_vms() {
     let left = "ls /sys/module | grep -e null_blk -e brd -e vhost_scsi -e target_core || echo none";
     let said = lab.say(&["exec", "--", "sh", "-c", left]);
     assert_eq!(said.has_code(0).stdout.trim(), "none", "{said:?}");
+}
+
+/// What may be written in a replica ends where docs/hostile-guests.md says.
+#[test]
+fn a_replica_that_fills_its_disks_takes_their_size() {
+    let Some(_turn) = needs(Tier::Full).pcpus(1).turn() else { return };
+    let lab = Lab::new();
+    lab.say(&["up", "--like", "two-nodes", "--nvme", "64MiB", "--timeout", "3600"]).has_code(0);
+    let exec = |script: &str| lab.say(&["exec", "--", "sh", "-c", script]);
+    // Past the file system, to the disks' ends: the kernel says that there is no more.
+    for disk in ["scratch", "nvme0n1"] {
+        let all = exec(&format!("dd if=/dev/zero of=$(readlink -f /dev/{disk}) bs=1M"));
+        assert!(all.stderr.contains("No space left on device"), "{disk}: {all:?}");
+    }
+    for disk in ["root", "guests"] {
+        let none = exec(&format!(
+            "device=$(grep -l {disk} /sys/block/*/serial | cut -d/ -f4); \
+             dd if=/dev/zero of=/dev/$device bs=4k count=1"
+        ));
+        assert_eq!(none.code, Some(1), "{disk}: {none:?}");
+        assert!(none.stderr.contains("not permitted"), "{disk}: {none:?}");
+    }
+    // `true` may have to come from the disk that cannot be written.
+    exec("true").has_code(0);
+    let listed = lab.json(&["list", "--json"]);
+    let folder = Path::new(listed[0]["folder"].as_str().unwrap());
+    let taken = |name: &str| std::fs::metadata(folder.join(name)).unwrap().blocks() * 512;
+    // What ext4's own file keeps beside its blocks is a page or two.
+    let page = 1 << 16;
+    let scratch = taken("scratch.ext4");
+    assert!(((8 << 30)..=(8 << 30) + page).contains(&scratch), "{scratch}");
+    let files = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().blocks() * 512);
+    let all: u64 = files.sum();
+    assert!(all <= (8 << 30) + (64 << 20) + (64 << 20), "{all}");
+    lab.say(&["down"]).has_code(0);
+    lab.has_none();
 }
 
 /// A guest has a disk of the host for itself: bound for its trial, given back after it,

@@ -184,6 +184,24 @@ fn workloads_of_nodes_run_in_a_guest_with_two() {
     }
 }
 
+/// Those of one guest, on the shapes that other tests do not have: the smallest, and two
+/// nodes with two vCPUs each.
+#[test]
+fn workloads_run_on_other_shapes_of_a_guest() {
+    let Some(_turn) = needs(Tier::Full).pcpus(1).turn() else { return };
+    if let Err(error) = runner::probe::find(vmconfig::Arch::X86_64) {
+        suite::skip(error);
+        return;
+    }
+    let all: Vec<Row> = [ALONE, PROBES].concat();
+    // Their steps are taken by two vCPUs, as their descriptions say.
+    let (of_two, of_any): (Vec<Row>, Vec<Row>) =
+        all.iter().partition(|row| ["probe-wakeup", "probe-ipi"].contains(&row.0));
+    assert_eq!(of_two.len(), 2);
+    check(&of_any, "vm.vcpus = 1");
+    check(&all, "vm.vcpus = 4\nvm.numa = [{}, {}]");
+}
+
 #[test]
 fn every_workload_is_run_by_a_test() {
     // The thin guest alone plays it, and `thin_studies` runs that.
