@@ -283,6 +283,13 @@ fn a_replica_that_fills_its_disks_takes_their_size() {
     let lab = Lab::new();
     lab.say(&["up", "--like", "two-nodes", "--nvme", "64MiB", "--timeout", "3600"]).has_code(0);
     let exec = |script: &str| lab.say(&["exec", "--", "sh", "-c", script]);
+    let listed = lab.json(&["list", "--json"]);
+    let folder = Path::new(listed[0]["folder"].as_str().unwrap());
+    let taken = || -> u64 {
+        let files = std::fs::read_dir(folder).unwrap();
+        files.map(|file| file.unwrap().metadata().unwrap().blocks() * 512).sum()
+    };
+    let before = taken();
     // Past the file system, to the disks' ends: the kernel says that there is no more.
     for disk in ["scratch", "nvme0n1"] {
         let all = exec(&format!("dd if=/dev/zero of=$(readlink -f /dev/{disk}) bs=1M"));
@@ -298,18 +305,11 @@ fn a_replica_that_fills_its_disks_takes_their_size() {
     }
     // `true` may have to come from the disk that cannot be written.
     exec("true").has_code(0);
-    let listed = lab.json(&["list", "--json"]);
-    let folder = Path::new(listed[0]["folder"].as_str().unwrap());
-    let taken = |name: &str| std::fs::metadata(folder.join(name)).unwrap().blocks() * 512;
+    let scratch = std::fs::metadata(folder.join("scratch.ext4")).unwrap().blocks() * 512;
     // What ext4's own file keeps beside its blocks is a page or two.
-    let page = 1 << 16;
-    let scratch = taken("scratch.ext4");
-    assert!(((8 << 30)..=(8 << 30) + page).contains(&scratch), "{scratch}");
-    let files = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().metadata().unwrap().blocks() * 512);
-    let all: u64 = files.sum();
-    assert!(all <= (8 << 30) + (64 << 20) + (64 << 20), "{all}");
+    assert!(((8 << 30)..=(8 << 30) + (1 << 16)).contains(&scratch), "{scratch}");
+    let most = before + (8 << 30) + (64 << 20) + (2 << 20);
+    assert!(taken() <= most, "{} of {most}", taken());
     lab.say(&["down"]).has_code(0);
     lab.has_none();
 }
