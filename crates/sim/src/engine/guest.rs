@@ -8,8 +8,6 @@ use crate::sched::place::{self, RunqueueView};
 
 /// Steps of a program at one instant, after which it is called endless.
 const MOST_HURRIED: u32 = 10_000;
-/// How often a guest looks for idle vCPUs, ns.
-const BALANCE_NS: u64 = 4_000_000;
 
 /// A VM's vCPUs as the guest's scheduler sees them when it places a task.
 pub(super) struct VcpuRunqueues<'a, 'm>(pub(super) &'a EngineState<'m>, pub(super) u32);
@@ -48,7 +46,7 @@ impl EngineState<'_> {
                 }
                 continue;
             };
-            if state.queue.len() > 1 && self.now >= state.next_tick {
+            if self.now >= state.next_tick {
                 self.guest_tick(vcpu);
                 continue;
             }
@@ -108,9 +106,7 @@ impl EngineState<'_> {
                 }
                 Activity::Blocked(_) => {}
             }
-            if state.queue.len() > 1 {
-                end = end.min(state.next_tick.max(self.now));
-            }
+            end = end.min(state.next_tick);
         } else if state.asleep {
             burden = Burden::None;
         } else {
@@ -128,7 +124,8 @@ impl EngineState<'_> {
     fn guest_idles(&mut self, pcpu: u32, vcpu: u32) -> bool {
         let state = &mut self.vcpus[vcpu as usize];
         let poll = self.model.vms[state.vm as usize].idle_poll_ns;
-        if self.now < state.spin_from.saturating_add(poll) {
+        let polls = self.now < state.spin_from.saturating_add(poll);
+        if polls || self.stop_tick(vcpu) {
             self.arm_guest(pcpu);
         } else if self.halt_exits(self.vcpus[vcpu as usize].vm) {
             self.exit(pcpu, Exit::Halt);
@@ -143,81 +140,95 @@ impl EngineState<'_> {
     // The guest's scheduler.
 
     fn guest_schedule(&mut self, vcpu: u32) {
-        let switch = self.ns.guest_switch;
         let state = &mut self.vcpus[vcpu as usize];
-        let policy = &self.model.vms[state.vm as usize].policy;
         state.resched = false;
+        let vm = state.vm;
         let before = state.queue.current();
+        if let Some(task) = before {
+            self.leave_vcpu_if_asked(vcpu, task);
+        }
+        let state = &self.vcpus[vcpu as usize];
+        if state.queue.is_empty() && !state.idle.is_idle() && self.guest_balances(vm) {
+            self.pull_task(vcpu);
+        }
+        let policy = &self.model.vms[vm as usize].policy;
+        let state = &mut self.vcpus[vcpu as usize];
         let next = state.queue.pick(policy, &mut self.task_entities);
         if next.is_some() && next != before {
-            state.kernel_work += switch;
+            state.kernel_work += self.ns.guest_switch;
             self.account.counters.guest_switches += 1;
         }
         // PLE and polling look at one go only.
         state.spin_from = self.now;
         if next.is_some() {
-            state.next_tick = (self.now / policy.tick_ns + 1) * policy.tick_ns;
+            state.idle.ends(self.now);
+            self.restart_tick(vcpu);
+        } else if !state.idle.is_idle() {
+            state.idle.begins(self.now);
         }
-    }
-
-    fn guest_tick(&mut self, vcpu: u32) {
-        let state = &mut self.vcpus[vcpu as usize];
-        let policy = &self.model.vms[state.vm as usize].policy;
-        state.next_tick = (self.now / policy.tick_ns + 1) * policy.tick_ns;
-        if state.queue.tick(policy, &mut self.task_entities) {
-            state.resched = true;
+        if let Some(task) = before.filter(|_| next != before) {
+            let task = &mut self.tasks[task as usize];
+            (task.ran_until, task.ready_since) = (self.now, self.now);
         }
     }
 
     /// A task leaves the CPU.
     pub(super) fn block(&mut self, vcpu: u32, task: u32, on: BlockedOn) {
-        self.tasks[task as usize].activity = Activity::Blocked(on);
+        let state = &mut self.tasks[task as usize];
+        state.activity = Activity::Blocked(on);
+        state.runnable.changes(self.now, true);
+        state.ran_until = self.now;
+        state.migrate_to = None;
         let state = &mut self.vcpus[vcpu as usize];
         let policy = &self.model.vms[state.vm as usize].policy;
         state.queue.dequeue(policy, &mut self.task_entities, task, false);
-        state.resched = !state.queue.is_empty();
+        state.resched = true;
         state.spin_from = self.now;
     }
 
     /// Wakes a task; `by` is the vCPU that does it, if one does.
     pub(super) fn wake_task(&mut self, task: u32, by: Option<u32>) {
-        let vm = self.tasks[task as usize].vm;
+        let state = &mut self.tasks[task as usize];
+        let vm = state.vm;
         let model = &self.model.vms[vm as usize];
         let first = self.vms[vm as usize].first_vcpu;
-        if !matches!(self.tasks[task as usize].activity, Activity::Blocked(_)) {
+        if !matches!(state.activity, Activity::Blocked(_)) {
             return;
         }
-        self.tasks[task as usize].activity = Activity::Work(0, crate::model::WorkClass::KERNEL);
-        let before = self.tasks[task as usize].vcpu - first;
-        let own = match model.tasks[self.tasks[task as usize].own as usize].pin {
+        state.activity = Activity::Work(0, crate::model::WorkClass::KERNEL);
+        state.runnable.changes(self.now, false);
+        let before = state.vcpu - first;
+        let own = match model.tasks[state.own as usize].pin {
             Some(vcpu) => vcpu,
             None => place::on_wakeup(&model.machine, &VcpuRunqueues(self, vm), before, |_| true),
         };
-        let target = first + own;
-        if own != before {
-            self.tasks[task as usize].vcpu = target;
-            self.account.counters.guest_migrations += 1;
-        }
         if let Some(by) = by {
             self.vcpus[by as usize].kernel_work += self.ns.guest_wake;
         }
+        self.put_task(task, first + own, by, Enqueue::Wakeup);
+    }
+
+    /// Puts a task on a vCPU's queue, and lets that vCPU know if it is to run there at once;
+    /// `by` is the vCPU that does it, if one does.
+    pub(super) fn put_task(&mut self, task: u32, target: u32, by: Option<u32>, why: Enqueue) {
+        let vm = self.tasks[task as usize].vm;
+        let model = &self.model.vms[vm as usize];
+        if self.tasks[task as usize].vcpu != target {
+            self.tasks[task as usize].vcpu = target;
+            self.account.counters.guest_migrations += 1;
+        }
+        self.tasks[task as usize].ready_since = self.now;
         if Some(target) != by
             && let Some(pcpu) = self.guest_pcpu(target)
         {
             self.settle(pcpu);
         }
         let state = &mut self.vcpus[target as usize];
-        state.queue.enqueue(&model.policy, &mut self.task_entities, task, Enqueue::Wakeup);
-        let preempts = state.queue.preempts(&model.policy, &self.task_entities, task);
-        if !preempts {
-            if let Some(pcpu) = self.guest_pcpu(target)
-                && Some(target) != by
-            {
-                self.arm_guest(pcpu);
-            }
+        state.idle.ends(self.now);
+        state.queue.enqueue(&model.policy, &mut self.task_entities, task, why);
+        if !state.queue.preempts(&model.policy, &self.task_entities, task) {
             return;
         }
-        let state = &mut self.vcpus[target as usize];
         state.resched = true;
         let Some(by) = by.filter(|by| *by != target) else { return };
         // TIF_POLLING_NRFLAG: who polls sees it without an interrupt.
@@ -236,59 +247,9 @@ impl EngineState<'_> {
     /// A task has slept long enough: its vCPU gets a timer's interrupt.
     pub(super) fn timer(&mut self, task: u32) {
         let vcpu = self.tasks[task as usize].vcpu;
+        self.vcpus[vcpu as usize].timer_at = NEVER;
         self.vcpus[vcpu as usize].pending.timers.push(task);
         self.interrupt(vcpu);
-    }
-
-    /// An idle vCPU takes a task of another, as the host's idle pCPUs do.
-    pub(super) fn balance_guest(&mut self, vm: u32) {
-        self.queue.push(self.now + BALANCE_NS, EngineEvent::GuestBalance(vm));
-        let model = &self.model.vms[vm as usize];
-        let (first, count) = {
-            let state = &self.vms[vm as usize];
-            (state.first_vcpu, state.vcpus)
-        };
-        for own in 0..count {
-            if !self.vcpus[(first + own) as usize].queue.is_empty() {
-                continue;
-            }
-            let found = place::busiest_for(&model.machine, &VcpuRunqueues(self, vm), own);
-            let Some(from) = found.map(|from| first + from) else { continue };
-            let queue = &self.vcpus[from as usize].queue;
-            let current = queue.current();
-            let movable = |task: &u32| {
-                let task = &self.tasks[*task as usize];
-                model.tasks[task.own as usize].pin.is_none()
-                    && matches!(task.activity, Activity::Work(..))
-            };
-            let waits = queue
-                .members()
-                .iter()
-                .copied()
-                .find(|task| Some(*task) != current && movable(task));
-            let Some(task) = waits.or(current.filter(movable)) else { continue };
-            self.move_task(task, from, first + own);
-        }
-    }
-
-    fn move_task(&mut self, task: u32, from: u32, to: u32) {
-        if let Some(pcpu) = self.guest_pcpu(from) {
-            self.settle(pcpu);
-        }
-        let vm = self.tasks[task as usize].vm;
-        let policy = &self.model.vms[vm as usize].policy;
-        let queue = &mut self.vcpus[from as usize].queue;
-        queue.dequeue(policy, &mut self.task_entities, task, true);
-        let queue = &mut self.vcpus[to as usize].queue;
-        queue.enqueue(policy, &mut self.task_entities, task, Enqueue::Migrate);
-        self.tasks[task as usize].vcpu = to;
-        self.account.counters.guest_migrations += 1;
-        self.vcpus[to as usize].resched = true;
-        self.queue.push(self.now + self.ns.resched_ipi, EngineEvent::Ipi(to));
-        self.vcpus[from as usize].resched = true;
-        if let Some(pcpu) = self.guest_pcpu(from) {
-            self.guest_turn(pcpu);
-        }
     }
 
     // Programs.
@@ -327,12 +288,9 @@ impl EngineState<'_> {
             Op::Flush => self.flush(vcpu, task),
             Op::Sleep(duration) => {
                 let wait = duration.draw(&mut self.random).max(1);
-                // Arming the timer is an MSR write, which makes an exit.
-                let metal = self.vms[vm as usize].metal;
-                if !metal {
-                    self.vcpus[vcpu as usize].exit_work += self.ns.exit + self.ns.entry;
-                }
-                self.queue.push(self.now.saturating_add(wait), EngineEvent::TaskTimer(task));
+                let due = self.now.saturating_add(wait);
+                self.arm_timer(vcpu, due);
+                self.queue.push(due, EngineEvent::TaskTimer(task));
                 self.block(vcpu, task, BlockedOn::Timer);
             }
             Op::Begin => self.tasks[task as usize].began = self.now + 1,

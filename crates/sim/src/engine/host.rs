@@ -151,8 +151,8 @@ impl EngineState<'_> {
         if !self.groups.is_empty() {
             self.throttle_spent(pcpu);
         }
-        if self.pcpus[pcpu as usize].queue.is_empty() && self.movable && model.mechanisms.balance {
-            self.pull(pcpu, false);
+        if self.pcpus[pcpu as usize].queue.is_empty() && self.balances() {
+            self.pull(pcpu);
         }
         let state = &mut self.pcpus[pcpu as usize];
         let next = match model.gang_ns {
@@ -181,6 +181,7 @@ impl EngineState<'_> {
         match next {
             None => {
                 self.pcpus[pcpu as usize].sleep.begins(self.now);
+                self.pcpus[pcpu as usize].idle.begins(self.now);
                 self.enter_phase(pcpu, Doing::Idle, NEVER - self.now);
             }
             Some(_) if next == before => self.resume(pcpu),
@@ -351,6 +352,7 @@ impl EngineState<'_> {
 
     /// An idle pCPU leaves its state to schedule.
     pub(super) fn wake_pcpu(&mut self, pcpu: u32) {
+        self.pcpus[pcpu as usize].idle.ends(self.now);
         let sleep = &mut self.pcpus[pcpu as usize].sleep;
         let wake = self.ns.resched_ipi + sleep.ends(self.now, &self.ns);
         self.enter_phase(pcpu, Doing::Waking, wake);
@@ -395,8 +397,8 @@ impl EngineState<'_> {
         self.queue.push(self.now + policy.tick_ns.max(1), EngineEvent::Tick(pcpu));
         let state = &self.pcpus[pcpu as usize];
         if state.doing == Doing::Idle {
-            if self.movable && self.model.mechanisms.balance {
-                self.pull(pcpu, true);
+            if self.balances() {
+                self.rebalance_idle(pcpu);
             }
             return;
         }
@@ -409,8 +411,7 @@ impl EngineState<'_> {
         let over = state.queue.tick(policy, &mut self.entities) && self.model.gang_ns.is_none();
         state.resched |= over;
         // sched_tick: the softirq that balances comes behind.
-        let balances = self.movable && self.model.mechanisms.balance;
-        if balances && self.now >= self.pcpus[pcpu as usize].balance.next_ns {
+        if self.balances() && self.now >= self.pcpus[pcpu as usize].balance.next_ns {
             self.rebalance(pcpu);
         }
         if self.pcpus[pcpu as usize].resched {

@@ -203,11 +203,19 @@ impl EngineState<'_> {
         state.resched_sent = false;
         state.answering.append(&mut state.pending.answer);
         let timers = std::mem::take(&mut state.pending.timers);
+        let [ticks, balances] =
+            [&mut state.pending.tick, &mut state.pending.balance].map(std::mem::take);
         if state.queue.current().is_none() {
             state.resched = true;
         }
         for task in timers {
             self.wake_task(task, Some(vcpu));
+        }
+        if ticks {
+            self.accept_idle_tick(vcpu);
+        }
+        if balances {
+            self.balance_idle(vcpu);
         }
     }
 

@@ -9,6 +9,7 @@ mod cfs;
 mod eevdf;
 mod group;
 pub(crate) mod place;
+pub(crate) mod rebalance;
 
 pub use group::HostQueue;
 

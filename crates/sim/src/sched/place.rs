@@ -1,8 +1,7 @@
-//! Where a task that wakes goes, and what an idle CPU takes from others.
+//! Where a task that wakes or is new goes.
 //!
-//! The searches of `select_idle_sibling` and `sched_balance_rq`, without their
-//! limits on how far they look: a whole idle core first, then an idle thread,
-//! near before far.
+//! The search of `select_idle_sibling`, without its limits on how far it looks: a
+//! whole idle core first, then an idle thread, near before far.
 
 use crate::machine::SimMachine;
 
@@ -76,28 +75,4 @@ pub(crate) fn on_fork(
             (view.load(*cpu), core, load * 1024 / size)
         })
         .unwrap_or(start % count)
-}
-
-/// The CPU from which idle `cpu` should take a task: the one with the most
-/// waiting, near before far; where none waits and this whole core is idle, one
-/// of two that share a core (`ASYM`/`SD_PREFER_SIBLING`, active balance).
-pub(crate) fn busiest_for(machine: &SimMachine, view: &impl RunqueueView, cpu: u32) -> Option<u32> {
-    let mine = machine.place(cpu);
-    let distance = |other: u32| {
-        let place = machine.place(other);
-        (u32::from(place.node != mine.node), u32::from(place.cache != mine.cache))
-    };
-    let others = || (0..machine.len() as u32).filter(|other| *other != cpu);
-    let waiting = others()
-        .filter(|other| view.load(*other) > 1)
-        .min_by_key(|other| (distance(*other), usize::MAX - view.load(*other)));
-    if waiting.is_some() || !core_idle(machine, view, cpu) || machine.siblings(cpu).is_empty() {
-        return waiting;
-    }
-    others()
-        .filter(|other| {
-            view.load(*other) == 1
-                && machine.siblings(*other).iter().any(|sibling| view.load(*sibling) > 0)
-        })
-        .min_by_key(|other| distance(*other))
 }
