@@ -2,10 +2,10 @@
 
 use super::host::HostView;
 use super::state::{Doing, EngineState, ThreadState};
-use crate::sched::Enqueue;
 use crate::sched::balance::{BalanceClock, BalancerIdleness, LoadView};
 use crate::sched::place::RunqueueView;
 use crate::sched::rebalance::{self, BalancedQueues, MovableTask};
+use crate::sched::{Dequeue, Enqueue};
 
 /// The host's run queues, for balance.
 struct HostQueues<'a, 'm>(&'a mut EngineState<'m>);
@@ -61,7 +61,7 @@ impl BalancedQueues for HostQueues<'_, '_> {
     }
 
     fn move_waiting(&mut self, thread: u32, from: u32, to: u32) {
-        self.0.take_off(from, thread, true);
+        self.0.take_off(from, thread, Dequeue::Migrate);
         self.0.arrive(to, thread, Enqueue::Migrate);
     }
 

@@ -3,8 +3,8 @@
 use super::state::{Activity, BlockedOn, Burden, EngineEvent, EngineState, Exit, SpinOn};
 use crate::model::{LockKind, Op};
 use crate::queue::NEVER;
-use crate::sched::Enqueue;
 use crate::sched::place::{self, RunqueueView};
+use crate::sched::{Dequeue, Enqueue};
 
 /// Steps of a program at one instant, after which it is called endless.
 const MOST_HURRIED: u32 = 10_000;
@@ -181,7 +181,7 @@ impl EngineState<'_> {
         state.migrate_to = None;
         let state = &mut self.vcpus[vcpu as usize];
         let policy = &self.model.vms[state.vm as usize].policy;
-        state.queue.dequeue(policy, &mut self.task_entities, task, false);
+        state.queue.dequeue(policy, &mut self.task_entities, task, Dequeue::Sleep);
         state.resched = true;
         state.spin_from = self.now;
     }
@@ -200,6 +200,8 @@ impl EngineState<'_> {
         let before = state.vcpu - first;
         let own = match model.tasks[state.own as usize].pin {
             Some(vcpu) => vcpu,
+            // ttwu_runnable: who still competes stays where it does.
+            None if self.task_entities[task as usize].delayed => before,
             None => place::on_wakeup(&model.machine, &VcpuRunqueues(self, vm), before, |_| true),
         };
         if let Some(by) = by {

@@ -2,10 +2,10 @@
 
 use super::guest::VcpuRunqueues;
 use super::state::{Activity, EngineState, SpinOn};
-use crate::sched::Enqueue;
 use crate::sched::balance::{BalanceClock, BalancerIdleness, LoadView};
 use crate::sched::place::RunqueueView;
 use crate::sched::rebalance::{self, BalancedQueues, MovableTask};
+use crate::sched::{Dequeue, Enqueue};
 
 /// A VM's run queues, for balance.
 struct GuestQueues<'a, 'm> {
@@ -86,7 +86,7 @@ impl BalancedQueues for GuestQueues<'_, '_> {
         let (from, to) = (self.vcpu(from), self.vcpu(to));
         let policy = &self.world.model.vms[self.vm as usize].policy;
         let queue = &mut self.world.vcpus[from as usize].queue;
-        queue.dequeue(policy, &mut self.world.task_entities, task, true);
+        queue.dequeue(policy, &mut self.world.task_entities, task, Dequeue::Migrate);
         self.world.put_task(task, to, Some(self.by), Enqueue::Migrate);
     }
 
@@ -202,7 +202,7 @@ impl EngineState<'_> {
             let vm = self.tasks[task as usize].vm;
             let policy = &self.model.vms[vm as usize].policy;
             let queue = &mut self.vcpus[vcpu as usize].queue;
-            queue.dequeue(policy, &mut self.task_entities, task, true);
+            queue.dequeue(policy, &mut self.task_entities, task, Dequeue::Migrate);
             self.put_task(task, to, Some(vcpu), Enqueue::Migrate);
         }
     }

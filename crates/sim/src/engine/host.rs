@@ -2,8 +2,8 @@
 
 use super::state::{Burden, Doing, EngineEvent, EngineState, Exit, ThreadKind, ThreadState};
 use crate::queue::NEVER;
-use crate::sched::Enqueue;
 use crate::sched::place::{self, RunqueueView};
+use crate::sched::{Dequeue, Enqueue};
 
 /// What placement asks about pCPUs.
 pub(super) struct HostView<'a, 'm>(pub(super) &'a EngineState<'m>);
@@ -204,11 +204,11 @@ impl EngineState<'_> {
             state.runnable.changes(self.now, true);
             state.state = ThreadState::Blocked;
             state.migrate_to = None;
-            self.take_off(pcpu, thread, false);
+            self.take_off(pcpu, thread, Dequeue::Sleep);
         } else if let Some(to) = state.migrate_to.take() {
             state.state = ThreadState::Ready;
             state.ready_since = self.now;
-            self.take_off(pcpu, thread, true);
+            self.take_off(pcpu, thread, Dequeue::Migrate);
             self.arrive(to, thread, Enqueue::Migrate);
         }
     }
@@ -325,7 +325,12 @@ impl EngineState<'_> {
         state.ready_since = self.now;
         let before = state.pcpu;
         let allowed = |pcpu: u32| self.threads[thread as usize].may_run_on(pcpu);
-        let pcpu = place::on_wakeup(&self.model.machine, &HostView(self), before, allowed);
+        // ttwu_runnable: who still competes stays where it does.
+        let pcpu = if self.entities[thread as usize].delayed {
+            before
+        } else {
+            place::on_wakeup(&self.model.machine, &HostView(self), before, allowed)
+        };
         self.arrive(pcpu, thread, Enqueue::Wakeup);
     }
 
