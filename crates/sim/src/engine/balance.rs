@@ -20,7 +20,7 @@ impl RunqueueView for HostQueues<'_, '_> {
     }
 }
 
-impl LoadView for HostQueues<'_, '_> {
+impl LoadView for HostView<'_, '_> {
     fn weight(&self, pcpu: u32) -> u64 {
         let threads = self.0.pcpus[pcpu as usize].queue.members();
         threads.map(|thread| self.0.balance_load(pcpu, thread)).sum()
@@ -29,6 +29,16 @@ impl LoadView for HostQueues<'_, '_> {
     fn utilization(&self, pcpu: u32) -> u64 {
         let threads = self.0.pcpus[pcpu as usize].queue.members();
         threads.map(|thread| self.0.runnable(thread)).sum::<u64>().min(1024)
+    }
+}
+
+impl LoadView for HostQueues<'_, '_> {
+    fn weight(&self, pcpu: u32) -> u64 {
+        HostView(self.0).weight(pcpu)
+    }
+
+    fn utilization(&self, pcpu: u32) -> u64 {
+        HostView(self.0).utilization(pcpu)
     }
 }
 
@@ -86,7 +96,7 @@ impl EngineState<'_> {
     }
 
     /// A thread's weight on a pCPU, by how long it wants to run (`task_h_load`).
-    fn balance_load(&self, pcpu: u32, thread: u32) -> u64 {
+    pub(super) fn balance_load(&self, pcpu: u32, thread: u32) -> u64 {
         let queue = &self.pcpus[pcpu as usize].queue;
         queue.weight_of(&self.entities, thread) * self.runnable(thread) / 1024
     }

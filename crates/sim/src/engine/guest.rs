@@ -3,7 +3,7 @@
 use super::state::{Activity, BlockedOn, Burden, EngineEvent, EngineState, Exit, SpinOn};
 use crate::model::{LockKind, Op};
 use crate::queue::NEVER;
-use crate::sched::place::{self, RunqueueView};
+use crate::sched::place::{RunqueueView, TaskWakeup, WakingCpu};
 use crate::sched::{Dequeue, Enqueue};
 
 /// Steps of a program at one instant, after which it is called endless.
@@ -186,8 +186,9 @@ impl EngineState<'_> {
         state.spin_from = self.now;
     }
 
-    /// Wakes a task; `by` is the vCPU that does it, if one does.
-    pub(super) fn wake_task(&mut self, task: u32, by: Option<u32>) {
+    /// Wakes a task; `by` is the vCPU that does it, if one does, whose task is about to
+    /// sleep where `sync` says so.
+    pub(super) fn wake_task(&mut self, task: u32, by: Option<u32>, sync: bool) {
         let state = &mut self.tasks[task as usize];
         let vm = state.vm;
         let model = &self.model.vms[vm as usize];
@@ -202,12 +203,43 @@ impl EngineState<'_> {
             Some(vcpu) => vcpu,
             // ttwu_runnable: who still competes stays where it does.
             None if self.task_entities[task as usize].delayed => before,
-            None => place::on_wakeup(&model.machine, &VcpuRunqueues(self, vm), before, |_| true),
+            None => self.place_woken(task, by, sync),
         };
         if let Some(by) = by {
             self.vcpus[by as usize].kernel_work += self.ns.guest_wake;
         }
         self.put_task(task, first + own, by, Enqueue::Wakeup);
+    }
+
+    /// Which of the VM's vCPUs a task that wakes goes to.
+    fn place_woken(&mut self, task: u32, by: Option<u32>, sync: bool) -> u32 {
+        let vm = self.tasks[task as usize].vm;
+        let model = &self.model.vms[vm as usize];
+        let (machine, kernel) = (&model.machine, model.policy.kernel);
+        let first = self.vms[vm as usize].first_vcpu;
+        let here = by.unwrap_or(self.tasks[task as usize].vcpu);
+        let current = by.and_then(|by| self.vcpus[by as usize].queue.current());
+        let mut waker = by.map(|by| WakingCpu {
+            cpu: by - first,
+            current_load: current.map_or(0, |task| self.task_load(task)),
+            is_wide: false,
+            sync,
+        });
+        if let Some((current, waker)) = current.zip(waker.as_mut()) {
+            let now = self.now;
+            self.tasks[current as usize].flips.record(task, now);
+            let [mine, its] = [current, task].map(|task| self.tasks[task as usize].flips);
+            waker.is_wide = mine.is_wide(its, kernel, machine.near(waker.cpu));
+        }
+        let wakeup = TaskWakeup {
+            kernel,
+            before: self.tasks[task as usize].vcpu - first,
+            waker,
+            load: self.task_load(task),
+            idle: self.vcpus[here as usize].idle,
+            look_ns: self.ns.check,
+        };
+        wakeup.place(machine, &VcpuRunqueues(self, vm), |_| true)
     }
 
     /// Puts a task on a vCPU's queue, and lets that vCPU know if it is to run there at once;
@@ -251,7 +283,7 @@ impl EngineState<'_> {
         let vcpu = self.tasks[task as usize].vcpu;
         self.vcpus[vcpu as usize].timer_at = NEVER;
         self.vcpus[vcpu as usize].pending.timers.push(task);
-        self.interrupt(vcpu);
+        self.interrupt(vcpu, None);
     }
 
     // Programs.
@@ -306,10 +338,11 @@ impl EngineState<'_> {
         self.vcpus[vcpu as usize].spin_from = self.now;
     }
 
-    /// Lets a task that spins or sleeps go on; `by` is the vCPU that makes it so.
-    fn release(&mut self, task: u32, by: u32) {
+    /// Lets a task that spins or sleeps go on; `by` is the vCPU that makes it so, and `sync`
+    /// says that its task is about to sleep (`WF_SYNC`).
+    fn release(&mut self, task: u32, by: u32, sync: bool) {
         match self.tasks[task as usize].activity {
-            Activity::Blocked(_) => self.wake_task(task, Some(by)),
+            Activity::Blocked(_) => self.wake_task(task, Some(by), sync),
             Activity::Spin { .. } => {
                 let vcpu = self.tasks[task as usize].vcpu;
                 let pcpu = self.guest_pcpu(vcpu).filter(|_| vcpu != by);
@@ -325,7 +358,7 @@ impl EngineState<'_> {
                     // pv_kick: a hypercall.
                     self.vcpus[by as usize].exit_work +=
                         self.ns.exit + self.ns.entry + self.ns.ipi_exit_work;
-                    self.unhalt(vcpu);
+                    self.unhalt(vcpu, Some(by));
                 }
             }
             Activity::Work(..) => {}
@@ -375,7 +408,7 @@ impl EngineState<'_> {
         self.locks[lock as usize].holder = next;
         if let Some(next) = next {
             self.tasks[next as usize].held += 1;
-            self.release(next, vcpu);
+            self.release(next, vcpu, false);
         }
     }
 
@@ -403,7 +436,7 @@ impl EngineState<'_> {
             state.holder = Some(task);
             state.waiters.retain(|waiter| *waiter != task);
             self.tasks[task as usize].held += 1;
-            self.release(task, vcpu);
+            self.release(task, vcpu, false);
         }
     }
 
@@ -422,7 +455,7 @@ impl EngineState<'_> {
         }
         let arrived = std::mem::take(&mut state.arrived);
         for other in arrived.into_iter().filter(|other| *other != task) {
-            self.release(other, vcpu);
+            self.release(other, vcpu, false);
         }
     }
 
@@ -430,7 +463,8 @@ impl EngineState<'_> {
         let state = &mut self.channels[channel as usize];
         let capacity = self.model.vms[state.vm as usize].channels[state.own as usize].capacity;
         if let Some(receiver) = state.receivers.pop_front() {
-            self.release(receiver, vcpu);
+            // Pipes say that their writers and readers take turns; semaphores do not.
+            self.release(receiver, vcpu, capacity < u64::MAX);
         } else if state.level < capacity {
             state.level += 1;
         } else {
@@ -441,8 +475,9 @@ impl EngineState<'_> {
 
     fn receive(&mut self, vcpu: u32, task: u32, channel: u32) {
         let state = &mut self.channels[channel as usize];
+        let capacity = self.model.vms[state.vm as usize].channels[state.own as usize].capacity;
         if let Some(sender) = state.senders.pop_front() {
-            self.release(sender, vcpu);
+            self.release(sender, vcpu, capacity < u64::MAX);
         } else if state.level > 0 {
             state.level -= 1;
         } else {
@@ -481,7 +516,7 @@ impl EngineState<'_> {
             let missing = &mut self.tasks[sender as usize].answers_missing;
             *missing = missing.saturating_sub(1);
             if *missing == 0 {
-                self.release(sender, vcpu);
+                self.release(sender, vcpu, false);
             }
         }
     }

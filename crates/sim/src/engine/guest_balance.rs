@@ -19,18 +19,6 @@ impl GuestQueues<'_, '_> {
     fn vcpu(&self, own: u32) -> u32 {
         self.world.vms[self.vm as usize].first_vcpu + own
     }
-
-    fn runnable(&self, own: u32) -> impl Iterator<Item = (u32, u64)> + '_ {
-        let queue = &self.world.vcpus[self.vcpu(own) as usize].queue;
-        queue
-            .members()
-            .iter()
-            .map(|task| (*task, self.world.tasks[*task as usize].runnable.at(self.world.now, true)))
-    }
-
-    fn load_of(&self, task: u32, runnable: u64) -> u64 {
-        u64::from(self.world.task_entities[task as usize].weight) * runnable / 1024
-    }
 }
 
 impl RunqueueView for GuestQueues<'_, '_> {
@@ -43,13 +31,30 @@ impl RunqueueView for GuestQueues<'_, '_> {
     }
 }
 
-impl LoadView for GuestQueues<'_, '_> {
+impl VcpuRunqueues<'_, '_> {
+    fn tasks(&self, own: u32) -> impl Iterator<Item = u32> + '_ {
+        let first = self.0.vms[self.1 as usize].first_vcpu;
+        self.0.vcpus[(first + own) as usize].queue.members().iter().copied()
+    }
+}
+
+impl LoadView for VcpuRunqueues<'_, '_> {
     fn weight(&self, own: u32) -> u64 {
-        self.runnable(own).map(|(task, runnable)| self.load_of(task, runnable)).sum()
+        self.tasks(own).map(|task| self.0.task_load(task)).sum()
     }
 
     fn utilization(&self, own: u32) -> u64 {
-        self.runnable(own).map(|(_, runnable)| runnable).sum::<u64>().min(1024)
+        self.tasks(own).map(|task| self.0.task_runnable(task)).sum::<u64>().min(1024)
+    }
+}
+
+impl LoadView for GuestQueues<'_, '_> {
+    fn weight(&self, own: u32) -> u64 {
+        VcpuRunqueues(self.world, self.vm).weight(own)
+    }
+
+    fn utilization(&self, own: u32) -> u64 {
+        VcpuRunqueues(self.world, self.vm).utilization(own)
     }
 }
 
@@ -62,19 +67,20 @@ impl BalancedQueues for GuestQueues<'_, '_> {
         let world = &*self.world;
         let queue = &world.vcpus[vcpu as usize].queue;
         let (current, count) = (queue.current(), queue.len() as u64);
-        let one = |(task, runnable): (u32, u64)| {
+        let one = |task: u32| {
             let state = &world.tasks[task as usize];
             MovableTask {
                 id: task,
-                load: self.load_of(task, runnable),
-                utilization: runnable / count.max(1),
+                load: world.task_load(task),
+                utilization: world.task_runnable(task) / count.max(1),
                 waits: Some(task) != current,
                 favoured: false,
                 ran_ago_ns: world.now - state.ran_until,
                 since_ns: state.ready_since,
             }
         };
-        self.runnable(from).filter(|(task, _)| world.may_leave(*task)).map(one).collect()
+        let tasks = queue.members().iter().copied();
+        tasks.filter(|task| world.may_leave(*task)).map(one).collect()
     }
 
     fn clock(&mut self, own: u32) -> &mut BalanceClock {
@@ -105,6 +111,17 @@ impl BalancedQueues for GuestQueues<'_, '_> {
 }
 
 impl EngineState<'_> {
+    /// How long a task wants to run, in 1024ths.
+    fn task_runnable(&self, task: u32) -> u64 {
+        let state = &self.tasks[task as usize];
+        state.runnable.at(self.now, !matches!(state.activity, Activity::Blocked(_)))
+    }
+
+    /// `task_h_load`.
+    pub(super) fn task_load(&self, task: u32) -> u64 {
+        u64::from(self.task_entities[task as usize].weight) * self.task_runnable(task) / 1024
+    }
+
     /// Whether balance may move a task now: it is not pinned, and does not hold or wait for
     /// what forbids preemption.
     fn may_leave(&self, task: u32) -> bool {

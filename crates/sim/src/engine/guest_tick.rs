@@ -94,7 +94,7 @@ impl EngineState<'_> {
             return self.queue.push(next, EngineEvent::GuestTick(vcpu));
         }
         state.pending.tick = true;
-        self.interrupt(vcpu);
+        self.interrupt(vcpu, None);
     }
 
     /// The handler of such a tick. The governor learns that the vCPU sleeps long.

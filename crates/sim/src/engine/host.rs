@@ -2,7 +2,7 @@
 
 use super::state::{Burden, Doing, EngineEvent, EngineState, Exit, ThreadKind, ThreadState};
 use crate::queue::NEVER;
-use crate::sched::place::{self, RunqueueView};
+use crate::sched::place::{RunqueueView, TaskWakeup, WakingCpu};
 use crate::sched::{Dequeue, Enqueue};
 
 /// What placement asks about pCPUs.
@@ -306,8 +306,8 @@ impl EngineState<'_> {
 
     // Wake-ups and preemption.
 
-    /// try_to_wake_up().
-    pub(super) fn wake_thread(&mut self, thread: u32) {
+    /// try_to_wake_up(); `by` is the thread that does it, if one does.
+    pub(super) fn wake_thread(&mut self, thread: u32, by: Option<u32>) {
         if let ThreadKind::Host(task) = self.threads[thread as usize].kind
             && let Some((run, _)) = self.model.host_tasks[task as usize].burst
         {
@@ -324,14 +324,38 @@ impl EngineState<'_> {
         state.woken = true;
         state.ready_since = self.now;
         let before = state.pcpu;
-        let allowed = |pcpu: u32| self.threads[thread as usize].may_run_on(pcpu);
         // ttwu_runnable: who still competes stays where it does.
-        let pcpu = if self.entities[thread as usize].delayed {
+        let pcpu = if !self.movable || self.entities[thread as usize].delayed {
             before
         } else {
-            place::on_wakeup(&self.model.machine, &HostView(self), before, allowed)
+            self.place_woken_thread(thread, by)
         };
         self.arrive(pcpu, thread, Enqueue::Wakeup);
+    }
+
+    /// The pCPU for a thread that wakes.
+    fn place_woken_thread(&mut self, thread: u32, by: Option<u32>) -> u32 {
+        let (machine, kernel) = (&self.model.machine, self.model.policy.kernel);
+        let before = self.threads[thread as usize].pcpu;
+        let waker = by.map(|by| {
+            let now = self.now;
+            let cpu = self.threads[by as usize].pcpu;
+            self.threads[by as usize].flips.record(thread, now);
+            let [mine, its] = [by, thread].map(|thread| self.threads[thread as usize].flips);
+            let current_load = self.balance_load(cpu, by);
+            let is_wide = mine.is_wide(its, kernel, machine.near(cpu));
+            WakingCpu { cpu, current_load, is_wide, sync: false }
+        });
+        let wakeup = TaskWakeup {
+            kernel,
+            before,
+            waker,
+            load: self.balance_load(before, thread),
+            idle: self.pcpus[waker.map_or(before, |waker| waker.cpu) as usize].idle,
+            look_ns: self.ns.check,
+        };
+        let allowed = |pcpu: u32| self.threads[thread as usize].may_run_on(pcpu);
+        wakeup.place(machine, &HostView(self), allowed)
     }
 
     /// Puts a waiting thread on the queue of `pcpu`, and looks whether it runs

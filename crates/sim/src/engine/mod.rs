@@ -89,9 +89,9 @@ impl EngineState<'_> {
         match event {
             EngineEvent::Tick(pcpu) => self.tick(pcpu),
             EngineEvent::Kick(pcpu) => self.kicked(pcpu),
-            EngineEvent::Ipi(vcpu) => self.interrupt(vcpu),
+            EngineEvent::Ipi { to, from } => self.interrupt(to, Some(from)),
             EngineEvent::TaskTimer(task) => self.timer(task),
-            EngineEvent::HostTimer(thread) => self.wake_thread(thread),
+            EngineEvent::HostTimer(thread) => self.wake_thread(thread, None),
             EngineEvent::GangTurn => self.gang_turn(),
             EngineEvent::GuestTick(vcpu) => self.idle_tick(vcpu),
             EngineEvent::Refill(group) => self.refill(group),

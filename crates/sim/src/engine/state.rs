@@ -8,6 +8,7 @@ use crate::model::{SimModel, SimStart, WorkClass};
 use crate::queue::EventQueue;
 use crate::random::Random;
 use crate::sched::balance::{BalanceClock, IdleHistory, RunnableAverage};
+use crate::sched::place::WakeeFlips;
 use crate::sched::{Entity, HostQueue, RunQueue};
 
 /// The stream of chance of when pCPUs balance first, apart from that of the run.
@@ -22,8 +23,8 @@ pub(super) enum EngineEvent {
     Tick(u32),
     /// A resched IPI reaches a pCPU.
     Kick(u32),
-    /// An interrupt reaches a vCPU.
-    Ipi(u32),
+    /// An interrupt that one vCPU sends reaches another.
+    Ipi { to: u32, from: u32 },
     /// A guest's task has slept enough.
     TaskTimer(u32),
     /// A host's task has.
@@ -190,6 +191,7 @@ pub(super) struct HostThread {
     pub(super) woken: bool,
     /// Where active balance sends it at the next schedule().
     pub(super) migrate_to: Option<u32>,
+    pub(super) flips: WakeeFlips,
     pub(super) ready_since: u64,
     /// When it last ran (`exec_start`).
     pub(super) ran_until: u64,
@@ -250,6 +252,7 @@ pub(super) struct TaskState {
     pub(super) ready_since: u64,
     /// Where active balance sends it.
     pub(super) migrate_to: Option<u32>,
+    pub(super) flips: WakeeFlips,
     /// When it made its last step, and how many it made at that instant.
     pub(super) stepped_at: u64,
     pub(super) hurried: u32,
@@ -554,6 +557,7 @@ impl<'m> EngineState<'m> {
             blocking: false,
             woken: false,
             migrate_to: None,
+            flips: WakeeFlips::default(),
             ready_since: 0,
             ran_until: 0,
             runnable: RunnableAverage::new(),
@@ -675,6 +679,7 @@ impl<'m> EngineState<'m> {
                 ran_until: 0,
                 ready_since: 0,
                 migrate_to: None,
+                flips: WakeeFlips::default(),
                 stepped_at: 0,
                 hurried: 0,
             });

@@ -95,7 +95,7 @@ impl DomainLevel {
     }
 
     /// How much busier another group must be, percent (`imbalance_pct`).
-    fn imbalance_percent(self, kernel: SchedKernel) -> u64 {
+    pub(crate) fn imbalance_percent(self, kernel: SchedKernel) -> u64 {
         match self {
             Self::Core => 110,
             _ if kernel < SchedKernel::V5 => 125,
@@ -637,6 +637,11 @@ impl IdleHistory {
 
     pub(crate) fn new() -> Self {
         Self { since: None, average_ns: Self::MOST_NS, last_ns: u64::MAX }
+    }
+
+    /// How long it is idle at a time.
+    pub(crate) fn average_ns(&self) -> u64 {
+        self.average_ns
     }
 
     /// True while it is idle.

@@ -1,6 +1,7 @@
 //! Sequences that were worked out by hand from the kernel's rules, and laws.
 
 mod balance;
+mod place;
 
 use proptest::prelude::*;
 

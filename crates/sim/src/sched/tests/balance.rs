@@ -8,7 +8,7 @@ use crate::sched::place::RunqueueView;
 const MS: u64 = 1_000_000;
 
 /// The weights of what is on each CPU's queue.
-struct Queues<'a>(&'a [&'a [u64]]);
+pub(super) struct Queues<'a>(pub(super) &'a [&'a [u64]]);
 
 impl RunqueueView for Queues<'_> {
     fn idle(&self, cpu: u32) -> bool {
@@ -35,8 +35,8 @@ fn machine(sockets: u32, cores: u32) -> SimMachine {
     SimMachine::of_shape(UniformMachine { sockets, dies: 1, cores, threads: 1, numbering })
 }
 
-const NEW: [SchedKernel; 3] = [SchedKernel::V5, SchedKernel::V6_6, SchedKernel::V6_12];
-const OLD: [SchedKernel; 2] = [SchedKernel::V3_6, SchedKernel::V3_13];
+pub(super) const NEW: [SchedKernel; 3] = [SchedKernel::V5, SchedKernel::V6_6, SchedKernel::V6_12];
+pub(super) const OLD: [SchedKernel; 2] = [SchedKernel::V3_6, SchedKernel::V3_13];
 
 /// A busy CPU's search.
 fn busy(kernel: SchedKernel, cpu: u32, level: DomainLevel) -> BalanceSearch {
