@@ -149,6 +149,13 @@ impl SimMachine {
         &self.siblings[cpu as usize]
     }
 
+    /// How many CPUs share its last-level cache (`sd_llc_size`).
+    #[must_use]
+    pub fn near(&self, cpu: u32) -> u32 {
+        let cache = self.place(cpu).cache;
+        self.places.iter().filter(|place| place.cache == cache).count() as u32
+    }
+
     /// Linux's number of it.
     #[must_use]
     pub fn number(&self, cpu: u32) -> u32 {

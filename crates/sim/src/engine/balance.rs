@@ -2,152 +2,145 @@
 
 use super::host::HostView;
 use super::state::{Doing, EngineState, ThreadState};
-use crate::sched::balance::{self, BalanceEnd, DomainLevel, LoadView};
-use crate::sched::{Enqueue, SchedKernel, place};
+use crate::sched::balance::{BalanceClock, BalancerIdleness, LoadView};
+use crate::sched::place::RunqueueView;
+use crate::sched::rebalance::{self, BalancedQueues, MovableTask};
+use crate::sched::{Dequeue, Enqueue};
+
+/// The host's run queues, for balance.
+struct HostQueues<'a, 'm>(&'a mut EngineState<'m>);
+
+impl RunqueueView for HostQueues<'_, '_> {
+    fn idle(&self, pcpu: u32) -> bool {
+        HostView(self.0).idle(pcpu)
+    }
+
+    fn load(&self, pcpu: u32) -> usize {
+        HostView(self.0).load(pcpu)
+    }
+}
 
 impl LoadView for HostView<'_, '_> {
     fn weight(&self, pcpu: u32) -> u64 {
         let threads = self.0.pcpus[pcpu as usize].queue.members();
         threads.map(|thread| self.0.balance_load(pcpu, thread)).sum()
     }
+
+    fn utilization(&self, pcpu: u32) -> u64 {
+        let threads = self.0.pcpus[pcpu as usize].queue.members();
+        threads.map(|thread| self.0.runnable(thread)).sum::<u64>().min(1024)
+    }
+}
+
+impl LoadView for HostQueues<'_, '_> {
+    fn weight(&self, pcpu: u32) -> u64 {
+        HostView(self.0).weight(pcpu)
+    }
+
+    fn utilization(&self, pcpu: u32) -> u64 {
+        HostView(self.0).utilization(pcpu)
+    }
+}
+
+impl BalancedQueues for HostQueues<'_, '_> {
+    fn movable(&mut self, from: u32, to: u32) -> Vec<MovableTask> {
+        self.0.charge(from);
+        let world = &*self.0;
+        let queue = &world.pcpus[from as usize].queue;
+        let (current, count) = (queue.current(), queue.len() as u64);
+        let may_move = |thread: &u32| {
+            world.threads[*thread as usize].may_run_on(to) && !world.is_throttled(to, *thread)
+        };
+        let one = |thread: u32| {
+            let state = &world.threads[thread as usize];
+            MovableTask {
+                id: thread,
+                load: world.balance_load(from, thread),
+                utilization: world.runnable(thread) / count.max(1),
+                waits: Some(thread) != current && state.state == ThreadState::Ready,
+                favoured: queue.is_favoured(&world.entities, thread),
+                ran_ago_ns: world.now - state.ran_until,
+                since_ns: state.ready_since,
+            }
+        };
+        queue.members().filter(may_move).map(one).collect()
+    }
+
+    fn clock(&mut self, pcpu: u32) -> &mut BalanceClock {
+        &mut self.0.pcpus[pcpu as usize].balance
+    }
+
+    fn move_waiting(&mut self, thread: u32, from: u32, to: u32) {
+        self.0.take_off(from, thread, Dequeue::Migrate);
+        self.0.arrive(to, thread, Enqueue::Migrate);
+    }
+
+    fn push_running(&mut self, from: u32, to: u32) {
+        let world = &mut *self.0;
+        let Some(thread) = world.pcpus[from as usize].queue.current() else { return };
+        let runs = matches!(world.pcpus[from as usize].doing, Doing::Guest | Doing::HostTask);
+        let may_move =
+            world.threads[thread as usize].may_run_on(to) && !world.is_throttled(to, thread);
+        if runs && may_move {
+            world.threads[thread as usize].migrate_to = Some(to);
+            world.ask_to_schedule(from);
+        }
+    }
 }
 
 impl EngineState<'_> {
-    /// A thread's weight on a pCPU, by how long it wants to run (`task_h_load`).
-    fn balance_load(&self, pcpu: u32, thread: u32) -> u64 {
+    /// How long a thread wants to run, in 1024ths.
+    fn runnable(&self, thread: u32) -> u64 {
         let state = &self.threads[thread as usize];
-        let could_run = state.state != ThreadState::Blocked;
+        state.runnable.at(self.now, state.state != ThreadState::Blocked)
+    }
+
+    /// A thread's weight on a pCPU, by how long it wants to run (`task_h_load`).
+    pub(super) fn balance_load(&self, pcpu: u32, thread: u32) -> u64 {
         let queue = &self.pcpus[pcpu as usize].queue;
-        queue.weight_of(&self.entities, thread) * state.runnable.at(self.now, could_run) / 1024
+        queue.weight_of(&self.entities, thread) * self.runnable(thread) / 1024
     }
 
-    /// A busy pCPU looks at its domains (`sched_balance_domains`).
+    /// Whether threads may be moved at all.
+    pub(super) fn balances(&self) -> bool {
+        self.movable && self.model.mechanisms.balance
+    }
+
+    /// The softirq behind a busy pCPU's tick.
     pub(super) fn rebalance(&mut self, pcpu: u32) {
-        let (kernel, pcpus) = (self.model.policy.kernel, self.pcpus.len());
-        for level in DomainLevel::ALL {
-            let clock = &mut self.pcpus[pcpu as usize].balance;
-            if clock.is_due(level, kernel, pcpus, self.now) {
-                self.balance_level(pcpu, level);
-            }
-        }
-        self.pcpus[pcpu as usize].balance.looked(kernel, pcpus);
+        self.rebalance_as(pcpu, BalancerIdleness::Busy);
     }
 
-    /// `load_balance`.
-    fn balance_level(&mut self, pcpu: u32, level: DomainLevel) {
-        let kernel = self.model.policy.kernel;
-        let mut passed = Vec::new();
-        let (end, from) = loop {
-            let machine = &self.model.machine;
-            let view = HostView(self);
-            let found = balance::find_busiest(machine, kernel, &view, pcpu, level, &passed);
-            let Some((from, imbalance)) = found else { break (BalanceEnd::Balanced, pcpu) };
-            match self.detach(pcpu, from, level, imbalance) {
-                // LBF_ALL_PINNED: the same without it.
-                BalanceEnd::Balanced => passed.push(from),
-                end => break (end, from),
-            }
-        };
-        if self.pcpus[pcpu as usize].balance.ended(level, kernel, end) {
-            self.push_running(from, pcpu);
+    /// The same for one that is idle, which another pCPU's tick makes it do
+    /// (`nohz_idle_balance`).
+    pub(super) fn rebalance_idle(&mut self, pcpu: u32) {
+        let (machine, kernel) = (&self.model.machine, self.model.policy.kernel);
+        let clock = &self.pcpus[pcpu as usize].balance;
+        if self.now < clock.next(kernel, machine.len(), BalancerIdleness::Idle) {
+            return;
+        }
+        let view = HostView(self);
+        if (0..machine.len() as u32).any(|other| rebalance::kicks_idle(machine, &view, other)) {
+            self.rebalance_as(pcpu, BalancerIdleness::Idle);
         }
     }
 
-    /// `detach_tasks`, `attach_tasks`: moves waiting threads from one pCPU to another until
-    /// `imbalance` is used up. Balanced if nobody who is there may come.
-    fn detach(&mut self, to: u32, from: u32, level: DomainLevel, imbalance: u64) -> BalanceEnd {
-        self.charge(from);
-        let kernel = self.model.policy.kernel;
-        let failed = self.pcpus[to as usize].balance.failed(level);
-        let queue = &self.pcpus[from as usize].queue;
-        let current = queue.current();
-        let may_move = |thread: u32| {
-            self.threads[thread as usize].may_run_on(to) && !self.is_throttled(to, thread)
-        };
-        let mut all_pinned = true;
-        let mut waiting = Vec::new();
-        for thread in queue.members() {
-            if !may_move(thread) {
-                continue;
-            }
-            all_pinned = false;
-            let state = &self.threads[thread as usize];
-            // task_hot
-            let hot = level != DomainLevel::Core
-                && (queue.is_favoured(&self.entities, thread)
-                    || self.now - state.ran_until < balance::MIGRATION_COST_NS);
-            let waits = Some(thread) != current && state.state == ThreadState::Ready;
-            if waits && (!hot || failed > level.cache_nice_tries()) {
-                waiting.push(thread);
-            }
-        }
-        if all_pinned {
-            return BalanceEnd::Balanced;
-        }
-        if kernel >= SchedKernel::V5 {
-            // From the tail of cfs_tasks, to whose head go those that are chosen.
-            waiting.sort_by_key(|thread| self.threads[*thread as usize].ready_since);
-        } else {
-            // From its head, where those are who came last.
-            waiting.reverse();
-        }
-        let mut left = imbalance;
-        let mut moved = BalanceEnd::Failed;
-        for thread in waiting.into_iter().take(balance::MOST_MOVED) {
-            let load = self.balance_load(from, thread);
-            if balance::is_too_much(kernel, load, left, failed) {
-                continue;
-            }
-            self.take_off(from, thread, true);
-            self.arrive(to, thread, Enqueue::Migrate);
-            moved = BalanceEnd::Moved;
-            left = left.saturating_sub(load);
-            if left == 0 {
-                break;
-            }
-        }
-        moved
+    fn rebalance_as(&mut self, pcpu: u32, idleness: BalancerIdleness) {
+        let (model, now) = (self.model, self.now);
+        let kernel = model.policy.kernel;
+        let queues = &mut HostQueues(self);
+        rebalance::rebalance_domains(queues, &model.machine, kernel, pcpu, idleness, now);
     }
 
-    /// `active_load_balance_cpu_stop`: the thread that runs on a pCPU goes to another.
-    fn push_running(&mut self, from: u32, to: u32) {
-        let Some(thread) = self.pcpus[from as usize].queue.current() else { return };
-        let runs = matches!(self.pcpus[from as usize].doing, Doing::Guest | Doing::HostTask);
-        let may_move =
-            self.threads[thread as usize].may_run_on(to) && !self.is_throttled(to, thread);
-        if runs && may_move {
-            self.threads[thread as usize].migrate_to = Some(to);
-            self.ask_to_schedule(from);
+    /// A pCPU for which schedule() finds nothing takes a thread from another.
+    pub(super) fn pull(&mut self, pcpu: u32) {
+        let (model, idle) = (self.model, self.pcpus[pcpu as usize].idle);
+        let kernel = model.policy.kernel;
+        if !idle.is_worth_a_look(kernel) {
+            return;
         }
-    }
-
-    /// An idle pCPU takes a thread from another. From a tick it also moves one
-    /// that runs beside another on a core.
-    pub(super) fn pull(&mut self, pcpu: u32, active: bool) {
-        let model = self.model;
-        let Some(from) = place::busiest_for(&model.machine, &HostView(self), pcpu) else { return };
-        let queue = &self.pcpus[from as usize].queue;
-        let current = queue.current();
-        let may_move = |thread: u32| {
-            self.threads[thread as usize].may_run_on(pcpu) && !self.is_throttled(pcpu, thread)
-        };
-        let waits = queue.members().find(|thread| {
-            Some(*thread) != current
-                && may_move(*thread)
-                && self.threads[*thread as usize].state == ThreadState::Ready
-        });
-        if let Some(thread) = waits {
-            self.take_off(from, thread, true);
-            if active {
-                self.arrive(pcpu, thread, Enqueue::Migrate);
-            } else {
-                // schedule() on this pCPU goes on and finds it.
-                self.threads[thread as usize].pcpu = pcpu;
-                self.account.counters.host_migrations += 1;
-                self.put_on(pcpu, thread, Enqueue::Migrate);
-            }
-        } else if active {
-            self.push_running(from, pcpu);
-        }
+        let (look_ns, pays) = (self.ns.check, |cost_ns| idle.pays(kernel, cost_ns));
+        let queues = &mut HostQueues(self);
+        rebalance::newidle_balance(queues, &model.machine, kernel, pcpu, look_ns, pays);
     }
 }

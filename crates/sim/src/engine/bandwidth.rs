@@ -1,7 +1,7 @@
 //! Control groups on the host: weights by where their threads are, and CFS bandwidth.
 
 use super::state::{Doing, EngineEvent, EngineState};
-use crate::sched::{Enqueue, SchedKernel};
+use crate::sched::{Dequeue, Enqueue, SchedKernel};
 
 /// What a group keeps of a pCPU's runtime when nothing of it is left there
 /// (`min_cfs_rq_runtime`).
@@ -30,10 +30,10 @@ impl EngineState<'_> {
     }
 
     /// Takes one off it.
-    pub(super) fn take_off(&mut self, pcpu: u32, thread: u32, migrates: bool) {
+    pub(super) fn take_off(&mut self, pcpu: u32, thread: u32, why: Dequeue) {
         let policy = &self.model.policy;
         let queue = &mut self.pcpus[pcpu as usize].queue;
-        queue.dequeue(policy, &mut self.entities, thread, migrates);
+        queue.dequeue(policy, &mut self.entities, thread, why);
         let Some(group) = self.entities[thread as usize].group.map(u32::from) else { return };
         let weight = u64::from(self.entities[thread as usize].weight);
         self.groups[group as usize].load -= weight;

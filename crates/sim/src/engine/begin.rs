@@ -20,14 +20,6 @@ impl EngineState<'_> {
         if let Some(turn) = self.model.gang_ns {
             self.queue.push(turn, EngineEvent::GangTurn);
         }
-        if self.model.mechanisms.balance {
-            for vm in 0..self.vms.len() as u32 {
-                if self.vms[vm as usize].vcpus > 1 {
-                    let skew = self.random.below(4_000_000);
-                    self.queue.push(4_000_000 + skew, EngineEvent::GuestBalance(vm));
-                }
-            }
-        }
         for (group, limited) in self.model.groups.iter().enumerate() {
             if let Some(quota) = limited.quota {
                 self.queue.push(quota.period_ns, EngineEvent::Refill(group as u32));
@@ -63,6 +55,8 @@ impl EngineState<'_> {
                 // Its guest has nothing for it: it sleeps in HLT, and who is placed after
                 // it does not see it (sched_balance_find_dst_group_cpu).
                 self.vcpus[vcpu as usize].halted = true;
+                self.vcpus[vcpu as usize].tick_on = false;
+                self.vcpus[vcpu as usize].idle.begins(0);
                 continue;
             }
             self.threads[thread as usize].state = ThreadState::Ready;

@@ -3,13 +3,11 @@
 use super::state::{Activity, BlockedOn, Burden, EngineEvent, EngineState, Exit, SpinOn};
 use crate::model::{LockKind, Op};
 use crate::queue::NEVER;
-use crate::sched::Enqueue;
-use crate::sched::place::{self, RunqueueView};
+use crate::sched::place::{RunqueueView, TaskWakeup, WakingCpu};
+use crate::sched::{Dequeue, Enqueue};
 
 /// Steps of a program at one instant, after which it is called endless.
 const MOST_HURRIED: u32 = 10_000;
-/// How often a guest looks for idle vCPUs, ns.
-const BALANCE_NS: u64 = 4_000_000;
 
 /// A VM's vCPUs as the guest's scheduler sees them when it places a task.
 pub(super) struct VcpuRunqueues<'a, 'm>(pub(super) &'a EngineState<'m>, pub(super) u32);
@@ -48,7 +46,7 @@ impl EngineState<'_> {
                 }
                 continue;
             };
-            if state.queue.len() > 1 && self.now >= state.next_tick {
+            if self.now >= state.next_tick {
                 self.guest_tick(vcpu);
                 continue;
             }
@@ -108,9 +106,7 @@ impl EngineState<'_> {
                 }
                 Activity::Blocked(_) => {}
             }
-            if state.queue.len() > 1 {
-                end = end.min(state.next_tick.max(self.now));
-            }
+            end = end.min(state.next_tick);
         } else if state.asleep {
             burden = Burden::None;
         } else {
@@ -128,7 +124,8 @@ impl EngineState<'_> {
     fn guest_idles(&mut self, pcpu: u32, vcpu: u32) -> bool {
         let state = &mut self.vcpus[vcpu as usize];
         let poll = self.model.vms[state.vm as usize].idle_poll_ns;
-        if self.now < state.spin_from.saturating_add(poll) {
+        let polls = self.now < state.spin_from.saturating_add(poll);
+        if polls || self.stop_tick(vcpu) {
             self.arm_guest(pcpu);
         } else if self.halt_exits(self.vcpus[vcpu as usize].vm) {
             self.exit(pcpu, Exit::Halt);
@@ -143,81 +140,129 @@ impl EngineState<'_> {
     // The guest's scheduler.
 
     fn guest_schedule(&mut self, vcpu: u32) {
-        let switch = self.ns.guest_switch;
         let state = &mut self.vcpus[vcpu as usize];
-        let policy = &self.model.vms[state.vm as usize].policy;
         state.resched = false;
+        let vm = state.vm;
         let before = state.queue.current();
+        if let Some(task) = before {
+            self.leave_vcpu_if_asked(vcpu, task);
+        }
+        let state = &self.vcpus[vcpu as usize];
+        if state.queue.is_empty() && !state.idle.is_idle() && self.guest_balances(vm) {
+            self.pull_task(vcpu);
+        }
+        let policy = &self.model.vms[vm as usize].policy;
+        let state = &mut self.vcpus[vcpu as usize];
         let next = state.queue.pick(policy, &mut self.task_entities);
         if next.is_some() && next != before {
-            state.kernel_work += switch;
+            state.kernel_work += self.ns.guest_switch;
             self.account.counters.guest_switches += 1;
         }
         // PLE and polling look at one go only.
         state.spin_from = self.now;
         if next.is_some() {
-            state.next_tick = (self.now / policy.tick_ns + 1) * policy.tick_ns;
+            state.idle.ends(self.now);
+            self.restart_tick(vcpu);
+        } else if !state.idle.is_idle() {
+            state.idle.begins(self.now);
         }
-    }
-
-    fn guest_tick(&mut self, vcpu: u32) {
-        let state = &mut self.vcpus[vcpu as usize];
-        let policy = &self.model.vms[state.vm as usize].policy;
-        state.next_tick = (self.now / policy.tick_ns + 1) * policy.tick_ns;
-        if state.queue.tick(policy, &mut self.task_entities) {
-            state.resched = true;
+        if let Some(task) = before.filter(|_| next != before) {
+            let task = &mut self.tasks[task as usize];
+            (task.ran_until, task.ready_since) = (self.now, self.now);
         }
     }
 
     /// A task leaves the CPU.
     pub(super) fn block(&mut self, vcpu: u32, task: u32, on: BlockedOn) {
-        self.tasks[task as usize].activity = Activity::Blocked(on);
+        let state = &mut self.tasks[task as usize];
+        state.activity = Activity::Blocked(on);
+        state.runnable.changes(self.now, true);
+        state.ran_until = self.now;
+        state.migrate_to = None;
         let state = &mut self.vcpus[vcpu as usize];
         let policy = &self.model.vms[state.vm as usize].policy;
-        state.queue.dequeue(policy, &mut self.task_entities, task, false);
-        state.resched = !state.queue.is_empty();
+        state.queue.dequeue(policy, &mut self.task_entities, task, Dequeue::Sleep);
+        state.resched = true;
         state.spin_from = self.now;
     }
 
-    /// Wakes a task; `by` is the vCPU that does it, if one does.
-    pub(super) fn wake_task(&mut self, task: u32, by: Option<u32>) {
-        let vm = self.tasks[task as usize].vm;
+    /// Wakes a task; `by` is the vCPU that does it, if one does, whose task is about to
+    /// sleep where `sync` says so.
+    pub(super) fn wake_task(&mut self, task: u32, by: Option<u32>, sync: bool) {
+        let state = &mut self.tasks[task as usize];
+        let vm = state.vm;
         let model = &self.model.vms[vm as usize];
         let first = self.vms[vm as usize].first_vcpu;
-        if !matches!(self.tasks[task as usize].activity, Activity::Blocked(_)) {
+        if !matches!(state.activity, Activity::Blocked(_)) {
             return;
         }
-        self.tasks[task as usize].activity = Activity::Work(0, crate::model::WorkClass::KERNEL);
-        let before = self.tasks[task as usize].vcpu - first;
-        let own = match model.tasks[self.tasks[task as usize].own as usize].pin {
+        state.activity = Activity::Work(0, crate::model::WorkClass::KERNEL);
+        state.runnable.changes(self.now, false);
+        let before = state.vcpu - first;
+        let own = match model.tasks[state.own as usize].pin {
             Some(vcpu) => vcpu,
-            None => place::on_wakeup(&model.machine, &VcpuRunqueues(self, vm), before, |_| true),
+            // ttwu_runnable: who still competes stays where it does.
+            None if self.task_entities[task as usize].delayed => before,
+            None => self.place_woken(task, by, sync),
         };
-        let target = first + own;
-        if own != before {
-            self.tasks[task as usize].vcpu = target;
-            self.account.counters.guest_migrations += 1;
-        }
         if let Some(by) = by {
             self.vcpus[by as usize].kernel_work += self.ns.guest_wake;
         }
+        self.put_task(task, first + own, by, Enqueue::Wakeup);
+    }
+
+    /// Which of the VM's vCPUs a task that wakes goes to.
+    fn place_woken(&mut self, task: u32, by: Option<u32>, sync: bool) -> u32 {
+        let vm = self.tasks[task as usize].vm;
+        let model = &self.model.vms[vm as usize];
+        let (machine, kernel) = (&model.machine, model.policy.kernel);
+        let first = self.vms[vm as usize].first_vcpu;
+        let here = by.unwrap_or(self.tasks[task as usize].vcpu);
+        let current = by.and_then(|by| self.vcpus[by as usize].queue.current());
+        let mut waker = by.map(|by| WakingCpu {
+            cpu: by - first,
+            current_load: current.map_or(0, |task| self.task_load(task)),
+            is_wide: false,
+            sync,
+        });
+        if let Some((current, waker)) = current.zip(waker.as_mut()) {
+            let now = self.now;
+            self.tasks[current as usize].flips.record(task, now);
+            let [mine, its] = [current, task].map(|task| self.tasks[task as usize].flips);
+            waker.is_wide = mine.is_wide(its, kernel, machine.near(waker.cpu));
+        }
+        let wakeup = TaskWakeup {
+            kernel,
+            before: self.tasks[task as usize].vcpu - first,
+            waker,
+            load: self.task_load(task),
+            idle: self.vcpus[here as usize].idle,
+            look_ns: self.ns.check,
+        };
+        wakeup.place(machine, &VcpuRunqueues(self, vm), |_| true)
+    }
+
+    /// Puts a task on a vCPU's queue, and lets that vCPU know if it is to run there at once;
+    /// `by` is the vCPU that does it, if one does.
+    pub(super) fn put_task(&mut self, task: u32, target: u32, by: Option<u32>, why: Enqueue) {
+        let vm = self.tasks[task as usize].vm;
+        let model = &self.model.vms[vm as usize];
+        if self.tasks[task as usize].vcpu != target {
+            self.tasks[task as usize].vcpu = target;
+            self.account.counters.guest_migrations += 1;
+        }
+        self.tasks[task as usize].ready_since = self.now;
         if Some(target) != by
             && let Some(pcpu) = self.guest_pcpu(target)
         {
             self.settle(pcpu);
         }
         let state = &mut self.vcpus[target as usize];
-        state.queue.enqueue(&model.policy, &mut self.task_entities, task, Enqueue::Wakeup);
-        let preempts = state.queue.preempts(&model.policy, &self.task_entities, task);
-        if !preempts {
-            if let Some(pcpu) = self.guest_pcpu(target)
-                && Some(target) != by
-            {
-                self.arm_guest(pcpu);
-            }
+        state.idle.ends(self.now);
+        state.queue.enqueue(&model.policy, &mut self.task_entities, task, why);
+        if !state.queue.preempts(&model.policy, &self.task_entities, task) {
             return;
         }
-        let state = &mut self.vcpus[target as usize];
         state.resched = true;
         let Some(by) = by.filter(|by| *by != target) else { return };
         // TIF_POLLING_NRFLAG: who polls sees it without an interrupt.
@@ -236,59 +281,9 @@ impl EngineState<'_> {
     /// A task has slept long enough: its vCPU gets a timer's interrupt.
     pub(super) fn timer(&mut self, task: u32) {
         let vcpu = self.tasks[task as usize].vcpu;
+        self.vcpus[vcpu as usize].timer_at = NEVER;
         self.vcpus[vcpu as usize].pending.timers.push(task);
-        self.interrupt(vcpu);
-    }
-
-    /// An idle vCPU takes a task of another, as the host's idle pCPUs do.
-    pub(super) fn balance_guest(&mut self, vm: u32) {
-        self.queue.push(self.now + BALANCE_NS, EngineEvent::GuestBalance(vm));
-        let model = &self.model.vms[vm as usize];
-        let (first, count) = {
-            let state = &self.vms[vm as usize];
-            (state.first_vcpu, state.vcpus)
-        };
-        for own in 0..count {
-            if !self.vcpus[(first + own) as usize].queue.is_empty() {
-                continue;
-            }
-            let found = place::busiest_for(&model.machine, &VcpuRunqueues(self, vm), own);
-            let Some(from) = found.map(|from| first + from) else { continue };
-            let queue = &self.vcpus[from as usize].queue;
-            let current = queue.current();
-            let movable = |task: &u32| {
-                let task = &self.tasks[*task as usize];
-                model.tasks[task.own as usize].pin.is_none()
-                    && matches!(task.activity, Activity::Work(..))
-            };
-            let waits = queue
-                .members()
-                .iter()
-                .copied()
-                .find(|task| Some(*task) != current && movable(task));
-            let Some(task) = waits.or(current.filter(movable)) else { continue };
-            self.move_task(task, from, first + own);
-        }
-    }
-
-    fn move_task(&mut self, task: u32, from: u32, to: u32) {
-        if let Some(pcpu) = self.guest_pcpu(from) {
-            self.settle(pcpu);
-        }
-        let vm = self.tasks[task as usize].vm;
-        let policy = &self.model.vms[vm as usize].policy;
-        let queue = &mut self.vcpus[from as usize].queue;
-        queue.dequeue(policy, &mut self.task_entities, task, true);
-        let queue = &mut self.vcpus[to as usize].queue;
-        queue.enqueue(policy, &mut self.task_entities, task, Enqueue::Migrate);
-        self.tasks[task as usize].vcpu = to;
-        self.account.counters.guest_migrations += 1;
-        self.vcpus[to as usize].resched = true;
-        self.queue.push(self.now + self.ns.resched_ipi, EngineEvent::Ipi(to));
-        self.vcpus[from as usize].resched = true;
-        if let Some(pcpu) = self.guest_pcpu(from) {
-            self.guest_turn(pcpu);
-        }
+        self.interrupt(vcpu, None);
     }
 
     // Programs.
@@ -327,12 +322,9 @@ impl EngineState<'_> {
             Op::Flush => self.flush(vcpu, task),
             Op::Sleep(duration) => {
                 let wait = duration.draw(&mut self.random).max(1);
-                // Arming the timer is an MSR write, which makes an exit.
-                let metal = self.vms[vm as usize].metal;
-                if !metal {
-                    self.vcpus[vcpu as usize].exit_work += self.ns.exit + self.ns.entry;
-                }
-                self.queue.push(self.now.saturating_add(wait), EngineEvent::TaskTimer(task));
+                let due = self.now.saturating_add(wait);
+                self.arm_timer(vcpu, due);
+                self.queue.push(due, EngineEvent::TaskTimer(task));
                 self.block(vcpu, task, BlockedOn::Timer);
             }
             Op::Begin => self.tasks[task as usize].began = self.now + 1,
@@ -346,10 +338,11 @@ impl EngineState<'_> {
         self.vcpus[vcpu as usize].spin_from = self.now;
     }
 
-    /// Lets a task that spins or sleeps go on; `by` is the vCPU that makes it so.
-    fn release(&mut self, task: u32, by: u32) {
+    /// Lets a task that spins or sleeps go on; `by` is the vCPU that makes it so, and `sync`
+    /// says that its task is about to sleep (`WF_SYNC`).
+    fn release(&mut self, task: u32, by: u32, sync: bool) {
         match self.tasks[task as usize].activity {
-            Activity::Blocked(_) => self.wake_task(task, Some(by)),
+            Activity::Blocked(_) => self.wake_task(task, Some(by), sync),
             Activity::Spin { .. } => {
                 let vcpu = self.tasks[task as usize].vcpu;
                 let pcpu = self.guest_pcpu(vcpu).filter(|_| vcpu != by);
@@ -365,7 +358,7 @@ impl EngineState<'_> {
                     // pv_kick: a hypercall.
                     self.vcpus[by as usize].exit_work +=
                         self.ns.exit + self.ns.entry + self.ns.ipi_exit_work;
-                    self.unhalt(vcpu);
+                    self.unhalt(vcpu, Some(by));
                 }
             }
             Activity::Work(..) => {}
@@ -415,7 +408,7 @@ impl EngineState<'_> {
         self.locks[lock as usize].holder = next;
         if let Some(next) = next {
             self.tasks[next as usize].held += 1;
-            self.release(next, vcpu);
+            self.release(next, vcpu, false);
         }
     }
 
@@ -443,7 +436,7 @@ impl EngineState<'_> {
             state.holder = Some(task);
             state.waiters.retain(|waiter| *waiter != task);
             self.tasks[task as usize].held += 1;
-            self.release(task, vcpu);
+            self.release(task, vcpu, false);
         }
     }
 
@@ -462,7 +455,7 @@ impl EngineState<'_> {
         }
         let arrived = std::mem::take(&mut state.arrived);
         for other in arrived.into_iter().filter(|other| *other != task) {
-            self.release(other, vcpu);
+            self.release(other, vcpu, false);
         }
     }
 
@@ -470,7 +463,8 @@ impl EngineState<'_> {
         let state = &mut self.channels[channel as usize];
         let capacity = self.model.vms[state.vm as usize].channels[state.own as usize].capacity;
         if let Some(receiver) = state.receivers.pop_front() {
-            self.release(receiver, vcpu);
+            // Pipes say that their writers and readers take turns; semaphores do not.
+            self.release(receiver, vcpu, capacity < u64::MAX);
         } else if state.level < capacity {
             state.level += 1;
         } else {
@@ -481,8 +475,9 @@ impl EngineState<'_> {
 
     fn receive(&mut self, vcpu: u32, task: u32, channel: u32) {
         let state = &mut self.channels[channel as usize];
+        let capacity = self.model.vms[state.vm as usize].channels[state.own as usize].capacity;
         if let Some(sender) = state.senders.pop_front() {
-            self.release(sender, vcpu);
+            self.release(sender, vcpu, capacity < u64::MAX);
         } else if state.level > 0 {
             state.level -= 1;
         } else {
@@ -521,7 +516,7 @@ impl EngineState<'_> {
             let missing = &mut self.tasks[sender as usize].answers_missing;
             *missing = missing.saturating_sub(1);
             if *missing == 0 {
-                self.release(sender, vcpu);
+                self.release(sender, vcpu, false);
             }
         }
     }

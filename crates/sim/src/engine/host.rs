@@ -2,8 +2,8 @@
 
 use super::state::{Burden, Doing, EngineEvent, EngineState, Exit, ThreadKind, ThreadState};
 use crate::queue::NEVER;
-use crate::sched::Enqueue;
-use crate::sched::place::{self, RunqueueView};
+use crate::sched::place::{RunqueueView, TaskWakeup, WakingCpu};
+use crate::sched::{Dequeue, Enqueue};
 
 /// What placement asks about pCPUs.
 pub(super) struct HostView<'a, 'm>(pub(super) &'a EngineState<'m>);
@@ -151,8 +151,8 @@ impl EngineState<'_> {
         if !self.groups.is_empty() {
             self.throttle_spent(pcpu);
         }
-        if self.pcpus[pcpu as usize].queue.is_empty() && self.movable && model.mechanisms.balance {
-            self.pull(pcpu, false);
+        if self.pcpus[pcpu as usize].queue.is_empty() && self.balances() {
+            self.pull(pcpu);
         }
         let state = &mut self.pcpus[pcpu as usize];
         let next = match model.gang_ns {
@@ -181,6 +181,7 @@ impl EngineState<'_> {
         match next {
             None => {
                 self.pcpus[pcpu as usize].sleep.begins(self.now);
+                self.pcpus[pcpu as usize].idle.begins(self.now);
                 self.enter_phase(pcpu, Doing::Idle, NEVER - self.now);
             }
             Some(_) if next == before => self.resume(pcpu),
@@ -203,11 +204,11 @@ impl EngineState<'_> {
             state.runnable.changes(self.now, true);
             state.state = ThreadState::Blocked;
             state.migrate_to = None;
-            self.take_off(pcpu, thread, false);
+            self.take_off(pcpu, thread, Dequeue::Sleep);
         } else if let Some(to) = state.migrate_to.take() {
             state.state = ThreadState::Ready;
             state.ready_since = self.now;
-            self.take_off(pcpu, thread, true);
+            self.take_off(pcpu, thread, Dequeue::Migrate);
             self.arrive(to, thread, Enqueue::Migrate);
         }
     }
@@ -305,8 +306,8 @@ impl EngineState<'_> {
 
     // Wake-ups and preemption.
 
-    /// try_to_wake_up().
-    pub(super) fn wake_thread(&mut self, thread: u32) {
+    /// try_to_wake_up(); `by` is the thread that does it, if one does.
+    pub(super) fn wake_thread(&mut self, thread: u32, by: Option<u32>) {
         if let ThreadKind::Host(task) = self.threads[thread as usize].kind
             && let Some((run, _)) = self.model.host_tasks[task as usize].burst
         {
@@ -323,9 +324,38 @@ impl EngineState<'_> {
         state.woken = true;
         state.ready_since = self.now;
         let before = state.pcpu;
-        let allowed = |pcpu: u32| self.threads[thread as usize].may_run_on(pcpu);
-        let pcpu = place::on_wakeup(&self.model.machine, &HostView(self), before, allowed);
+        // ttwu_runnable: who still competes stays where it does.
+        let pcpu = if !self.movable || self.entities[thread as usize].delayed {
+            before
+        } else {
+            self.place_woken_thread(thread, by)
+        };
         self.arrive(pcpu, thread, Enqueue::Wakeup);
+    }
+
+    /// The pCPU for a thread that wakes.
+    fn place_woken_thread(&mut self, thread: u32, by: Option<u32>) -> u32 {
+        let (machine, kernel) = (&self.model.machine, self.model.policy.kernel);
+        let before = self.threads[thread as usize].pcpu;
+        let waker = by.map(|by| {
+            let now = self.now;
+            let cpu = self.threads[by as usize].pcpu;
+            self.threads[by as usize].flips.record(thread, now);
+            let [mine, its] = [by, thread].map(|thread| self.threads[thread as usize].flips);
+            let current_load = self.balance_load(cpu, by);
+            let is_wide = mine.is_wide(its, kernel, machine.near(cpu));
+            WakingCpu { cpu, current_load, is_wide, sync: false }
+        });
+        let wakeup = TaskWakeup {
+            kernel,
+            before,
+            waker,
+            load: self.balance_load(before, thread),
+            idle: self.pcpus[waker.map_or(before, |waker| waker.cpu) as usize].idle,
+            look_ns: self.ns.check,
+        };
+        let allowed = |pcpu: u32| self.threads[thread as usize].may_run_on(pcpu);
+        wakeup.place(machine, &HostView(self), allowed)
     }
 
     /// Puts a waiting thread on the queue of `pcpu`, and looks whether it runs
@@ -351,6 +381,7 @@ impl EngineState<'_> {
 
     /// An idle pCPU leaves its state to schedule.
     pub(super) fn wake_pcpu(&mut self, pcpu: u32) {
+        self.pcpus[pcpu as usize].idle.ends(self.now);
         let sleep = &mut self.pcpus[pcpu as usize].sleep;
         let wake = self.ns.resched_ipi + sleep.ends(self.now, &self.ns);
         self.enter_phase(pcpu, Doing::Waking, wake);
@@ -395,8 +426,8 @@ impl EngineState<'_> {
         self.queue.push(self.now + policy.tick_ns.max(1), EngineEvent::Tick(pcpu));
         let state = &self.pcpus[pcpu as usize];
         if state.doing == Doing::Idle {
-            if self.movable && self.model.mechanisms.balance {
-                self.pull(pcpu, true);
+            if self.balances() {
+                self.rebalance_idle(pcpu);
             }
             return;
         }
@@ -409,8 +440,7 @@ impl EngineState<'_> {
         let over = state.queue.tick(policy, &mut self.entities) && self.model.gang_ns.is_none();
         state.resched |= over;
         // sched_tick: the softirq that balances comes behind.
-        let balances = self.movable && self.model.mechanisms.balance;
-        if balances && self.now >= self.pcpus[pcpu as usize].balance.next_ns {
+        if self.balances() && self.now >= self.pcpus[pcpu as usize].balance.next_ns {
             self.rebalance(pcpu);
         }
         if self.pcpus[pcpu as usize].resched {

@@ -2,8 +2,9 @@
 //!
 //! `host` is the host's scheduler and its queues' locks, `spin` KVM's answer to
 //! vCPUs that spin, `vcpu` entry, exit and halting, `guest` what runs inside,
-//! `balance` who moves between pCPUs, `bandwidth` the host's control groups, `account` where the time goes, `stuck` the search
-//! for deadlocks. Who begins where is in `begin`; what a run brings in `outcome` and
+//! `guest_tick` its ticks, `balance` who moves between pCPUs and `guest_balance` between
+//! vCPUs, `bandwidth` the host's control groups, `account` where the time goes, `stuck` the
+//! search for deadlocks. Who begins where is in `begin`; what a run brings in `outcome` and
 //! `deadlock`.
 
 mod account;
@@ -12,6 +13,8 @@ mod bandwidth;
 mod begin;
 mod deadlock;
 mod guest;
+mod guest_balance;
+mod guest_tick;
 mod host;
 mod outcome;
 mod spin;
@@ -86,11 +89,11 @@ impl EngineState<'_> {
         match event {
             EngineEvent::Tick(pcpu) => self.tick(pcpu),
             EngineEvent::Kick(pcpu) => self.kicked(pcpu),
-            EngineEvent::Ipi(vcpu) => self.interrupt(vcpu),
+            EngineEvent::Ipi { to, from } => self.interrupt(to, Some(from)),
             EngineEvent::TaskTimer(task) => self.timer(task),
-            EngineEvent::HostTimer(thread) => self.wake_thread(thread),
+            EngineEvent::HostTimer(thread) => self.wake_thread(thread, None),
             EngineEvent::GangTurn => self.gang_turn(),
-            EngineEvent::GuestBalance(vm) => self.balance_guest(vm),
+            EngineEvent::GuestTick(vcpu) => self.idle_tick(vcpu),
             EngineEvent::Refill(group) => self.refill(group),
             EngineEvent::Slack(group) => self.slack(group),
             EngineEvent::WarmedUp => self.start_counting(),

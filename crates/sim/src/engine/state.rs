@@ -7,11 +7,14 @@ use super::outcome::{RunCounters, TraceSegment};
 use crate::model::{SimModel, SimStart, WorkClass};
 use crate::queue::EventQueue;
 use crate::random::Random;
-use crate::sched::balance::{BalanceClock, RunnableAverage};
+use crate::sched::balance::{BalanceClock, IdleHistory, RunnableAverage};
+use crate::sched::place::WakeeFlips;
 use crate::sched::{Entity, HostQueue, RunQueue};
 
 /// The stream of chance of when pCPUs balance first, apart from that of the run.
 const BALANCE_STREAM: u64 = 2;
+/// That of guests' ticks and of when vCPUs balance first.
+const GUEST_STREAM: u64 = 3;
 
 /// Events beside the ends of the pCPUs' phases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,16 +23,16 @@ pub(super) enum EngineEvent {
     Tick(u32),
     /// A resched IPI reaches a pCPU.
     Kick(u32),
-    /// An interrupt reaches a vCPU.
-    Ipi(u32),
+    /// An interrupt that one vCPU sends reaches another.
+    Ipi { to: u32, from: u32 },
     /// A guest's task has slept enough.
     TaskTimer(u32),
     /// A host's task has.
     HostTimer(u32),
     /// Gangs take turns.
     GangTurn,
-    /// A guest looks for idle vCPUs.
-    GuestBalance(u32),
+    /// The tick of a vCPU that halted.
+    GuestTick(u32),
     /// A group's period begins.
     Refill(u32),
     /// What pCPUs returned of a group's runtime goes to others.
@@ -154,6 +157,7 @@ pub(super) struct PcpuState {
     pub(super) kick_pending: bool,
     pub(super) burden: Burden,
     pub(super) sleep: IdleSleep,
+    pub(super) idle: IdleHistory,
     pub(super) balance: BalanceClock,
     /// Speed of what runs, in 1024ths.
     pub(super) speed: u64,
@@ -187,6 +191,7 @@ pub(super) struct HostThread {
     pub(super) woken: bool,
     /// Where active balance sends it at the next schedule().
     pub(super) migrate_to: Option<u32>,
+    pub(super) flips: WakeeFlips,
     pub(super) ready_since: u64,
     /// When it last ran (`exec_start`).
     pub(super) ran_until: u64,
@@ -241,6 +246,13 @@ pub(super) struct TaskState {
     pub(super) held: u32,
     pub(super) answers_missing: u32,
     pub(super) began: u64,
+    pub(super) runnable: RunnableAverage,
+    /// When it last ran (`exec_start`), and since when it waits.
+    pub(super) ran_until: u64,
+    pub(super) ready_since: u64,
+    /// Where active balance sends it.
+    pub(super) migrate_to: Option<u32>,
+    pub(super) flips: WakeeFlips,
     /// When it made its last step, and how many it made at that instant.
     pub(super) stepped_at: u64,
     pub(super) hurried: u32,
@@ -254,6 +266,10 @@ pub(super) struct Pending {
     pub(super) answer: Vec<u32>,
     /// Tasks whose timer is due.
     pub(super) timers: Vec<u32>,
+    /// The tick.
+    pub(super) tick: bool,
+    /// Balance for all that are idle (`NOHZ_BALANCE_KICK`).
+    pub(super) balance: bool,
 }
 
 #[derive(Debug)]
@@ -278,6 +294,14 @@ pub(super) struct VcpuState {
     /// Since when it spins or idles in one go, for PLE and haltpoll.
     pub(super) spin_from: u64,
     pub(super) next_tick: u64,
+    /// Its tick has not stopped, as it does when it is idle.
+    pub(super) tick_on: bool,
+    /// A tick for it while it is halted is among the events.
+    pub(super) tick_sent: bool,
+    /// When the soonest of its tasks' timers is due.
+    pub(super) timer_at: u64,
+    pub(super) idle: IdleHistory,
+    pub(super) balance: BalanceClock,
     pub(super) pending: Pending,
     /// Answers to give when the kernel's work is done.
     pub(super) answering: Vec<u32>,
@@ -306,6 +330,12 @@ pub(super) struct SimulatedVm {
     pub(super) first_channel: u32,
     pub(super) last_boosted: u32,
     pub(super) last_yield: Option<u64>,
+    /// When its vCPUs' ticks are, modulo the tick.
+    pub(super) tick_offset: u64,
+    /// Some of its tasks may run on more than one vCPU.
+    pub(super) movable: bool,
+    /// Idle vCPUs have nothing to balance before (`nohz.next_balance`).
+    pub(super) next_kick: u64,
     /// Exits, PLE and the like exist.
     pub(super) metal: bool,
     /// Steps that its tasks made.
@@ -460,6 +490,7 @@ impl<'m> EngineState<'m> {
                     kick_pending: false,
                     burden: Burden::None,
                     sleep: IdleSleep::new(),
+                    idle: IdleHistory::new(),
                     balance: BalanceClock::default(),
                     speed: 1024,
                     switched_in: 0,
@@ -526,6 +557,7 @@ impl<'m> EngineState<'m> {
             blocking: false,
             woken: false,
             migrate_to: None,
+            flips: WakeeFlips::default(),
             ready_since: 0,
             ran_until: 0,
             runnable: RunnableAverage::new(),
@@ -552,6 +584,14 @@ impl<'m> EngineState<'m> {
         let pcpus = self.model.machine.len();
         let first_vcpu = self.vcpus.len() as u32;
         let vcpus = model.machine.len() as u32;
+        let mut random = Random::new(self.model.seed, GUEST_STREAM + (u64::from(vm) << 8));
+        let mut offset = |range_ns: u64| match self.model.start {
+            SimStart::Random => random.below(range_ns),
+            SimStart::Aligned => 0,
+        };
+        let tick_offset = offset(model.policy.tick_ns);
+        let movable = vcpus > 1 && model.tasks.iter().any(|task| task.pin.is_none());
+        let balances = movable && self.model.mechanisms.balance;
         self.vms.push(SimulatedVm {
             first_vcpu,
             vcpus,
@@ -560,6 +600,9 @@ impl<'m> EngineState<'m> {
             first_channel: self.channels.len() as u32,
             last_boosted: 0,
             last_yield: None,
+            tick_offset,
+            movable,
+            next_kick: 0,
             metal: model.metal,
             progress: 1,
             progress_seen: 0,
@@ -582,7 +625,16 @@ impl<'m> EngineState<'m> {
                 exit_work: 0,
                 kernel_work: 0,
                 spin_from: 0,
-                next_tick: 0,
+                next_tick: tick_offset,
+                tick_on: true,
+                tick_sent: false,
+                timer_at: u64::MAX,
+                idle: IdleHistory::new(),
+                balance: if balances {
+                    BalanceClock::new(&model.machine, model.policy.kernel, own, &mut offset)
+                } else {
+                    BalanceClock::default()
+                },
                 pending: Pending::default(),
                 answering: Vec::new(),
                 in_spin_loop: false,
@@ -623,6 +675,11 @@ impl<'m> EngineState<'m> {
                 held: 0,
                 answers_missing: 0,
                 began: 0,
+                runnable: RunnableAverage::new(),
+                ran_until: 0,
+                ready_since: 0,
+                migrate_to: None,
+                flips: WakeeFlips::default(),
                 stepped_at: 0,
                 hurried: 0,
             });

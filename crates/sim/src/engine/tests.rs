@@ -1,6 +1,7 @@
 //! Closed forms, determinism, conservation, deadlocks.
 
 mod balance;
+mod guest;
 mod map;
 
 use super::state::{self, EngineState};
@@ -336,7 +337,7 @@ fn a_seed_is_an_outcome() {
     assert_ne!(first.meters, outcome(2).meters);
     // The same on every machine: whole numbers, and libm's logarithms.
     let said = format!("{} {:?}", first.meters[0].done, first.counters);
-    expect_test::expect!["14066 EventCounts { pause_exits: 88817, yields_tried: 114732, yields_done: 88549, halt_exits: 0, polls_hit: 0, ipis: 0, host_switches: 160573, host_migrations: 0, guest_switches: 0, guest_migrations: 0, throttles: 0, waited_ns: 2000000000 }"].assert_eq(&said);
+    expect_test::expect!["13810 EventCounts { pause_exits: 89238, yields_tried: 114658, yields_done: 88938, halt_exits: 0, polls_hit: 0, ipis: 0, host_switches: 160703, host_migrations: 0, guest_switches: 0, guest_migrations: 0, throttles: 0, waited_ns: 2000000000 }"].assert_eq(&said);
 }
 
 #[test]
@@ -482,10 +483,13 @@ fn guests_spread_over_the_cores_that_they_see() {
     let alone = 2.0 * 1e9 / 100_000.0;
     let shared = (1..=12)
         .filter(|seed| {
-            near(rate(&SimModel { seed: *seed, ..right.clone() }), alone, "matching threads");
-            let found = rate(&SimModel { seed: *seed, ..wrong.clone() });
-            let slowed = found < 0.8 * alone;
-            near(found, if slowed { 0.62 * alone } else { alone }, "other threads");
+            // Ticks, and idle vCPUs that are woken to balance, take a little.
+            let found = rate(&SimModel { seed: *seed, ..right.clone() }) / alone;
+            assert!((0.98..1.0).contains(&found), "matching threads: {found}");
+            let found = rate(&SimModel { seed: *seed, ..wrong.clone() }) / alone;
+            let slowed = found < 0.8;
+            let expected = if slowed { 0.62 } else { 1.0 };
+            assert!((0.98..1.0).contains(&(found / expected)), "other threads: {found}");
             slowed
         })
         .count();
@@ -542,6 +546,14 @@ impl RandomHost {
             let name = "pipe".to_owned();
             guest.channels = vec![SimChannel { name, initial: 0, capacity: 1 + seed % 3 }];
             guest.idle_poll_ns = self.poll;
+            // The guest's rules need not be the host's.
+            let (kernel, _) = SchedKernel::ALL[(seed / 16 % 5) as usize];
+            guest.policy = SchedPolicy::defaults(kernel, vcpus as usize);
+            if seed % 3 == 0 && vcpus % 2 == 0 {
+                let (cores, numbering) = (vcpus / 2, PcpuNumbering::CoreByCore);
+                let shape = UniformMachine { sockets: 1, dies: 1, cores, threads: 2, numbering };
+                guest.machine = SimMachine::of_shape(shape);
+            }
             if !self.pinned {
                 guest.pins.clear();
                 for task in &mut guest.tasks {

@@ -152,8 +152,8 @@ impl EngineState<'_> {
         }
     }
 
-    /// A halted vCPU has a reason to run.
-    pub(super) fn unhalt(&mut self, vcpu: u32) {
+    /// A halted vCPU has a reason to run, which the vCPU `by` gives it, if one does.
+    pub(super) fn unhalt(&mut self, vcpu: u32, by: Option<u32>) {
         if !std::mem::take(&mut self.vcpus[vcpu as usize].halted) {
             return;
         }
@@ -166,15 +166,15 @@ impl EngineState<'_> {
             self.settle(pcpu);
             self.enter(pcpu);
         } else {
-            self.wake_thread(thread);
+            self.wake_thread(thread, by.map(|by| self.vcpus[by as usize].thread));
         }
     }
 
-    /// An interrupt reaches a vCPU, wherever it is.
-    pub(super) fn interrupt(&mut self, vcpu: u32) {
+    /// An interrupt reaches a vCPU, wherever it is; `from` sent it, if a vCPU did.
+    pub(super) fn interrupt(&mut self, vcpu: u32, from: Option<u32>) {
         self.vcpus[vcpu as usize].pending.interrupts += 1;
         if self.vcpus[vcpu as usize].halted {
-            return self.unhalt(vcpu);
+            return self.unhalt(vcpu, from);
         }
         let Some(pcpu) = self.guest_pcpu(vcpu) else { return };
         self.settle(pcpu);
@@ -203,11 +203,19 @@ impl EngineState<'_> {
         state.resched_sent = false;
         state.answering.append(&mut state.pending.answer);
         let timers = std::mem::take(&mut state.pending.timers);
+        let [ticks, balances] =
+            [&mut state.pending.tick, &mut state.pending.balance].map(std::mem::take);
         if state.queue.current().is_none() {
             state.resched = true;
         }
         for task in timers {
-            self.wake_task(task, Some(vcpu));
+            self.wake_task(task, Some(vcpu), false);
+        }
+        if ticks {
+            self.accept_idle_tick(vcpu);
+        }
+        if balances {
+            self.balance_idle(vcpu);
         }
     }
 
@@ -227,7 +235,8 @@ impl EngineState<'_> {
             state.kernel_work += self.ns.ipi_send;
         }
         let busy = state.exit_work + state.kernel_work;
-        self.queue.push(self.now + busy + self.ns.resched_ipi, EngineEvent::Ipi(to));
+        let due = self.now + busy + self.ns.resched_ipi;
+        self.queue.push(due, EngineEvent::Ipi { to, from });
     }
 
     // Speed.

@@ -317,6 +317,26 @@ vcpu = 1
 steps = ["begin", { lock = "b" }, { stream = 3 }, { unlock = "b" }, { receive = "pipe" }, { barrier = "end" }, { sleep = 10 }, "done"]
 "#;
 
+/// As `vmlab plan --toml` prints them.
+#[test]
+fn pins_by_vcpu_are_read() {
+    let read = |pins: &str| {
+        let text = PROGRAM.replacen("vcpus = 2\n", &format!("vcpus = 2\n{pins}\n"), 1);
+        Scenario::parse("s.toml", &text, |_| Err("no files".to_owned()))
+    };
+    let pins = |pins| read(pins).unwrap().cells[0].model.vms[0].pins.clone();
+    assert_eq!(pins("pins.0 = \"1\"\npins.1 = \"0-1\""), [vec![1], vec![0, 1]]);
+    assert_eq!(pins("pins = { 1 = 0 }"), [vec![], vec![0]]);
+    for (wrong, told) in [
+        ("pins = { 2 = \"0\" }", "s.toml:8: pins names vCPU \"2\", the VM has 2 vCPUs"),
+        ("pins = { one = \"0\" }", "s.toml:8: pins names vCPU \"one\", the VM has 2 vCPUs"),
+        ("pins = { 0 = \"7\" }", "s.toml:8: pins = \"7\": the host has no pCPU 7 that is online"),
+        ("pins = { 0 = true }", "s.toml:8: pins = true: must be pCPUs, as \"1\" or \"0-3,8\""),
+    ] {
+        assert_eq!(read(wrong).unwrap_err().to_string(), told);
+    }
+}
+
 #[test]
 fn programs_are_steps() {
     let scenario = parse(PROGRAM).unwrap();

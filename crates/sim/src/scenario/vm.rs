@@ -213,20 +213,43 @@ fn places(
                 let message = format!("pins has {} places, the VM has {vcpus} vCPUs", items.len());
                 table.problem(node.line, message);
             }
-            let one = |item: &ScenarioNode| match &item.value {
-                ScenarioValue::Text(text) => host::pcpus(table, "pins", text, item.line, machine),
-                ScenarioValue::Integer(number) => {
-                    host::pcpus(table, "pins", &number.to_string(), item.line, machine)
+            vec![items.iter().map(|item| one_vcpu(table, machine, item)).collect()]
+        }
+        // As a study has them, and `vmlab plan --toml` prints them.
+        Some(ScenarioNode { value: ScenarioValue::Table(by_vcpu), .. }) => {
+            let mut pins = vec![Vec::new(); vcpus as usize];
+            for (key, item) in by_vcpu {
+                match key.parse::<u32>().ok().filter(|vcpu| *vcpu < vcpus) {
+                    Some(vcpu) => pins[vcpu as usize] = one_vcpu(table, machine, item),
+                    None => {
+                        let message = format!("pins names vCPU {key:?}, the VM has {vcpus} vCPUs");
+                        table.problem(item.line, message);
+                    }
                 }
-                _ => {
-                    table.wrong("pins", item, "must be pCPUs, as \"1\" or \"0-3,8\"");
-                    Vec::new()
-                }
-            };
-            vec![items.iter().map(one).collect()]
+            }
+            vec![pins]
         }
         Some(node) => {
-            table.wrong("pins", node, "must be pCPUs, a list with one entry a vCPU, or \"nodes\"");
+            let must = "must be pCPUs, a list with one entry a vCPU, a table by vCPU, or \"nodes\"";
+            table.wrong("pins", node, must);
+            Vec::new()
+        }
+    }
+}
+
+/// One vCPU's pCPUs.
+fn one_vcpu(
+    table: &TableReader<'_>,
+    machine: Option<&SimMachine>,
+    item: &ScenarioNode,
+) -> Vec<u32> {
+    match &item.value {
+        ScenarioValue::Text(text) => host::pcpus(table, "pins", text, item.line, machine),
+        ScenarioValue::Integer(number) => {
+            host::pcpus(table, "pins", &number.to_string(), item.line, machine)
+        }
+        _ => {
+            table.wrong("pins", item, "must be pCPUs, as \"1\" or \"0-3,8\"");
             Vec::new()
         }
     }

@@ -1,7 +1,7 @@
 //! EEVDF: of those that have not had more than their share, the earliest
 //! virtual deadline runs.
 
-use super::{Enqueue, Entity, RunQueue, SchedKernel, SchedPolicy};
+use super::{Dequeue, Enqueue, Entity, RunQueue, SchedKernel, SchedPolicy};
 
 impl RunQueue {
     /// `avg_vruntime`: the weighted mean of the virtual times, at which nobody
@@ -9,8 +9,8 @@ impl RunQueue {
     pub(super) fn average(&self, tasks: &[Entity]) -> i64 {
         let mut sum = 0i128;
         let mut load = 0i128;
-        for id in &self.members {
-            let task = &tasks[*id as usize];
+        for id in self.competing() {
+            let task = &tasks[id as usize];
             sum += i128::from(task.weight) * i128::from(task.vruntime - self.min_vruntime);
             load += i128::from(task.weight);
         }
@@ -19,13 +19,12 @@ impl RunQueue {
 
     /// `entity_eligible`: what it had is not more than its share. Compared
     /// without a division, which would round.
-    fn eligible(&self, tasks: &[Entity], id: u32) -> bool {
+    pub(super) fn eligible(&self, tasks: &[Entity], id: u32) -> bool {
         let vruntime = tasks[id as usize].vruntime;
         let owed: i128 = self
-            .members
-            .iter()
+            .competing()
             .map(|other| {
-                let other = &tasks[*other as usize];
+                let other = &tasks[other as usize];
                 i128::from(other.weight) * i128::from(other.vruntime - vruntime)
             })
             .sum();
@@ -40,12 +39,43 @@ impl RunQueue {
         (self.average(tasks) - task.vruntime).clamp(-limit, limit)
     }
 
-    /// `update_entity_lag`.
-    pub(super) fn keep_lag(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32) {
+    /// `update_entity_lag`; since 6.12 the deadline of one that migrates is kept as far off
+    /// as it is (`PLACE_REL_DEADLINE`).
+    pub(super) fn keep_lag(
+        &mut self,
+        policy: &SchedPolicy,
+        tasks: &mut [Entity],
+        id: u32,
+        why: Dequeue,
+    ) {
         let lag = self.bounded_lag(policy, tasks, id);
-        // From 6.12 on who sleeps with negative lag stays queued until it is
-        // paid (DELAY_DEQUEUE, DELAY_ZERO): it comes back with none.
-        tasks[id as usize].lag = if policy.kernel >= SchedKernel::V6_12 { lag.max(0) } else { lag };
+        let task = &mut tasks[id as usize];
+        task.lag = lag;
+        if why == Dequeue::Migrate && policy.kernel >= SchedKernel::V6_12 {
+            task.deadline -= task.vruntime;
+        }
+    }
+
+    /// Who sleeps has been chosen: it has paid, and is gone without any lag
+    /// (`finish_delayed_dequeue_entity`, `DELAY_ZERO`).
+    fn finish_delayed(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32) {
+        let lag = self.bounded_lag(policy, tasks, id);
+        self.delayed.retain(|other| *other != id);
+        let task = &mut tasks[id as usize];
+        (task.queued, task.delayed) = (false, false);
+        task.lag = lag.min(0);
+    }
+
+    /// `requeue_delayed_entity`: who wakes while it still competes has its place, unless it
+    /// has paid more than it had (`DELAY_ZERO`).
+    pub(super) fn requeue_delayed(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32) {
+        let lag = self.bounded_lag(policy, tasks, id);
+        self.delayed.retain(|other| *other != id);
+        tasks[id as usize].delayed = false;
+        if lag > 0 {
+            tasks[id as usize].lag = 0;
+            self.place_eevdf(policy, tasks, id, Enqueue::Wakeup);
+        }
     }
 
     /// `place_entity`: the lag that it left with, scaled so that its joining
@@ -58,7 +88,7 @@ impl RunQueue {
         why: Enqueue,
     ) {
         let average = self.average(tasks);
-        let load: i128 = self.members.iter().map(|id| i128::from(tasks[*id as usize].weight)).sum();
+        let load: i128 = self.competing().map(|id| i128::from(tasks[id as usize].weight)).sum();
         let task = &mut tasks[id as usize];
         let weight = i128::from(task.weight);
         let lag = if why == Enqueue::New || load == 0 {
@@ -67,6 +97,10 @@ impl RunQueue {
             (i128::from(task.lag) * (load + weight) / load) as i64
         };
         task.vruntime = average - lag;
+        if why == Enqueue::Migrate && policy.kernel >= SchedKernel::V6_12 {
+            task.deadline += task.vruntime;
+            return;
+        }
         let slice = task.virtual_of(policy.base_slice_ns);
         // PLACE_DEADLINE_INITIAL: who is new joins in the middle of a slice.
         task.deadline = task.vruntime + if why == Enqueue::New { slice / 2 } else { slice };
@@ -74,7 +108,7 @@ impl RunQueue {
 
     /// `pick_eevdf`, with `RUN_TO_PARITY`: who was chosen goes on until its
     /// deadline moves. The next buddy counts only where its feature is on.
-    pub(super) fn pick_eevdf(&mut self, policy: &SchedPolicy, tasks: &[Entity]) -> Option<u32> {
+    pub(super) fn pick_eevdf(&mut self, policy: &SchedPolicy, tasks: &mut [Entity]) -> Option<u32> {
         if policy.eevdf_next_buddy
             && let Some(next) = self.next
             && self.eligible(tasks, next)
@@ -88,7 +122,18 @@ impl RunQueue {
         {
             return Some(current);
         }
-        let eligible = self.members.iter().copied().filter(|id| self.eligible(tasks, *id));
+        loop {
+            let chosen = self.earliest(tasks)?;
+            if !tasks[chosen as usize].delayed {
+                return Some(chosen);
+            }
+            self.finish_delayed(policy, tasks, chosen);
+        }
+    }
+
+    /// Of those that are eligible, the one with the earliest deadline.
+    fn earliest(&self, tasks: &[Entity]) -> Option<u32> {
+        let eligible = self.competing().filter(|id| self.eligible(tasks, *id));
         eligible.min_by_key(|id| tasks[*id as usize].deadline)
     }
 
@@ -112,8 +157,7 @@ impl RunQueue {
         if parity {
             return false;
         }
-        let eligible = self.members.iter().copied().filter(|id| self.eligible(tasks, *id));
-        eligible.min_by_key(|id| tasks[*id as usize].deadline) == Some(id)
+        self.earliest(tasks) == Some(id)
     }
 
     /// `yield_task_fair`: the deadline moves by a slice, which ends the

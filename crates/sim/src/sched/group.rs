@@ -5,7 +5,7 @@
 //! `for_each_sched_entity` does. A group that is throttled keeps its threads, and nobody
 //! sees them.
 
-use super::{Enqueue, Entity, RunQueue, SchedPolicy};
+use super::{Dequeue, Enqueue, Entity, RunQueue, SchedPolicy};
 
 /// A group's queue on one pCPU.
 #[derive(Debug, Clone, Default)]
@@ -129,14 +129,15 @@ impl HostQueue {
     /// Takes `id` off the queue, and its group if nothing is left there
     /// (`dequeue_task_fair`).
     #[inline]
-    pub fn dequeue(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32, migrates: bool) {
+    pub fn dequeue(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32, why: Dequeue) {
         let Some(group) = self.home(tasks, id) else {
-            return self.root.dequeue(policy, tasks, id, migrates);
+            return self.root.dequeue(policy, tasks, id, why);
         };
         let group = &mut self.groups[group];
-        group.queue.dequeue(policy, tasks, id, migrates);
+        group.queue.dequeue(policy, tasks, id, why);
         if !group.throttled && group.queue.is_empty() {
-            self.root.dequeue(policy, tasks, group.entity, false);
+            // Whatever the thread does, its group goes to sleep here.
+            self.root.dequeue(policy, tasks, group.entity, Dequeue::Sleep);
         }
     }
 
@@ -146,7 +147,7 @@ impl HostQueue {
         if !std::mem::replace(&mut group.throttled, true) {
             group.queue.put();
             if !group.queue.is_empty() {
-                self.root.dequeue(policy, tasks, group.entity, false);
+                self.root.dequeue(policy, tasks, group.entity, Dequeue::Throttle);
             }
         }
     }

@@ -9,6 +9,7 @@ mod cfs;
 mod eevdf;
 mod group;
 pub(crate) mod place;
+pub(crate) mod rebalance;
 
 pub use group::HostQueue;
 
@@ -28,7 +29,8 @@ pub enum SchedKernel {
     /// EEVDF as of 6.6: the next buddy counts only with `NEXT_BUDDY`, which is
     /// off.
     V6_6,
-    /// EEVDF as of 6.12: a task that sleeps keeps its lag until it is paid.
+    /// EEVDF as of 6.12: who goes to sleep having had more than its share stays and competes
+    /// until that is paid (`DELAY_DEQUEUE`).
     V6_12,
 }
 
@@ -145,6 +147,8 @@ pub struct Entity {
     pub ran_before_ns: u64,
     /// Whether it is on a run queue.
     pub queued: bool,
+    /// It sleeps, and still competes there (`sched_delayed`).
+    pub delayed: bool,
     /// The control group that it is in.
     pub group: Option<u16>,
 }
@@ -161,6 +165,7 @@ impl Entity {
             ran_ns: 0,
             ran_before_ns: 0,
             queued: false,
+            delayed: false,
             group: None,
         }
     }
@@ -186,12 +191,25 @@ pub enum Enqueue {
     Migrate,
 }
 
+/// Why a task is taken off a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dequeue {
+    /// It goes to sleep.
+    Sleep,
+    /// It goes to another queue.
+    Migrate,
+    /// Its group may not run.
+    Throttle,
+}
+
 /// One run queue (`struct cfs_rq`). Queues are short, so that walking them is
 /// faster than a tree.
 #[derive(Debug, Clone, Default)]
 pub struct RunQueue {
     /// The tasks on it, the running one among them.
     members: Vec<u32>,
+    /// Those that sleep and still compete (`DELAY_DEQUEUE`).
+    delayed: Vec<u32>,
     current: Option<u32>,
     min_vruntime: i64,
     next: Option<u32>,
@@ -236,9 +254,14 @@ impl RunQueue {
         self.update_min(tasks);
     }
 
+    /// All that `pick_eevdf` looks at: also who sleeps and has had too much.
+    fn competing(&self) -> impl Iterator<Item = u32> + '_ {
+        self.members.iter().chain(&self.delayed).copied()
+    }
+
     /// `update_min_vruntime`: monotonic.
     fn update_min(&mut self, tasks: &[Entity]) {
-        let least = self.members.iter().map(|id| tasks[*id as usize].vruntime).min();
+        let least = self.competing().map(|id| tasks[id as usize].vruntime).min();
         if let Some(least) = least {
             self.min_vruntime = self.min_vruntime.max(least);
         }
@@ -246,7 +269,9 @@ impl RunQueue {
 
     /// Puts `id` on the queue (`enqueue_entity`, `place_entity`).
     pub fn enqueue(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32, why: Enqueue) {
-        if policy.kernel.is_eevdf() {
+        if tasks[id as usize].delayed {
+            self.requeue_delayed(policy, tasks, id);
+        } else if policy.kernel.is_eevdf() {
             self.place_eevdf(policy, tasks, id, why);
         } else {
             self.place_cfs(policy, tasks, id, why);
@@ -256,10 +281,14 @@ impl RunQueue {
     }
 
     /// Takes `id` off the queue (`dequeue_entity`). Its virtual time becomes
-    /// relative where it migrates.
-    pub fn dequeue(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32, migrates: bool) {
-        if policy.kernel.is_eevdf() {
-            self.keep_lag(policy, tasks, id);
+    /// relative where it migrates. Since 6.12 who goes to sleep and is not eligible still
+    /// competes.
+    pub fn dequeue(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32, why: Dequeue) {
+        let delays = why == Dequeue::Sleep
+            && policy.kernel >= SchedKernel::V6_12
+            && !self.eligible(tasks, id);
+        if policy.kernel.is_eevdf() && !delays {
+            self.keep_lag(policy, tasks, id, why);
         }
         self.members.retain(|member| *member != id);
         self.clear_buddies(Some(id));
@@ -267,8 +296,11 @@ impl RunQueue {
             self.current = None;
         }
         let task = &mut tasks[id as usize];
-        task.queued = false;
-        if migrates && !policy.kernel.is_eevdf() {
+        (task.queued, task.delayed) = (delays, delays);
+        if delays {
+            self.delayed.push(id);
+        }
+        if why == Dequeue::Migrate && !policy.kernel.is_eevdf() {
             task.vruntime -= self.min_vruntime;
         }
         self.update_min(tasks);

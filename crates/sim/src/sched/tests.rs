@@ -1,6 +1,7 @@
 //! Sequences that were worked out by hand from the kernel's rules, and laws.
 
 mod balance;
+mod place;
 
 use proptest::prelude::*;
 
@@ -123,7 +124,7 @@ fn cfs_sleepers_get_half_a_latency() {
     let policy = cfs(SchedKernel::V5);
     let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
     assert_eq!(queue.pick(&policy, &mut tasks), Some(0));
-    queue.dequeue(&policy, &mut tasks, 1, false);
+    queue.dequeue(&policy, &mut tasks, 1, Dequeue::Sleep);
     queue.charge(&mut tasks, 100 * MS);
     queue.enqueue(&policy, &mut tasks, 1, Enqueue::Wakeup);
     assert_eq!(tasks[1].vruntime, 96 * MS as i64);
@@ -159,6 +160,85 @@ fn eevdf_yield_moves_the_deadline() {
     assert_eq!(queue.pick(&policy, &mut tasks), Some(1));
     assert!(queue.give_way(&policy, &mut tasks));
     assert_eq!(tasks[1].deadline, 6 * MS as i64);
+}
+
+/// Two tasks, of which A has run 2 ms more than B and goes to sleep.
+fn after_a_long_turn(kernel: SchedKernel) -> (SchedPolicy, RunQueue, Vec<Entity>) {
+    let policy = SchedPolicy::defaults(kernel, 8);
+    let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
+    for task in &mut tasks {
+        task.deadline = 3 * MS as i64;
+    }
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(0));
+    queue.charge(&mut tasks, 2 * MS);
+    queue.dequeue(&policy, &mut tasks, 0, Dequeue::Sleep);
+    assert_eq!((queue.members(), queue.len()), (&[1][..], 1));
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(1));
+    (policy, queue, tasks)
+}
+
+/// `dequeue_entity` with `DELAY_DEQUEUE`: at 2 and 0 ms A is ahead of the mean of 1 ms, stays
+/// and counts. `pick_eevdf` comes to it when B is at 3.5 ms: A has the earlier deadline, is
+/// dequeued at last, and `DELAY_ZERO` leaves it none of the 0.75 ms that it is owed by then.
+#[test]
+fn who_sleeps_pays_first() {
+    let (policy, mut queue, mut tasks) = after_a_long_turn(SchedKernel::V6_12);
+    assert!(tasks[0].delayed && tasks[0].queued);
+    assert_eq!(queue.average(&tasks), MS as i64);
+    queue.charge(&mut tasks, 2 * MS);
+    assert!(!queue.tick(&policy, &mut tasks));
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(1), "run to parity");
+    queue.charge(&mut tasks, 3 * MS / 2);
+    assert!(queue.renew_deadline(&policy, &mut tasks), "its slice is used up");
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(1));
+    assert_eq!((tasks[0].delayed, tasks[0].queued, tasks[0].lag), (false, false, 0));
+    assert_eq!(queue.average(&tasks), 7 * MS as i64 / 2, "B's alone");
+}
+
+/// The last one that runs takes all that only compete with it: schedule() goes on to choose
+/// until nobody is left.
+#[test]
+fn nobody_sleeps_on_an_idle_queue() {
+    let (policy, mut queue, mut tasks) = after_a_long_turn(SchedKernel::V6_12);
+    queue.dequeue(&policy, &mut tasks, 1, Dequeue::Sleep);
+    assert!(queue.is_empty() && tasks[0].delayed && !tasks[1].delayed);
+    assert_eq!(queue.pick(&policy, &mut tasks), None);
+    assert!(!tasks[0].delayed && !tasks[0].queued);
+}
+
+/// `requeue_delayed_entity`: who wakes before it has paid has the place that it had; one that
+/// has paid more comes back at the mean, 4 ms, with a slice. In 6.6 it left with a lag of
+/// -1 ms, which is -2 ms beside one other (`place_entity`).
+#[test]
+fn who_wakes_early_still_owes() {
+    let wake = |kernel, more_ms| {
+        let (policy, mut queue, mut tasks) = after_a_long_turn(kernel);
+        queue.charge(&mut tasks, more_ms * MS);
+        queue.enqueue(&policy, &mut tasks, 0, Enqueue::Wakeup);
+        assert_eq!(queue.len(), 2);
+        assert!(tasks[0].queued && !tasks[0].delayed);
+        (tasks[0].vruntime / MS as i64, tasks[0].deadline / MS as i64)
+    };
+    assert_eq!(wake(SchedKernel::V6_12, 0), (2, 3));
+    assert_eq!(wake(SchedKernel::V6_12, 4), (4, 7));
+    assert_eq!(wake(SchedKernel::V6_6, 0), (2, 5));
+    assert_eq!(wake(SchedKernel::V6_6, 4), (6, 9));
+}
+
+/// `PLACE_REL_DEADLINE`: since 6.12 who migrates keeps how far off its deadline is.
+#[test]
+fn deadlines_migrate() {
+    for (kernel, left_ms) in [(SchedKernel::V6_6, 3), (SchedKernel::V6_12, 1)] {
+        let policy = SchedPolicy::defaults(kernel, 8);
+        let (mut from, mut tasks) = queue(&policy, &[1024]);
+        tasks[0].deadline = 3 * MS as i64;
+        from.pick(&policy, &mut tasks);
+        from.charge(&mut tasks, 2 * MS);
+        from.dequeue(&policy, &mut tasks, 0, Dequeue::Migrate);
+        let mut to = RunQueue::default();
+        to.enqueue(&policy, &mut tasks, 0, Enqueue::Migrate);
+        assert_eq!(tasks[0].deadline - tasks[0].vruntime, left_ms * MS as i64, "{kernel:?}");
+    }
 }
 
 /// `pick_eevdf` drops the protection of who had more than its share, even inside
@@ -253,7 +333,7 @@ proptest! {
                     on.insert(id);
                 }
                 1 if on.contains(&id) => {
-                    queue.dequeue(&policy, &mut tasks, id, false);
+                    queue.dequeue(&policy, &mut tasks, id, Dequeue::Sleep);
                     on.remove(&id);
                 }
                 2 => { queue.give_way(&policy, &mut tasks); }
