@@ -59,6 +59,7 @@ mod left;
 mod margin;
 mod names;
 mod near;
+mod needle;
 mod number;
 mod parts;
 mod pieces;

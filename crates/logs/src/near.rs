@@ -135,7 +135,11 @@ fn newlines(bytes: &[u8]) -> u64 {
     for (step, at) in steps.iter().zip((0..).step_by(STEP)) {
         all |= u64::from(bits(*step, b'\n')) << at;
     }
-    if rest.is_empty() { all } else { all | u64::from(bits(padded(rest), b'\n')) << (STEP * steps.len()) }
+    if rest.is_empty() {
+        all
+    } else {
+        all | u64::from(bits(padded(rest), b'\n')) << (STEP * steps.len())
+    }
 }
 
 /// How many spaces the bytes begin with.
@@ -283,7 +287,9 @@ mod tests {
 
     #[test]
     fn marks_are_found_wherever_they_stand() {
-        for mark in ["x", " x", "xy", "xyx", " x y ", "  ", "xayaxaya", "xx", "xaaaaaaaaaaaaaaaaaaaay"] {
+        for mark in
+            ["x", " x", "xy", "xyx", " x y ", "  ", "xayaxaya", "xx", "xaaaaaaaaaaaaaaaaaaaay"]
+        {
             for length in 0..100 {
                 // Bytes of the mark stand everywhere.
                 let mut text: Vec<u8> =

@@ -34,9 +34,13 @@ pub(super) fn body_of(line: &str) -> (&str, usize) {
             // A mail on a page of the web.
             Some(b'&') => body.strip_prefix("&gt;").and_then(after_quote),
             Some(b'[') => after_brackets(body),
-            Some(b'0'..=b'9') => after_date(body).or_else(|| after_address(body)),
-            Some(b'A'..=b'Z') => after_syslog(body).or_else(|| after_container(body)),
-            Some(b'a'..=b'z') => after_container(body),
+            Some(b'0'..=b'9') if may_be_stamp(body) => {
+                after_date(body).or_else(|| after_address(body))
+            }
+            Some(b'A'..=b'Z') if body.as_bytes().get(3) == Some(&b' ') => {
+                after_syslog(body).or_else(|| after_container(body))
+            }
+            Some(b'A'..=b'Z' | b'a'..=b'z') => after_container(body),
             Some(0xef) => body.strip_prefix(BYTE_ORDER_MARK),
             _ => None,
         };
@@ -47,6 +51,14 @@ pub(super) fn body_of(line: &str) -> (&str, usize) {
     }
 }
 
+/// Whether a line that begins with a digit may begin with a date or an address: most begin
+/// with a number.
+#[inline]
+fn may_be_stamp(line: &str) -> bool {
+    let (few, behind) = (line.as_bytes().get(1..4), line.as_bytes().get(4));
+    matches!(behind, Some(b'-' | b'/')) || few.is_some_and(|few| few.contains(&b'.'))
+}
+
 /// What stands behind a mark of quoting.
 fn after_quote(rest: &str) -> Option<&str> {
     let quoted = rest.is_empty() || rest.starts_with(['>', '&', ' ', '\t']);
@@ -55,6 +67,7 @@ fn after_quote(rest: &str) -> Option<&str> {
 
 /// `[  247.919034] `, `[12:34:56] `, `[2024-01-02 12:34:56] `, `[stdout] `,
 /// and Open MPI's `[1,0]<stdout>:`.
+#[inline(never)]
 fn after_brackets(line: &str) -> Option<&str> {
     let end = near::find(b']', &line.as_bytes()[..line.len().min(42)])?;
     let (inner, rest) = (&line[1..end], &line[end + 1..]);
@@ -86,6 +99,7 @@ fn after_brackets(line: &str) -> Option<&str> {
 }
 
 /// `2024-01-02T12:34:56.789Z `, with a logger's words behind it.
+#[inline(never)]
 pub(super) fn after_date(line: &str) -> Option<&str> {
     let bytes = line.as_bytes();
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
@@ -130,10 +144,10 @@ fn after_level(rest: &str) -> Option<&str> {
 }
 
 /// pdsh's `10.0.0.11: `.
+#[inline(never)]
 fn after_address(line: &str) -> Option<&str> {
     // Most lines that begin with a digit are none.
-    let begins = line.as_bytes().get(1..4).is_some_and(|few| few.contains(&b'.'));
-    if !begins || near::count_of_sixteen(b'.', line.as_bytes()) < 3 {
+    if near::count_of_sixteen(b'.', line.as_bytes()) < 3 {
         return None;
     }
     let in_address = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
@@ -167,6 +181,7 @@ fn after_container(line: &str) -> Option<&str> {
 }
 
 /// `Jan  2 12:34:56 host tag[123]: `, or `Jan 02 12:34:56 ` as ts writes it.
+#[inline(never)]
 fn after_syslog(line: &str) -> Option<&str> {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];

@@ -5,10 +5,10 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, Input, MatchKind};
 use rayon::prelude::*;
 
 use super::near::LineEnds;
+use super::needle::NeedleFinder;
 use super::prefix::body_of;
 use super::sign::{SignPosition, Signature};
 use super::{TOOLS, near};
@@ -35,30 +35,25 @@ const MARKS: [u8; 4] = *b"\"#;=";
 
 fn has_marks(text: &[u8]) -> bool {
     let [quote, hash, semicolon, equal] = MARKS;
-    memchr::memchr3(quote, hash, semicolon, text).is_some()
-        || memchr::memchr(equal, text).is_some()
+    memchr::memchr3(quote, hash, semicolon, text).is_some() || memchr::memchr(equal, text).is_some()
 }
 
 /// Finder of signs that may stand anywhere, and whose they are.
 struct WithinFinder {
-    needles: AhoCorasick,
+    needles: NeedleFinder,
     owners: Vec<NeedleOwner>,
 }
 
 impl WithinFinder {
     fn of(owners: Vec<NeedleOwner>) -> Self {
-        let needles = AhoCorasick::builder()
-            // No sign begins another one, so this finds all that begin somewhere.
-            .match_kind(MatchKind::LeftmostFirst)
-            .build(owners.iter().map(|owner| sign(*owner).needle))
-            .expect("the signs are few and short");
+        // No sign begins another one, so this finds all that begin somewhere.
+        let needles = NeedleFinder::of(owners.iter().map(|owner| sign(*owner).needle));
         Self { needles, owners }
     }
 
     /// The first sign that begins in `span`: where, and which.
     fn find(&self, text: &str, span: Range<usize>) -> Option<(usize, NeedleOwner)> {
-        let found = self.needles.find(Input::new(text).span(span))?;
-        Some((found.start(), self.owners[found.pattern().as_usize()]))
+        self.needles.find(text, span).map(|(at, needle)| (at, self.owners[needle]))
     }
 }
 

@@ -127,13 +127,7 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
 }
 
 /// `* 99.0th: 20         (18323 samples)`
-fn row(
-    list: &LatencyList,
-    name: &str,
-    rest: TextLine<'_>,
-    line: TextLine<'_>,
-    log: &mut Log,
-) {
+fn row(list: &LatencyList, name: &str, rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let name = name.trim_start_matches('*').trim_start();
     if number::parse(name).is_none() {
         return;
