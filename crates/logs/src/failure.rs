@@ -8,8 +8,7 @@
 
 use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, packed};
-
+use super::needle::NeedleFinder;
 use super::scan::bare_line;
 use super::text::LogText;
 use super::{Log, LogProblem, MAX_UNREAD, TOOLS, Tool};
@@ -56,57 +55,35 @@ impl FailureWords {
     }
 }
 
-/// A search for any of a tool's failure words.
-enum FailureFinder {
-    /// By vector instructions, all words at once.
-    Packed(packed::Searcher),
-    /// For processors without these. It begins at rare bytes, which are none in
-    /// documents of JSON: there it is half as fast.
-    Automaton(AhoCorasick),
-}
-
-impl FailureFinder {
-    fn new(tool: &Tool) -> Option<Self> {
-        if tool.failures.is_empty() {
-            return None;
-        }
-        let words = || tool.failures.iter().map(|failure| failure.words);
-        Some(packed::Searcher::new(words()).map_or_else(
-            || Self::Automaton(AhoCorasick::new(words()).expect("the words are few and short")),
-            Self::Packed,
-        ))
-    }
-
-    /// Where the first of the words begins.
-    fn find(&self, text: &str) -> Option<usize> {
-        match self {
-            Self::Packed(searcher) => searcher.find(text).map(|found| found.start()),
-            Self::Automaton(automaton) => automaton.find(text).map(|found| found.start()),
-        }
-    }
-}
-
 /// Finders of every tool's words, in the order of [`TOOLS`].
-static FINDERS: LazyLock<Vec<Option<FailureFinder>>> =
-    LazyLock::new(|| TOOLS.iter().map(FailureFinder::new).collect());
+static FINDERS: LazyLock<Vec<Option<NeedleFinder>>> =
+    LazyLock::new(|| TOOLS.iter().map(finder_of).collect());
+
+fn finder_of(tool: &Tool) -> Option<NeedleFinder> {
+    let words = tool.failures.iter().map(|failure| failure.words);
+    (!tool.failures.is_empty()).then(|| NeedleFinder::of(words))
+}
 
 /// Notes in `log` each line of a run of `tool` with which that says that it
 /// failed.
 pub(super) fn find(tool: &'static Tool, text: LogText<'_>, log: &mut Log) {
-    let at = TOOLS.iter().position(|known| known.name == tool.name);
+    // Most are the table's own, and names take longer to compare.
+    let at = TOOLS
+        .iter()
+        .position(|known| std::ptr::eq(known, tool))
+        .or_else(|| TOOLS.iter().position(|known| known.name == tool.name));
     let Some(finder) = at.and_then(|at| FINDERS[at].as_ref()) else { return };
     let (raw, bytes) = (text.raw(), text.raw().as_bytes());
     let (mut from, mut number) = (0, text.first_line());
     while log.failed.len() < MAX_UNREAD
-        && let Some(found) = finder.find(&raw[from..])
+        && let Some((at, _)) = finder.find(raw, from..raw.len())
     {
-        let at = from + found;
         let start = memchr::memrchr(b'\n', &bytes[..at]).map_or(0, |end| end + 1);
         let end = memchr::memchr(b'\n', &bytes[at..]).map_or(raw.len(), |end| at + end);
         number += memchr::memchr_iter(b'\n', &bytes[from..at]).count();
         let line = bare_line(&raw[start..end]).trim_end();
         if tool.failures.iter().any(|failure| line.contains(failure.words) && failure.is_in(line)) {
-            log.failed_at(number, line, format!("{} says so", tool.name));
+            log.failed_at(number, line, [tool.name, " says so"].concat());
         }
         // All words were looked for in all of the line.
         from = end;
