@@ -101,6 +101,30 @@ fn kvm_agrees_within_the_noise_of_an_empty_phase() {
 }
 
 #[test]
+fn exits_by_the_host_s_interrupts_are_not_the_guest_s() {
+    // Of a busy host, whose phase was ten times as long as the empty one.
+    let counts: &[(&str, f64)] = &[("exits", 669.0), ("irq_exits", 85.0), ("io_exits", 84.0)];
+    let empty: &[(&str, f64)] = &[("exits", 12.0), ("irq_exits", 8.0), ("io_exits", 4.0)];
+    let check = |operation: &str, counts: &[(&str, f64)]| {
+        let all = list(vec![
+            price("nothing", 500, &[(20.0, empty)]),
+            price(operation, 500, &[(99.0, counts)]),
+        ]);
+        all.agreement(&all.prices[1])
+    };
+    assert_eq!(check("cpuid", counts), Agreement::Agrees { counter: "kvm.exits" });
+    // They hide none that is missing.
+    let found = Disagreement { counter: "kvm.exits", guest: 500.0, found: 0.0, floor: 32.0 };
+    assert_eq!(
+        check("cpuid", &[("exits", 500.0), ("irq_exits", 400.0), ("io_exits", 100.0)]),
+        Agreement::Differs(found)
+    );
+    // Ports are what these operations are.
+    let ports = [("exits", 600.0), ("irq_exits", 90.0), ("io_exits", 510.0)];
+    assert_eq!(check("pio-kernel", &ports), Agreement::Agrees { counter: "kvm.io_exits" });
+}
+
+#[test]
 fn a_kvm_in_software_is_told_from_one_on_a_processor() {
     let counted =
         |exits: f64| list(vec![price("cpuid", 1000, &[(9.0, &[("exits", exits), ("x", 1.0)])])]);
