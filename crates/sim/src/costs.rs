@@ -82,7 +82,7 @@ costs! {
         "Boyd-Wickizer et al., Non-scalable locks are dangerous (OLS 2012)";
     switch_ns: (1500.0, 2500.0, 4000.0), "Switching the thread on a pCPU, with the vCPU's state.",
         "lmbench lat_ctx with small working sets, and vcpu_load/vcpu_put";
-    tick_work_ns: (1000.0, 2000.0, 4000.0), "The host's tick, beside the exit that it makes.",
+    tick_work_ns: (1000.0, 2000.0, 4000.0), "A tick of the host or of a guest, beside the exits that it makes.",
         "assumed";
     resched_ipi_ns: (600.0, 1000.0, 1500.0), "From a resched IPI's sending to its effect on another pCPU.",
         "IPI latency on bare metal";

@@ -2,8 +2,7 @@
 
 use super::host::HostView;
 use super::state::{Doing, EngineState, ThreadState};
-use crate::sched::balance::{BalanceClock, BalancerIdleness, LoadView};
-use crate::sched::place::RunqueueView;
+use crate::sched::balance::{BalanceClock, BalancerIdleness, LoadView, RunqueueView};
 use crate::sched::rebalance::{self, BalancedQueues, MovableTask};
 use crate::sched::{Dequeue, Enqueue};
 

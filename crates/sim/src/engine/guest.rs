@@ -3,7 +3,8 @@
 use super::state::{Activity, BlockedOn, Burden, EngineEvent, EngineState, Exit, SpinOn};
 use crate::model::{LockKind, Op};
 use crate::queue::NEVER;
-use crate::sched::place::{RunqueueView, TaskWakeup, WakingCpu};
+use crate::sched::balance::RunqueueView;
+use crate::sched::place::{TaskWakeup, WakingCpu};
 use crate::sched::{Dequeue, Enqueue};
 
 /// Steps of a program at one instant, after which it is called endless.

@@ -2,7 +2,8 @@
 
 use super::state::{Burden, Doing, EngineEvent, EngineState, Exit, ThreadKind, ThreadState};
 use crate::queue::NEVER;
-use crate::sched::place::{RunqueueView, TaskWakeup, WakingCpu};
+use crate::sched::balance::RunqueueView;
+use crate::sched::place::{TaskWakeup, WakingCpu};
 use crate::sched::{Dequeue, Enqueue};
 
 /// What placement asks about pCPUs.

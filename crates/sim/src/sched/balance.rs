@@ -4,7 +4,6 @@
 //! `..._rq` since 6.10) of a CPU that is busy, idle, or becomes idle. Who asks them is in
 //! [`super::rebalance`].
 
-use super::place::RunqueueView;
 use super::{NICE_0_WEIGHT, SchedKernel};
 use crate::machine::SimMachine;
 
@@ -15,6 +14,14 @@ pub(crate) const MIGRATION_COST_NS: u64 = 500_000;
 pub(crate) const MOST_MOVED: usize = 32;
 /// What a CPU can bear (`SCHED_CAPACITY_SCALE`).
 const CAPACITY: u64 = 1024;
+
+/// What placing a task, and balance, need to know of the run queues.
+pub(crate) trait RunqueueView {
+    /// Whether nothing runs or waits there.
+    fn idle(&self, cpu: u32) -> bool;
+    /// How many run or wait there.
+    fn load(&self, cpu: u32) -> usize;
+}
 
 /// What balance asks beside the number of tasks on a queue.
 pub(crate) trait LoadView: RunqueueView {

@@ -5,16 +5,8 @@
 //! version. Domains of CPUs of different speed are not known.
 
 use super::SchedKernel;
-use super::balance::{DomainLevel, IdleHistory, LoadView};
+use super::balance::{DomainLevel, IdleHistory, LoadView, RunqueueView};
 use crate::machine::SimMachine;
-
-/// What placing a task needs to know of the run queues.
-pub(crate) trait RunqueueView {
-    /// Whether nothing runs or waits there.
-    fn idle(&self, cpu: u32) -> bool;
-    /// How many run or wait there.
-    fn load(&self, cpu: u32) -> usize;
-}
 
 fn core_idle(machine: &SimMachine, view: &impl RunqueueView, cpu: u32) -> bool {
     view.idle(cpu) && machine.siblings(cpu).iter().all(|sibling| view.idle(*sibling))

@@ -7,9 +7,8 @@
 use super::SchedKernel;
 use super::balance::{
     BalanceClock, BalanceEnd, BalanceSearch, BalancerIdleness, DomainLevel, Imbalance, LoadView,
-    MIGRATION_COST_NS, MOST_MOVED, is_too_much,
+    MIGRATION_COST_NS, MOST_MOVED, RunqueueView, is_too_much,
 };
-use super::place::RunqueueView;
 use crate::machine::SimMachine;
 
 /// A task on a queue, as far as balance asks.

@@ -3,7 +3,6 @@
 use crate::machine::{PcpuNumbering, SimMachine, UniformMachine};
 use crate::sched::SchedKernel;
 use crate::sched::balance::*;
-use crate::sched::place::RunqueueView;
 
 const MS: u64 = 1_000_000;
 
