@@ -1,6 +1,6 @@
 //! How fast logs are read, and in how much memory: `cargo run --release -p
 //! logs --example import_bench [MEGABYTES [PART]]`. Every kept output, or
-//! those with PART in their names, is repeated until it is that large (100);
+//! those with PART in their names, is repeated until it has MEGABYTES (100; 0.2 will do);
 //! one line a format. `RAYON_NUM_THREADS=1` reads in one thread. Asserts nothing.
 
 use std::collections::BTreeMap;
@@ -13,8 +13,8 @@ use std::time::Instant;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() {
-    let megabytes: usize =
-        std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(100);
+    let megabytes: f64 =
+        std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(100.0);
     let part = std::env::args().nth(2).unwrap_or_default();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     println!(
@@ -30,7 +30,7 @@ fn main() {
     let (mut cpu, mut wall) = (Total::default(), Total::default());
     let mut slowest: BTreeMap<&str, (f64, String)> = BTreeMap::new();
     for (name, unit) in outputs().iter().filter(|(name, _)| name.contains(&part)) {
-        let times = (megabytes * 1_000_000 / unit.len().max(1)).max(1);
+        let times = ((megabytes * 1e6) as usize / unit.len().max(1)).max(1);
         let measured = measure(name, &unit.repeat(times));
         let as_tool = as_tool(name);
         for log in logs::read(unit, as_tool).iter().filter(|_| !name.starts_with('(')) {

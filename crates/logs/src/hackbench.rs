@@ -49,11 +49,14 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
 /// `Running in threaded mode with 10 groups using 40 file descriptors each
 /// (== 400 tasks)`, or `Running with 10*40 (== 400) tasks.`
 fn shape(line: TextLine<'_>, log: &mut Log) {
-    let numbers: Few<&str> = line
-        .text
-        .split(|char: char| !char.is_ascii_digit())
-        .filter(|word| !word.is_empty())
-        .collect();
+    let mut numbers: Few<&str> = Few::new();
+    let mut rest = line.text;
+    while let Some(start) = rest.bytes().position(|byte| byte.is_ascii_digit()) {
+        let behind = &rest[start..];
+        let end = behind.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(behind.len());
+        numbers.push(&behind[..end]);
+        rest = &behind[end..];
+    }
     let [groups, of_group, tasks] = numbers[..] else { return };
     log.label("groups", groups);
     log.label("tasks", tasks);

@@ -6,8 +6,8 @@
 
 use std::borrow::Cow;
 
-use super::number;
 use super::text::LogText;
+use super::{near, number};
 
 /// Deeper documents are none of a tool that we read.
 const MAX_DEPTH: usize = 64;
@@ -102,6 +102,18 @@ pub(crate) fn unquoted<'a>(text: LogText<'a>) -> Cow<'a, str> {
     Cow::Owned(clean)
 }
 
+/// Whether a byte is a part of a bare word.
+const IN_WORD: [bool; 256] = {
+    let mut all = [false; 256];
+    let mut byte = 0;
+    while byte < all.len() {
+        let char = byte as u8;
+        all[byte] = char.is_ascii_alphanumeric() || matches!(char, b'+' | b'-' | b'.');
+        byte += 1;
+    }
+    all
+};
+
 struct JsonParser<'a> {
     text: &'a str,
     at: usize,
@@ -117,12 +129,8 @@ impl<'a> JsonParser<'a> {
                 b'\n' => self.line += 1,
                 // Documents are indented: most spaces stand in long rows.
                 b' ' => {
-                    while bytes[self.at..].first_chunk() == Some(b"        ") {
-                        self.at += 8;
-                    }
-                    if bytes.get(self.at) != Some(&b' ') {
-                        continue;
-                    }
+                    self.at += near::indent(&bytes[self.at..]);
+                    continue;
                 }
                 b'\t' | b'\r' => {}
                 byte => return Some(*byte),
@@ -219,7 +227,7 @@ impl<'a> JsonParser<'a> {
         let start = self.at + 1;
         let mut at = start;
         loop {
-            at += memchr::memchr3(b'"', b'\\', b'\n', bytes.get(at..)?)?;
+            at += near::find_any([b'"', b'\\', b'\n'], bytes.get(at..)?)?;
             match bytes[at] {
                 b'"' => break,
                 b'\\' => at += 2,
@@ -234,8 +242,7 @@ impl<'a> JsonParser<'a> {
     /// The bare word that begins here; none if the text may be cut inside it.
     fn word(&mut self) -> Option<&'a str> {
         let rest = self.text.get(self.at..)?;
-        let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
-        let end = rest.as_bytes().iter().position(|byte| !is_part(byte))?;
+        let end = rest.as_bytes().iter().position(|byte| !IN_WORD[usize::from(*byte)])?;
         self.at += end;
         Some(&rest[..end])
     }

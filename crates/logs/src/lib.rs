@@ -227,11 +227,27 @@ pub struct LogProblem {
     pub why: String,
 }
 
+impl LogProblem {
+    fn new(line: usize, text: &str, why: impl Into<String>) -> Self {
+        // Most lines are shorter, which to count their characters would not tell sooner.
+        let end = text.len() > MAX_TEXT;
+        let end = end.then(|| text.char_indices().nth(MAX_TEXT)).flatten();
+        let text = end.map_or(text, |(end, _)| &text[..end]);
+        Self { line, text: text.to_owned(), why: why.into() }
+    }
+}
+
+/// Characters of a line that are kept.
+const MAX_TEXT: usize = 200;
+
 /// Problems beyond this number are not reported.
 const MAX_UNREAD: usize = 1000;
 
 /// More values than these are no benchmark's results: memory is bounded.
 const MAX_VALUES: usize = 1_000_000;
+
+/// Most runs that have a value have some more.
+const FEW_VALUES: usize = 8;
 
 /// Few runs have so many values; those that do may have any number.
 const MANY_VALUES: usize = 1 << 15;
@@ -328,8 +344,13 @@ impl Log {
     }
 
     /// As [`Log::push`], of a column's metric that is said once for all of its values.
-    pub(crate) fn push_of(&mut self, metric: &Arc<LogMetric>, value: f64, at: impl LogPosition) {
-        self.push_measured(Arc::clone(metric), value, at.line_number());
+    pub(crate) fn push_of(
+        &mut self,
+        metric: &Arc<LogMetric>,
+        value: f64,
+        at: impl LogPosition,
+    ) -> NotedValue<'_> {
+        self.push_measured(Arc::clone(metric), value, at.line_number())
     }
 
     fn push_measured(
@@ -376,7 +397,7 @@ impl Log {
     #[cold]
     fn make_room(&mut self, more: usize) {
         if self.values.len() + more < MANY_VALUES {
-            self.values.reserve(more);
+            self.values.reserve(more.max(FEW_VALUES));
         } else {
             self.values.reserve_exact(self.room.saturating_sub(self.values.len()).max(more));
         }
@@ -425,8 +446,7 @@ impl Log {
     /// As [`Log::unread`], of a line's number and text.
     pub(crate) fn unread_at(&mut self, line: usize, text: &str, why: impl Into<String>) {
         if self.unread.len() < MAX_UNREAD {
-            let text = text.chars().take(200).collect();
-            self.unread.push(LogProblem { line, text, why: why.into() });
+            self.unread.push(LogProblem::new(line, text, why));
         }
     }
 }
@@ -441,8 +461,7 @@ impl Log {
     pub(crate) fn failed_at(&mut self, line: usize, text: &str, why: impl Into<String>) {
         let known = || self.failed.iter().any(|failed| failed.line == line);
         if self.failed.len() < MAX_UNREAD && !known() {
-            let text = text.chars().take(200).collect();
-            self.failed.push(LogProblem { line, text, why: why.into() });
+            self.failed.push(LogProblem::new(line, text, why));
         }
     }
 }

@@ -129,6 +129,8 @@ fn read_json(document: &JsonNode<'_>, log: &mut Log) {
     let hosts = document.get("sysstat").and_then(|node| node.get("hosts"));
     let statistics =
         hosts.map_or(&[][..], JsonNode::items).iter().filter_map(|host| host.get("statistics"));
+    // Rows have the same names in the same order.
+    let mut names: Vec<Option<(&str, Arc<LogMetric>)>> = Vec::new();
     for sample in statistics.flat_map(|node| node.items()) {
         let time = sample.get("timestamp").and_then(JsonNode::text).unwrap_or_default();
         for (list, place) in [("cpu-load", "cpu"), ("node-load", "node")] {
@@ -139,9 +141,14 @@ fn read_json(document: &JsonNode<'_>, log: &mut Log) {
                 log.clear_labels();
                 log.label(place, if whose == "-1" { "all" } else { whose });
                 log.label("time", time);
-                for (name, value) in row.members().iter().filter(|(name, _)| *name != place) {
-                    if let Some(number) = value.number() {
-                        log.push(slug(name), number, "%", None, MetricKind::Count, value.line);
+                for (at, (name, value)) in row.members().iter().enumerate() {
+                    let Some(number) = value.number().filter(|_| *name != place) else { continue };
+                    names.resize(names.len().max(at + 1), None);
+                    if names[at].as_ref().is_none_or(|(known, _)| known != name) {
+                        names[at] = Some((name, metric(slug(name), "%", None, MetricKind::Count)));
+                    }
+                    if let Some((_, metric)) = &names[at] {
+                        log.push_of(metric, number, value.line);
                     }
                 }
             }

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use record::{Better, Labels, LogMetric, MetricKind, Name};
 
+use super::near;
+
 /// Slots of each table: more than the names of any tool, and than the labels of
 /// most tables.
 const SLOTS: usize = 4096;
@@ -192,7 +194,7 @@ fn hash(text: &str) -> usize {
     let bytes = text.as_bytes();
     let (head, tail) = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
         (Some(head), Some(tail)) => (u64::from_le_bytes(*head), u64::from_le_bytes(*tail)),
-        _ => (bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)), 0),
+        _ => (near::word_of(bytes), 0),
     };
     let mixed = (head ^ tail.rotate_left(29)) as usize ^ bytes.len();
     mixed.wrapping_mul(MIX) >> 40

@@ -173,6 +173,9 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
 
 /// `TCP STREAM` of `MIGRATED TCP STREAM TEST from 0.0.0.0 ...`
 fn test_name(line: &str) -> Option<&str> {
+    // Most lines say so with their first byte.
+    line.starts_with(|first: char| first.is_ascii_uppercase() || first == '"' || first == '\'')
+        .then_some(())?;
     let at = line.place(" TEST from ").or_else(|| line.place(" TEST to "))?;
     let name = line[..at].trim_start_matches(['"', '\'']);
     let name = name.strip_prefix("MIGRATED ").unwrap_or(name);

@@ -1,6 +1,8 @@
 //! Numbers and units as tools print them. A text that could mean two numbers
 //! means none.
 
+use super::near;
+
 /// The number that `word` says, in every spelling of which there is only one
 /// reading: `1234.5`, `1e-3`, `1,234.5`, `1.234,5`, `1,234,567`, `0,25`,
 /// `1'234`. `1,234` alone is refused: a thousand or a bit more than one?
@@ -48,13 +50,7 @@ fn quick(word: &str) -> Option<f64> {
 fn quick_of_eight(digits: &[u8]) -> Option<f64> {
     const EACH: u64 = u64::from_le_bytes([1; 8]);
     let length = digits.len();
-    let word = match (digits.first_chunk::<4>(), digits.last_chunk::<4>()) {
-        (Some(head), Some(tail)) => {
-            u64::from(u32::from_le_bytes(*head))
-                | u64::from(u32::from_le_bytes(*tail)) << (8 * (length - 4))
-        }
-        _ => digits.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
-    };
+    let word = near::word_of(digits);
     let points = word ^ (EACH * u64::from(b'.'));
     // The lowest byte that is a point has its highest bit set here.
     let points = points.wrapping_sub(EACH) & !points & EACH << 7;
@@ -106,6 +102,34 @@ fn parse_any(word: &str) -> Option<f64> {
 /// A number of a tool that groups digits and prints no decimals: `1,234` is
 /// a thousand.
 pub(crate) fn grouped(word: &str) -> Option<f64> {
+    by_commas(word).or_else(|| any_grouped(word))
+}
+
+/// As [`grouped`], of the usual separator, and of few digits.
+fn by_commas(word: &str) -> Option<f64> {
+    let digits = word.as_bytes();
+    // More may be no whole number that is exact.
+    if digits.len() > 19 {
+        return None;
+    }
+    let (mut whole, mut in_group, mut has_commas) = (0_u64, 0, false);
+    for byte in digits {
+        match byte {
+            b'0'..=b'9' => {
+                whole = whole * 10 + u64::from(byte - b'0');
+                in_group += 1;
+            }
+            b',' if in_group == 3 || (!has_commas && matches!(in_group, 1 | 2)) => {
+                (in_group, has_commas) = (0, true);
+            }
+            _ => return None,
+        }
+    }
+    let is_whole = if has_commas { in_group == 3 && digits[0] != b'0' } else { in_group > 0 };
+    (is_whole && whole < 1 << 53).then_some(whole as f64)
+}
+
+fn any_grouped(word: &str) -> Option<f64> {
     let (groups, separator) = split_groups(word)?;
     let all = separator.is_none() || are_groups(&groups);
     all.then(|| plain(&groups.concat())).flatten()
@@ -410,6 +434,25 @@ mod tests {
         assert_eq!(grouped("1.234"), Some(1234.0));
         assert_eq!(grouped("12345"), Some(12345.0));
         assert_eq!(grouped("12,34"), None);
+        for word in [
+            "0",
+            "007",
+            "0,123",
+            "12,345,678",
+            "1,2345",
+            "1234,567",
+            ",123",
+            "123,",
+            "1,,234",
+            "999,999,999,999,999",
+            "9007199254740993",
+            "12345678901234567890",
+            "-1",
+            "1'234",
+            "",
+        ] {
+            assert_eq!(grouped(word), any_grouped(word), "{word}");
+        }
         assert_eq!(grouped(""), None);
         assert_eq!(with_decimals("1,234"), Some(1.234));
         assert_eq!(with_decimals("1.234"), Some(1.234));

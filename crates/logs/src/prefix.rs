@@ -11,31 +11,52 @@ pub(super) fn without_indent(line: &str) -> &str {
     if line.as_bytes().first().is_some_and(u8::is_ascii_graphic) {
         return line;
     }
-    let indent = line.bytes().position(|byte| byte != b' ' && byte != b'\t');
-    &line[indent.unwrap_or(line.len())..]
+    // Tables are indented by many.
+    let at = near::indent(line.as_bytes());
+    let indent = line.as_bytes()[at..].iter().position(|byte| *byte != b' ' && *byte != b'\t');
+    &line[indent.map_or(line.len(), |indent| at + indent)..]
 }
 
 /// The line without marks of quoting, stamps of time and names of loggers.
 pub(super) fn without_prefix(line: &str) -> &str {
+    let (body, indent) = body_of(line);
+    &line[line.len() - body.len() - indent..]
+}
+
+/// The line without what surrounds it, and how far it is indented.
+#[inline]
+pub(super) fn body_of(line: &str) -> (&str, usize) {
     let mut rest = line;
     loop {
-        let trimmed = without_indent(rest);
-        let next = match trimmed.as_bytes().first() {
-            Some(b'>') => after_quote(&trimmed[1..]),
+        let body = without_indent(rest);
+        let next = match body.as_bytes().first() {
+            Some(b'>') => after_quote(&body[1..]),
             // A mail on a page of the web.
-            Some(b'&') => trimmed.strip_prefix("&gt;").and_then(after_quote),
-            Some(b'[') => after_brackets(trimmed),
-            Some(b'0'..=b'9') => after_date(trimmed).or_else(|| after_address(trimmed)),
-            Some(b'A'..=b'Z') => after_syslog(trimmed).or_else(|| after_container(trimmed)),
-            Some(b'a'..=b'z') => after_container(trimmed),
-            Some(0xef) => trimmed.strip_prefix(BYTE_ORDER_MARK),
+            Some(b'&') => body.strip_prefix("&gt;").and_then(after_quote),
+            Some(b'[') => after_brackets(body),
+            Some(b'0'..=b'9') if may_be_stamp(body) => {
+                after_date(body).or_else(|| after_address(body))
+            }
+            Some(b'A'..=b'Z') if body.as_bytes().get(3) == Some(&b' ') => {
+                after_syslog(body).or_else(|| after_container(body))
+            }
+            Some(b'A'..=b'Z' | b'a'..=b'z') => after_container(body),
+            Some(0xef) => body.strip_prefix(BYTE_ORDER_MARK),
             _ => None,
         };
         match next {
             Some(next) => rest = next,
-            None => return rest,
+            None => return (body, rest.len() - body.len()),
         }
     }
+}
+
+/// Whether a line that begins with a digit may begin with a date or an address: most begin
+/// with a number.
+#[inline]
+fn may_be_stamp(line: &str) -> bool {
+    let (few, behind) = (line.as_bytes().get(1..4), line.as_bytes().get(4));
+    matches!(behind, Some(b'-' | b'/')) || few.is_some_and(|few| few.contains(&b'.'))
 }
 
 /// What stands behind a mark of quoting.
@@ -46,8 +67,9 @@ fn after_quote(rest: &str) -> Option<&str> {
 
 /// `[  247.919034] `, `[12:34:56] `, `[2024-01-02 12:34:56] `, `[stdout] `,
 /// and Open MPI's `[1,0]<stdout>:`.
+#[inline(never)]
 fn after_brackets(line: &str) -> Option<&str> {
-    let end = line.as_bytes().iter().take(42).position(|byte| *byte == b']')?;
+    let end = near::find(b']', &line.as_bytes()[..line.len().min(42)])?;
     let (inner, rest) = (&line[1..end], &line[end + 1..]);
     if let Some(rest) = rest.strip_prefix("<stdout>:").or_else(|| rest.strip_prefix("<stderr>:")) {
         return Some(rest);
@@ -77,6 +99,7 @@ fn after_brackets(line: &str) -> Option<&str> {
 }
 
 /// `2024-01-02T12:34:56.789Z `, with a logger's words behind it.
+#[inline(never)]
 pub(super) fn after_date(line: &str) -> Option<&str> {
     let bytes = line.as_bytes();
     let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
@@ -121,6 +144,7 @@ fn after_level(rest: &str) -> Option<&str> {
 }
 
 /// pdsh's `10.0.0.11: `.
+#[inline(never)]
 fn after_address(line: &str) -> Option<&str> {
     // Most lines that begin with a digit are none.
     if near::count_of_sixteen(b'.', line.as_bytes()) < 3 {
@@ -137,12 +161,14 @@ fn after_address(line: &str) -> Option<&str> {
 /// Docker Compose's `bench-1  | `.
 fn after_container(line: &str) -> Option<&str> {
     let head = &line.as_bytes()[..line.len().min(48)];
-    near::find(b'|', head)?;
+    // Most first words have no number at their end.
+    let end = near::find(b' ', head)?;
+    if !end.checked_sub(1).is_some_and(|last| head[last].is_ascii_digit()) {
+        return None;
+    }
     let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-    let end = head.iter().position(|byte| !in_name(byte))?;
-    let gap = head[end..].iter().position(|byte| *byte != b' ').filter(|gap| *gap > 0)?;
-    let bar = end + gap;
-    if head[bar] != b'|' {
+    let bar = end + head[end..].iter().position(|byte| *byte != b' ')?;
+    if head[bar] != b'|' || !head[..end].iter().all(in_name) {
         return None;
     }
     let (service, number) = line[..end].rsplit_once(['-', '_'])?;
@@ -155,6 +181,7 @@ fn after_container(line: &str) -> Option<&str> {
 }
 
 /// `Jan  2 12:34:56 host tag[123]: `, or `Jan 02 12:34:56 ` as ts writes it.
+#[inline(never)]
 fn after_syslog(line: &str) -> Option<&str> {
     const MONTHS: [&str; 12] =
         ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];

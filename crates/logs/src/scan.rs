@@ -8,7 +8,8 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, Input, MatchKind};
 use rayon::prelude::*;
 
-use super::prefix::{without_indent, without_prefix};
+use super::near::LineEnds;
+use super::prefix::body_of;
 use super::sign::{SignPosition, Signature};
 use super::{TOOLS, near};
 
@@ -50,10 +51,7 @@ impl LinePrefix {
 
 /// The first eight bytes as a number, with zeros where there are none.
 fn first_eight(text: &[u8]) -> u64 {
-    match text.first_chunk() {
-        Some(eight) => u64::from_le_bytes(*eight),
-        None => text.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
-    }
+    near::word_of(&text[..text.len().min(8)])
 }
 
 static FINDER: LazyLock<SignFinder> = LazyLock::new(|| {
@@ -169,9 +167,11 @@ fn scan_part(text: &str, part: Range<usize>) -> ScanResult {
     let (finder, bytes, end) = (&*FINDER, text.as_bytes(), part.end);
     let mut scanned = ScanResult { hits: Vec::new(), lines: 0 };
     let mut next_within = finder.within(text, part.clone());
-    let mut line_start = part.start;
+    let part_start = part.start;
+    let mut line_start = part_start;
+    let mut line_ends = LineEnds::new(&bytes[part]);
     while line_start < end {
-        let line_end = near::find(b'\n', &bytes[line_start..end]).map_or(end, |at| line_start + at);
+        let line_end = line_ends.next().map_or(end, |at| part_start + at);
         scanned.lines += 1;
         let first = scanned.hits.len();
         let line = scanned.lines;
@@ -202,7 +202,7 @@ fn scan_part(text: &str, part: Range<usize>) -> ScanResult {
 
 /// A line without what surrounds it.
 pub(super) fn bare_line(line: &str) -> &str {
-    without_indent(without_prefix(line))
+    body_of(line).0
 }
 
 #[cfg(test)]

@@ -3,9 +3,12 @@
 //! Source: schbench `schbench.c`, 2016 to 1.0: since 2023 with several lists,
 //! each shown again after every interval.
 
-use record::{Better, MetricKind};
+use std::sync::Arc;
+
+use record::{Better, LogMetric, MetricKind};
 
 use super::failure::{failed, system_error};
+use super::names::metric;
 use super::number;
 use super::sign::{opens, part};
 use super::text::{fields, slug};
@@ -57,15 +60,37 @@ fn is_list(line: &str) -> bool {
     line.holds(LIST)
 }
 
+/// What the values of a list measure.
+struct LatencyList {
+    metric: String,
+    /// What its numbers count in: none are requests.
+    divisor: Option<f64>,
+    percentile: Arc<LogMetric>,
+}
+
+impl LatencyList {
+    fn of(metric: String, divisor: Option<f64>) -> Self {
+        let percentile = measured(&metric, divisor);
+        Self { metric, divisor, percentile }
+    }
+}
+
+fn measured(name: &String, divisor: Option<f64>) -> Arc<LogMetric> {
+    let (unit, better) = match divisor {
+        Some(_) => ("s", Better::Lower),
+        None => ("1/s", Better::Higher),
+    };
+    metric(name, unit, Some(better), MetricKind::Quantile)
+}
+
 /// Reads any number of lists.
 pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
-    // The list's metric, and what its numbers count in: none are requests.
-    let mut list: Option<(String, Option<f64>)> = None;
+    let mut list: Option<LatencyList> = None;
     for line in text.lines() {
         let is_row = line.text.starts_with(|first: char| first.is_ascii_digit() || first == '*');
         if is_row {
-            if let (Some((metric, divisor)), Some((name, rest))) = (&list, line.split("th:")) {
-                row(metric, *divisor, name, rest, line, log);
+            if let (Some(list), Some((name, rest))) = (&list, line.split("th:")) {
+                row(list, name, rest, line, log);
             }
         } else if let Some((name, rest)) = line.split(LIST) {
             log.clear_labels();
@@ -83,7 +108,7 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
             if let Some((_, rest)) = rest.split("runtime ") {
                 log.label("runtime-s", rest.word(0).unwrap_or_default());
             }
-            list = Some((metric, latency.then_some(1e6)));
+            list = Some(LatencyList::of(metric, latency.then_some(1e6)));
         } else if let Some((name, rest)) = line.split("rps:") {
             if name == "current" || name == "average" {
                 match rest.decimals(rest.word(0).unwrap_or_default(), 2) {
@@ -93,53 +118,34 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
                     None => log.unread(line, "no number"),
                 }
             }
-        } else if let Some((metric, divisor)) = &list
+        } else if let Some(list) = &list
             && line.text.starts_with("min=")
         {
-            extremes(metric, *divisor, line, log);
+            extremes(list, line, log);
         }
     }
 }
 
 /// `* 99.0th: 20         (18323 samples)`
-fn row(
-    metric: &String,
-    divisor: Option<f64>,
-    name: &str,
-    rest: TextLine<'_>,
-    line: TextLine<'_>,
-    log: &mut Log,
-) {
-    let name = name.trim_start_matches('*').trim();
+fn row(list: &LatencyList, name: &str, rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
+    let name = name.trim_start_matches('*').trim_start();
     if number::parse(name).is_none() {
         return;
     }
     let Some(value) = rest.first_number() else { return log.unread(line, "no number") };
     let percentile = name.trim_end_matches('0').trim_end_matches('.');
     let percentile = if name.contains('.') { percentile } else { name };
-    match divisor {
-        Some(divisor) => log.quantile(metric, value / divisor, line),
-        None => log.push(metric, value, "1/s", Some(Better::Higher), MetricKind::Quantile, line),
-    }
-    .label("percentile", percentile);
+    let value = list.divisor.map_or(value, |divisor| value / divisor);
+    log.push_of(&list.percentile, value, line).label("percentile", percentile);
 }
 
 /// `min=0, max=27264`
-fn extremes(metric: &str, divisor: Option<f64>, line: TextLine<'_>, log: &mut Log) {
+fn extremes(list: &LatencyList, line: TextLine<'_>, log: &mut Log) {
     for item in fields(line.text, b',') {
         let Some((name @ ("min" | "max"), value)) = item.trim().split_once('=') else { continue };
         let Some(value) = line.number(value.trim()) else { continue };
-        let metric = format!("{metric}-{name}");
-        match divisor {
-            Some(divisor) => drop(log.quantile(&metric, value / divisor, line)),
-            None => drop(log.push(
-                &metric,
-                value,
-                "1/s",
-                Some(Better::Higher),
-                MetricKind::Quantile,
-                line,
-            )),
-        }
+        let metric = measured(&format!("{}-{name}", list.metric), list.divisor);
+        let value = list.divisor.map_or(value, |divisor| value / divisor);
+        log.push_of(&metric, value, line);
     }
 }

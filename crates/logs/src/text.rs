@@ -7,7 +7,8 @@
 use std::borrow::Cow;
 
 use super::margin::{self, Margin};
-use super::prefix::{BYTE_ORDER_MARK, without_indent, without_prefix};
+use super::near::LineEnds;
+use super::prefix::{BYTE_ORDER_MARK, body_of, without_prefix};
 use super::{Few, near, number};
 
 /// A stretch of a log: the output of one run of one tool, and whatever stands
@@ -31,7 +32,12 @@ impl<'a> LogText<'a> {
 
     /// The lines as they stand, without what surrounds them.
     pub(crate) fn lines(self) -> TextLines<'a> {
-        TextLines { rest: self.text, number: self.first_line }
+        TextLines {
+            text: self.text,
+            at: 0,
+            ends: LineEnds::new(self.text.as_bytes()),
+            number: self.first_line,
+        }
     }
 
     /// The bytes as they stand.
@@ -48,7 +54,10 @@ impl<'a> LogText<'a> {
 /// The lines of a [`LogText`]; a copy looks ahead.
 #[derive(Debug, Clone)]
 pub(crate) struct TextLines<'a> {
-    rest: &'a str,
+    text: &'a str,
+    /// Where the next line begins.
+    at: usize,
+    ends: LineEnds<'a>,
     number: usize,
 }
 
@@ -56,15 +65,13 @@ impl<'a> Iterator for TextLines<'a> {
     type Item = TextLine<'a>;
 
     fn next(&mut self) -> Option<TextLine<'a>> {
-        if self.rest.is_empty() {
+        if self.at >= self.text.len() {
             return None;
         }
-        let (raw, rest, terminated) = match near::find(b'\n', self.rest.as_bytes()) {
-            Some(end) => (&self.rest[..end], &self.rest[end + 1..], true),
-            None => (self.rest, "", false),
-        };
-        let line = TextLine::new(raw, self.number, terminated);
-        self.rest = rest;
+        let end = self.ends.next();
+        let raw = &self.text[self.at..end.unwrap_or(self.text.len())];
+        let line = TextLine::new(raw, self.number, end.is_some());
+        self.at += raw.len() + 1;
         self.number += 1;
         Some(line)
     }
@@ -85,15 +92,10 @@ pub(crate) struct TextLine<'a> {
 
 impl<'a> TextLine<'a> {
     fn new(raw: &'a str, number: usize, terminated: bool) -> Self {
-        let body = without_prefix(raw);
-        let text = without_indent(body);
-        let indent = body.len() - text.len();
+        let (text, indent) = body_of(raw);
         // `trim` would take more than spaces and tabs from the front.
         let text = if is_plain(text.as_bytes().last()) { text } else { text.trim_end() };
-        let text = match text.strip_suffix("<br>").or_else(|| text.strip_suffix("<br />")) {
-            Some(text) => text.trim_end(),
-            None => text,
-        };
+        let text = if text.ends_with('>') { without_break(text) } else { text };
         Self { text, number, indent, terminated }
     }
 
@@ -284,6 +286,14 @@ impl<'a> Iterator for TextFields<'a> {
     }
 }
 
+/// A line that a page of the web ends.
+fn without_break(text: &str) -> &str {
+    match text.strip_suffix("<br>").or_else(|| text.strip_suffix("<br />")) {
+        Some(text) => text.trim_end(),
+        None => text,
+    }
+}
+
 /// As `str::trim`, sooner where the ends are ASCII.
 fn trim(text: &str) -> &str {
     let text = text.trim_ascii();
@@ -319,17 +329,7 @@ pub(crate) trait Cut {
 
 impl Cut for str {
     fn place(&self, mark: &str) -> Option<usize> {
-        // Lines are full of spaces: any other byte is rarer.
-        let skip = mark.bytes().position(|byte| byte != b' ').unwrap_or(0);
-        let rare = *mark.as_bytes().get(skip)?;
-        let mut from = skip;
-        loop {
-            let at = from + near::find(rare, self.as_bytes().get(from..)?)?;
-            if self.as_bytes()[at - skip..].starts_with(mark.as_bytes()) {
-                return Some(at - skip);
-            }
-            from = at + 1;
-        }
+        near::place(mark.as_bytes(), self.as_bytes())
     }
 
     fn cut(&self, mark: &str) -> Option<(&str, &str)> {

@@ -40,6 +40,9 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
 
 /// Reads one line of any report, if it is one.
 pub(super) fn read_line(line: TextLine<'_>, log: &mut Log) {
+    if line.text.is_empty() {
+        return;
+    }
     let mut words = line.words();
     let (first, second) = (words.next().unwrap_or_default(), words.next());
     match (first, second) {

@@ -158,7 +158,7 @@ fn row(columns: &[TurbostatColumn], line: TextLine<'_>, log: &mut Log) {
     for (column, word) in columns.iter().zip(&words) {
         let Some((metric, factor)) = &column.result else { continue };
         match line.number(word) {
-            Some(value) => log.push_of(metric, scaled(value, *factor), line),
+            Some(value) => drop(log.push_of(metric, scaled(value, *factor), line)),
             None => bad |= *word != "-",
         }
     }
