@@ -1,6 +1,6 @@
 //! How fast logs are read, and in how much memory: `cargo run --release -p
 //! logs --example import_bench [MEGABYTES [PART]]`. Every kept output, or
-//! those with PART in their names, is repeated until it is that large (100);
+//! those with PART in their names, is repeated until it has MEGABYTES (100; 0.2 will do);
 //! one line a format. `RAYON_NUM_THREADS=1` reads in one thread. Asserts nothing.
 
 use std::collections::BTreeMap;

@@ -59,7 +59,6 @@ mod left;
 mod margin;
 mod names;
 mod near;
-mod needle;
 mod number;
 mod parts;
 mod pieces;

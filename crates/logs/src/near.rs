@@ -101,18 +101,19 @@ impl Iterator for LineEnds<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<usize> {
-        if self.left == 0 {
+        let mut windows = 0;
+        while self.left == 0 {
             let rest = self.bytes.get(self.next..).filter(|rest| !rest.is_empty())?;
+            if windows == 2 {
+                // It is a long line.
+                let at = self.next + memchr::memchr(b'\n', rest)?;
+                self.next = at + 1;
+                return Some(at);
+            }
             self.window = self.next;
             self.next += WINDOW;
             self.left = newlines(rest);
-            if self.left == 0 {
-                // It is a long line.
-                let rest = self.bytes.get(self.next..)?;
-                let at = self.next + memchr::memchr(b'\n', rest).unwrap_or(rest.len());
-                self.next = at + 1;
-                return (at < self.bytes.len()).then_some(at);
-            }
+            windows += 1;
         }
         let at = self.window + self.left.trailing_zeros() as usize;
         self.left &= self.left - 1;
@@ -196,7 +197,10 @@ pub(crate) fn place(mark: &[u8], bytes: &[u8]) -> Option<usize> {
                 Some(step) => bits(*step, byte),
                 None => 0,
             };
-            let mut found = step(skip, rare) & step(far, mark[far]);
+            let mut found = step(skip, rare);
+            if found != 0 {
+                found &= step(far, mark[far]);
+            }
             while found != 0 {
                 let at = begin + found.trailing_zeros() as usize;
                 if bytes[at..].starts_with(mark) {

@@ -5,10 +5,10 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::LazyLock;
 
+use aho_corasick::{AhoCorasick, Input, MatchKind};
 use rayon::prelude::*;
 
 use super::near::LineEnds;
-use super::needle::NeedleFinder;
 use super::prefix::body_of;
 use super::sign::{SignPosition, Signature};
 use super::{TOOLS, near};
@@ -22,39 +22,12 @@ pub(super) type NeedleOwner = (usize, usize);
 
 /// Finder of all signs.
 struct SignFinder {
-    /// What may stand anywhere: without [`MARKS`] and with some. In each there are few
-    /// enough for the shorter of two searches by vector instructions.
-    within: [WithinFinder; 2],
+    /// What may stand anywhere, and whose it is.
+    within: AhoCorasick,
+    within_owners: Vec<NeedleOwner>,
     /// By a line's first two bytes, its place among the `starts`; 0 is none.
     first_two: Vec<u8>,
     starts: Vec<Vec<LinePrefix>>,
-}
-
-/// Bytes that many logs have none of: no sign with one need be looked for in these.
-const MARKS: [u8; 4] = *b"\"#;=";
-
-fn has_marks(text: &[u8]) -> bool {
-    let [quote, hash, semicolon, equal] = MARKS;
-    memchr::memchr3(quote, hash, semicolon, text).is_some() || memchr::memchr(equal, text).is_some()
-}
-
-/// Finder of signs that may stand anywhere, and whose they are.
-struct WithinFinder {
-    needles: NeedleFinder,
-    owners: Vec<NeedleOwner>,
-}
-
-impl WithinFinder {
-    fn of(owners: Vec<NeedleOwner>) -> Self {
-        // No sign begins another one, so this finds all that begin somewhere.
-        let needles = NeedleFinder::of(owners.iter().map(|owner| sign(*owner).needle));
-        Self { needles, owners }
-    }
-
-    /// The first sign that begins in `span`: where, and which.
-    fn find(&self, text: &str, span: Range<usize>) -> Option<(usize, NeedleOwner)> {
-        self.needles.find(text, span).map(|(at, needle)| (at, self.owners[needle]))
-    }
 }
 
 /// What a line may begin with.
@@ -86,10 +59,11 @@ static FINDER: LazyLock<SignFinder> = LazyLock::new(|| {
         .flat_map(|tool| (0..TOOLS[tool].signs.len()).map(move |sign| (tool, sign)));
     let (at_start, within_owners): (Vec<NeedleOwner>, Vec<NeedleOwner>) =
         owners.partition(|owner| sign(*owner).place == SignPosition::Start);
-    let (marked, plain): (Vec<NeedleOwner>, Vec<NeedleOwner>) = within_owners
-        .into_iter()
-        .partition(|owner| sign(*owner).needle.bytes().any(|byte| MARKS.contains(&byte)));
-    let within = [plain, marked].map(WithinFinder::of);
+    let within = AhoCorasick::builder()
+        // No sign begins another one, so this finds all that begin somewhere.
+        .match_kind(MatchKind::LeftmostFirst)
+        .build(within_owners.iter().map(|owner| sign(*owner).needle))
+        .expect("the signs are few and short");
     let mut first_two = vec![0; 1 << 16];
     let mut starts = vec![Vec::new()];
     for owner in at_start {
@@ -101,7 +75,7 @@ static FINDER: LazyLock<SignFinder> = LazyLock::new(|| {
         }
         starts[usize::from(*slot)].push(LinePrefix::of(owner));
     }
-    SignFinder { within, first_two, starts }
+    SignFinder { within, within_owners, first_two, starts }
 });
 
 pub(super) fn sign((tool, sign): NeedleOwner) -> &'static Signature {
@@ -153,6 +127,13 @@ impl SignFinder {
         });
         found.map(|start| start.owner)
     }
+
+    /// The first sign that may stand anywhere and begins in `span`: where, and
+    /// which.
+    fn within(&self, text: &str, span: Range<usize>) -> Option<(usize, NeedleOwner)> {
+        let found = self.within.find(Input::new(text).span(span))?;
+        Some((found.start(), self.within_owners[found.pattern().as_usize()]))
+    }
 }
 
 /// What was found in a part of a log.
@@ -185,12 +166,9 @@ pub(super) fn scan(text: &str, from: usize) -> (Vec<ScanResult>, usize) {
 fn scan_part(text: &str, part: Range<usize>) -> ScanResult {
     let (finder, bytes, end) = (&*FINDER, text.as_bytes(), part.end);
     let mut scanned = ScanResult { hits: Vec::new(), lines: 0 };
+    let mut next_within = finder.within(text, part.clone());
     let part_start = part.start;
-    let mut next_within = [finder.within[0].find(text, part.clone()), None];
-    if has_marks(&bytes[part.clone()]) {
-        next_within[1] = finder.within[1].find(text, part.clone());
-    }
-    let mut line_start = part.start;
+    let mut line_start = part_start;
     let mut line_ends = LineEnds::new(&bytes[part]);
     while line_start < end {
         let line_end = line_ends.next().map_or(end, |at| part_start + at);
@@ -205,14 +183,12 @@ fn scan_part(text: &str, part: Range<usize>) -> ScanResult {
         };
         let signs = finder.at_start(bytes, body_start..line_end);
         scanned.hits.extend(signs.map(|owner| hit(owner, body_start)));
-        for (next, within) in next_within.iter_mut().zip(&finder.within) {
-            while let Some((at, owner)) = next.filter(|(at, _)| *at < line_end) {
-                // What a line says twice is no more sure.
-                if !scanned.hits[first..].iter().any(|hit| hit.owner == owner) {
-                    scanned.hits.push(hit(owner, at));
-                }
-                *next = within.find(text, at + 1..end);
+        while let Some((at, owner)) = next_within.filter(|(at, _)| *at < line_end) {
+            // What a line says twice is no more sure.
+            if !scanned.hits[first..].iter().any(|hit| hit.owner == owner) {
+                scanned.hits.push(hit(owner, at));
             }
+            next_within = finder.within(text, at + 1..end);
         }
         // Most lines have one.
         if scanned.hits.len() > first + 1 {
@@ -235,9 +211,9 @@ mod tests {
 
     #[test]
     fn no_sign_begins_another_that_may_stand_anywhere() {
-        let owners = || FINDER.within.iter().flat_map(|within| &within.owners);
-        for one in owners() {
-            for other in owners().filter(|other| *other != one) {
+        let owners = &FINDER.within_owners;
+        for one in owners {
+            for other in owners.iter().filter(|other| *other != one) {
                 assert!(!sign(*one).needle.starts_with(sign(*other).needle));
             }
         }
@@ -246,9 +222,7 @@ mod tests {
     #[test]
     fn signs_within_lines_are_few_enough_for_simd() {
         // Source: aho-corasick's `packed` module.
-        for within in &FINDER.within {
-            assert!(within.owners.len() <= 32, "{}", within.owners.len());
-        }
+        assert!(FINDER.within_owners.len() <= 64, "{}", FINDER.within_owners.len());
     }
 
     #[test]
