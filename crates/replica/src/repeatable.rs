@@ -170,7 +170,7 @@ impl Repeatable<'_> {
         archive.link("seed/usr/local/bin/vmlab-probe", probe);
         archive.folder("seed/etc");
         archive.folder("seed/etc/vmlab");
-        archive.file(&format!("seed{DECLARED}"), 0o644, declared().to_json().as_bytes());
+        archive.file(&format!("seed{DECLARED}"), 0o644, self.declared().to_json().as_bytes());
         archive.folder("seed/study");
         archive.file("seed/study/asked", 0o644, self.asked);
         for (path, here) in self.beside {
@@ -184,6 +184,22 @@ impl Repeatable<'_> {
         let mut bytes = read(&self.image.initrd)?;
         bytes.extend_from_slice(&archive.finish());
         Ok(bytes)
+    }
+
+    /// What vmlab inside can't see: what emulates it, whose clock counts instructions.
+    fn declared(&self) -> Host {
+        Host {
+            virtualised: HostVirtualisation {
+                is_vm: Some(true),
+                emulator: Some(format!(
+                    "{} (TCG), instruction-counted",
+                    self.qemu.version_text.lines().next().unwrap_or_default()
+                )),
+                counts_instructions: true,
+                ..HostVirtualisation::default()
+            },
+            ..Host::default()
+        }
     }
 }
 
@@ -260,19 +276,6 @@ fn bound_files(child: &Child, most_bytes: u64) -> io::Result<()> {
 /// Whether that is how it ended.
 fn exceeded_files(ended: ExitStatus) -> bool {
     ended.signal() == Some(Signal::XFSZ.as_raw())
-}
-
-/// What vmlab inside can't see: that the clock counts instructions.
-fn declared() -> Host {
-    Host {
-        virtualised: HostVirtualisation {
-            is_vm: Some(true),
-            emulator: Some("QEMU (TCG), instruction-counted".to_owned()),
-            counts_instructions: true,
-            ..HostVirtualisation::default()
-        },
-        ..Host::default()
-    }
 }
 
 /// QEMU's arguments for a host with these images, the first of which is its root,

@@ -23,8 +23,9 @@ pub struct ListDifference {
 const UNKNOWN: &str = "not known";
 
 /// What prices depend on of a host's settings: the parameters of KVM's modules
-/// (`kvm.halt_poll_ns`), transparent huge pages, threads of a core, and of the kernel's
-/// command line what bears on performance, mitigations among it.
+/// (`kvm.halt_poll_ns`), transparent huge pages, threads of a core, of the kernel's
+/// command line what bears on performance, mitigations among it, and what emulates the
+/// host, where something does.
 #[must_use]
 pub fn settings_of(host: &Host) -> BTreeMap<String, String> {
     let modules = host.kvm.modules.iter();
@@ -38,7 +39,9 @@ pub fn settings_of(host: &Host) -> BTreeMap<String, String> {
         .into_iter()
         .filter_map(|(name, value)| value.clone().map(|value| (name.to_owned(), value)));
     let cmdline = ("cmdline".to_owned(), host.cmdline.join(" "));
-    of_kvm.chain(policies).chain([cmdline]).collect()
+    let emulator = host.virtualised.emulator.clone();
+    let emulator = emulator.map(|emulator| ("emulator".to_owned(), emulator));
+    of_kvm.chain(policies).chain([cmdline]).chain(emulator).collect()
 }
 
 const THP: &str = "thp_enabled";

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 use guest::image::{self, GuestImage, Recipe};
-use guest::qemu::find_qemu;
+use guest::qemu::{Qemu, find_emulator};
 use replica::{Programs, Repeatable, RunningRepeatable};
 use runner::study::Study;
 use vmconfig::Arch;
@@ -27,9 +27,16 @@ const IMAGE: &str = "host-debian-12";
 /// The seed of a study that names none.
 const SEED: u64 = 1;
 
-/// How long the host may take until vmlab speaks in it. It takes half a minute
-/// where nothing else runs.
-const BOOT_LIMIT: Duration = Duration::from_secs(1800);
+/// How long the host may take until vmlab speaks in it, and then be silent beside what a
+/// trial may take. It takes half a minute to come up where nothing else runs.
+const SILENCE_LIMIT: Duration = Duration::from_secs(1800);
+
+/// A second of the host's clock takes about five where guests compute, and more where they
+/// wait by PAUSE, at each of which the emulator leaves its loop.
+const CLOCK_SHARE: f64 = 10.0;
+
+/// Seconds of a trial where no workload says how long it may take.
+const TRIAL_LIMIT_S: f64 = 600.0;
 
 /// Starts a host whose far side makes the plan of a study, and runs it if `run`.
 pub(super) fn talk<'i>(
@@ -48,7 +55,15 @@ pub(super) fn talk<'i>(
     }
     let asked = asked(written, &study, budget, run);
     let images = super::files::builtin_images(&study, &written.folder, Arch::X86_64)?;
-    start(on, &images, &asked, &beside(written, &study)?, interrupts)
+    let limit = SILENCE_LIMIT + longest_trial(&study);
+    start(on, &images, &asked, &beside(written, &study)?, limit, interrupts)
+}
+
+/// How long a trial of the study may be silent at the most.
+fn longest_trial(study: &Study) -> Duration {
+    let limits = study.workloads.iter().filter_map(|workload| workload.limit_s);
+    let trial_s = study.budget.boot_limit_s + limits.fold(TRIAL_LIMIT_S, f64::max);
+    Duration::try_from_secs_f64(trial_s * CLOCK_SHARE).unwrap_or(Duration::MAX)
 }
 
 /// The price list that the vmlab in such a host measures as `words` say.
@@ -59,18 +74,20 @@ pub(super) fn calibration(
 ) -> anyhow::Result<Vec<u8>> {
     let mut asked = to_frame(&FarRequest::Calibrate { words }, b"").encode();
     asked.extend(to_frame(&FarRequest::Alone, b"").encode());
-    let mut talk = start(on, &[], &asked, &[], interrupts)?;
+    let mut talk = start(on, &[], &asked, &[], SILENCE_LIMIT, interrupts)?;
     let list = talk.calibration()?;
     talk.end()?;
     Ok(list)
 }
 
-/// Starts a host with guests' `images` in which the far side is asked `asked`.
+/// Starts a host with guests' `images` in which the far side is asked `asked`, and may be
+/// silent for `silence_limit`.
 fn start<'i>(
     on: &OnArgs,
     images: &[Recipe],
     asked: &[u8],
     beside: &[(PathBuf, PathBuf)],
+    silence_limit: Duration,
     interrupts: &'i Interrupts,
 ) -> anyhow::Result<FarSide<'i>> {
     let arch = Arch::X86_64;
@@ -85,9 +102,10 @@ fn start<'i>(
     let host = built(&Recipe::host(IMAGE, arch)?)?;
     let guests = images.iter().map(built).collect::<anyhow::Result<Vec<_>>>()?;
     spinner.say("starting the deterministic host");
+    // The list, or the host of the results, names it: counts are those of one emulator.
+    let qemu = find_emulator(arch)?;
     let repeatable = Repeatable {
-        // Not one that only some machines have: counts are compared between them.
-        qemu: &find_qemu(arch)?,
+        qemu: &qemu,
         image: &host,
         guests: &guests,
         programs: Programs { vmlab: &vmlab, probe: &probe },
@@ -97,8 +115,10 @@ fn start<'i>(
     let far = FollowedRun {
         host: repeatable.start()?,
         interrupts: interrupts.clone(),
-        began: Instant::now(),
+        heard: Instant::now(),
         spoke: false,
+        silence_limit,
+        qemu,
     };
     Ok(FarSide {
         far: Box::new(far),
@@ -146,8 +166,26 @@ fn beside(written: &StudyText, study: &Study) -> anyhow::Result<Vec<(PathBuf, Pa
 struct FollowedRun {
     host: RunningRepeatable,
     interrupts: Interrupts,
-    began: Instant,
+    /// When it last said something, or began.
+    heard: Instant,
     spoke: bool,
+    silence_limit: Duration,
+    qemu: Qemu,
+}
+
+/// What a host that has been silent for too long is said to be.
+fn silent(spoke: bool, limit: Duration, qemu: &Qemu) -> String {
+    let limit_s = limit.as_secs();
+    if !spoke {
+        return format!("The deterministic host did not come up within {limit_s} s");
+    }
+    let hint = match qemu.is_mended() {
+        true => "",
+        false => {
+            ". Its emulator has faults that hang guests, in a deterministic host each time at the same instruction: scripts/build-qemu builds one without (docs/replica.md)"
+        }
+    };
+    format!("The deterministic host has told nothing for {limit_s} s and runs on{hint}")
 }
 
 impl FarOutput for FollowedRun {
@@ -163,9 +201,9 @@ impl FarOutput for FollowedRun {
         let ended = self.host.has_ended()?;
         match self.host.read(buffer)? {
             0 if ended => Ok(Some(0)),
-            0 if !self.spoke && self.began.elapsed() > BOOT_LIMIT => bail!(
-                "The deterministic host did not come up within {} s; the end of its console:\n{}",
-                BOOT_LIMIT.as_secs(),
+            0 if self.heard.elapsed() > self.silence_limit => bail!(
+                "{}; the end of its console:\n{}",
+                silent(self.spoke, self.silence_limit, &self.qemu),
                 self.host.last_words()
             ),
             0 => {
@@ -175,6 +213,7 @@ impl FarOutput for FollowedRun {
             }
             length => {
                 self.spoke = true;
+                self.heard = Instant::now();
                 Ok(Some(length))
             }
         }
