@@ -191,10 +191,7 @@ impl Repeatable<'_> {
         Host {
             virtualised: HostVirtualisation {
                 is_vm: Some(true),
-                emulator: Some(format!(
-                    "{} (TCG), instruction-counted",
-                    self.qemu.version_text.lines().next().unwrap_or_default()
-                )),
+                emulator: Some(format!("{} (TCG), instruction-counted", self.qemu.version_text)),
                 counts_instructions: true,
                 ..HostVirtualisation::default()
             },

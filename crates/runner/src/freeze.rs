@@ -201,19 +201,31 @@ pub fn freeze(
     Ok(FrozenPlan { plan: plan.freeze(), warnings })
 }
 
-fn plan_workload(workload: &StudyWorkload, facts: &GuestFacts) -> PlanWorkload {
+/// Rough duration of one invocation in such a guest, s.
+fn typical_s(workload: &StudyWorkload, facts: &GuestFacts) -> f64 {
     let params = workload.entry.resolve(&workload.params);
-    let typical_s = params.map_or(1.0, |params| workload.entry.duration_s(&params, facts));
+    params.map_or(1.0, |params| workload.entry.duration_s(&params, facts))
+}
+
+/// How long one invocation may take in such a guest, s: what the study says, else by its rough
+/// duration.
+#[must_use]
+pub fn limit_s(workload: &StudyWorkload, facts: &GuestFacts) -> f64 {
     let limit_min_s = if facts.emulated { LIMIT_MIN_EMULATED_S } else { LIMIT_MIN_S };
+    let by_duration =
+        || (typical_s(workload, facts) * LIMIT_FACTOR).clamp(limit_min_s, LONGEST_LIMIT_S);
+    workload.limit_s.unwrap_or_else(by_duration)
+}
+
+fn plan_workload(workload: &StudyWorkload, facts: &GuestFacts) -> PlanWorkload {
+    let typical_s = typical_s(workload, facts);
     PlanWorkload {
         label: workload.label.clone(),
         workload: workload.entry.name.to_owned(),
         params: workload.params.clone(),
         invocations: workload.invocations.unwrap_or(pilot_invocations(typical_s)),
         adapt: workload.invocations.is_none(),
-        limit_s: workload
-            .limit_s
-            .unwrap_or((typical_s * LIMIT_FACTOR).clamp(limit_min_s, LONGEST_LIMIT_S)),
+        limit_s: limit_s(workload, facts),
         metrics: workload.metrics(),
         of_several_vms: if workload.several_vms {
             workload.metrics_of_one_vm()

@@ -86,13 +86,14 @@ fn expected(arch: &str, price: &Price, boot: &BootPrice) -> Option<(&'static str
     Some((counter, made))
 }
 
-/// What KVM counted by `counter`. Of all exits those are taken off that it counts by causes
-/// which no operation of that counter has: the host's own interrupts, which are as many as
+/// What KVM counted by an operation's counter. Of all exits those are taken off that it counts
+/// by causes which the operation has not: the host's own interrupts, which are as many as
 /// the phase is long, and the guest's looks at its serial line.
-fn counted(boot: &BootPrice, counter: &str) -> Option<f64> {
+fn counted(operation: &str, boot: &BootPrice, counter: &str) -> Option<f64> {
     let count = |name: &str| boot.kvm.get(name).copied();
     let all = count(counter)?;
-    if counter != "kvm.exits" {
+    // A device may be told by any exit.
+    if counter != "kvm.exits" || may_be_more(operation) {
         return Some(all);
     }
     // On arm64 the serial line is memory, and interrupts have no counter.
@@ -106,9 +107,10 @@ pub(super) fn of(arch: &str, price: &Price, empty: Option<&Price>) -> Agreement 
         let Some((counter, guest)) = expected(arch, price, boot) else {
             return Agreement::NotCounted;
         };
-        let found = counted(boot, counter).unwrap_or(0.0);
+        let found = counted(&price.operation, boot, counter).unwrap_or(0.0);
         let empty = empty.into_iter().flat_map(|price| &price.boots);
-        let noise = empty.filter_map(|boot| counted(boot, counter)).fold(0.0, f64::max);
+        let noise =
+            empty.filter_map(|boot| counted(&price.operation, boot, counter)).fold(0.0, f64::max);
         let floor = LEAST_FLOOR.max(2.0 * noise).max(FLOOR_SHARE * guest);
         let is_more = found > guest && may_be_more(&price.operation);
         if (found - guest).abs() > floor && !is_more {

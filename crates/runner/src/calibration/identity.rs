@@ -167,6 +167,15 @@ mod tests {
         let found = list.differences(&other);
         let found: Vec<_> = found.iter().map(|one| (&*one.what, &*one.new)).collect();
         assert_eq!(found, [("host", "there"), ("kvm.halt_poll_ns", "0")]);
+        // What emulates the hosts.
+        let emulated_by = |emulator: &str| {
+            let mut host = host("200000", "never");
+            host.virtualised.emulator = Some(emulator.to_owned());
+            Calibration { host_settings: settings_of(&host), ..list.clone() }
+        };
+        let found = emulated_by("QEMU 7.2.22").differences(&emulated_by("QEMU 10.0.0"));
+        let found: Vec<_> = found.iter().map(|one| (&*one.what, &*one.old, &*one.new)).collect();
+        assert_eq!(found, [("emulator", "QEMU 7.2.22", "QEMU 10.0.0")]);
         // Earlier lists tell none.
         other.host_settings.clear();
         other.hostname = None;

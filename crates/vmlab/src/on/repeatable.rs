@@ -13,6 +13,7 @@ use guest::qemu::{Qemu, find_emulator};
 use replica::{Programs, Repeatable, RunningRepeatable};
 use runner::study::Study;
 use vmconfig::Arch;
+use workload::GuestFacts;
 
 use super::messages::{FarRequest, GREETING, to_frame};
 use super::place::OnTarget;
@@ -27,16 +28,13 @@ const IMAGE: &str = "host-debian-12";
 /// The seed of a study that names none.
 const SEED: u64 = 1;
 
-/// How long the host may take until vmlab speaks in it, and then be silent beside what a
-/// trial may take. It takes half a minute to come up where nothing else runs.
+/// How long the host may take until vmlab speaks in it, and then be silent beside what an
+/// invocation may take. It takes half a minute to come up where nothing else runs.
 const SILENCE_LIMIT: Duration = Duration::from_secs(1800);
 
 /// A second of the host's clock takes about five where guests compute, and more where they
 /// wait by PAUSE, at each of which the emulator leaves its loop.
-const CLOCK_SHARE: f64 = 10.0;
-
-/// Seconds of a trial where no workload says how long it may take.
-const TRIAL_LIMIT_S: f64 = 600.0;
+const SECONDS_PER_CLOCK_SECOND: f64 = 10.0;
 
 /// Starts a host whose far side makes the plan of a study, and runs it if `run`.
 pub(super) fn talk<'i>(
@@ -55,15 +53,17 @@ pub(super) fn talk<'i>(
     }
     let asked = asked(written, &study, budget, run);
     let images = super::files::builtin_images(&study, &written.folder, Arch::X86_64)?;
-    let limit = SILENCE_LIMIT + longest_trial(&study);
+    let limit = SILENCE_LIMIT.saturating_add(longest_silence(&study));
     start(on, &images, &asked, &beside(written, &study)?, limit, interrupts)
 }
 
-/// How long a trial of the study may be silent at the most.
-fn longest_trial(study: &Study) -> Duration {
-    let limits = study.workloads.iter().filter_map(|workload| workload.limit_s);
-    let trial_s = study.budget.boot_limit_s + limits.fold(TRIAL_LIMIT_S, f64::max);
-    Duration::try_from_secs_f64(trial_s * CLOCK_SHARE).unwrap_or(Duration::MAX)
+/// How long a boot, or an invocation, of the study may be silent at the most.
+fn longest_silence(study: &Study) -> Duration {
+    // With one vCPU all takes longest; its guests run under the host's KVM.
+    let facts = GuestFacts::alone(1, false);
+    let limits = study.workloads.iter().map(|workload| runner::freeze::limit_s(workload, &facts));
+    let clock_s = limits.fold(study.budget.boot_limit_s, f64::max);
+    Duration::try_from_secs_f64(clock_s * SECONDS_PER_CLOCK_SECOND).unwrap_or(Duration::MAX)
 }
 
 /// The price list that the vmlab in such a host measures as `words` say.
@@ -115,9 +115,7 @@ fn start<'i>(
     let far = FollowedRun {
         host: repeatable.start()?,
         interrupts: interrupts.clone(),
-        heard: Instant::now(),
-        spoke: false,
-        silence_limit,
+        silence: Silence { heard: Instant::now(), spoke: false, limit: silence_limit },
         qemu,
     };
     Ok(FarSide {
@@ -166,26 +164,41 @@ fn beside(written: &StudyText, study: &Study) -> anyhow::Result<Vec<(PathBuf, Pa
 struct FollowedRun {
     host: RunningRepeatable,
     interrupts: Interrupts,
-    /// When it last said something, or began.
-    heard: Instant,
-    spoke: bool,
-    silence_limit: Duration,
+    silence: Silence,
     qemu: Qemu,
 }
 
-/// What a host that has been silent for too long is said to be.
-fn silent(spoke: bool, limit: Duration, qemu: &Qemu) -> String {
-    let limit_s = limit.as_secs();
-    if !spoke {
-        return format!("The deterministic host did not come up within {limit_s} s");
+/// Since when the host has said nothing.
+struct Silence {
+    /// When it last said something, or began.
+    heard: Instant,
+    spoke: bool,
+    limit: Duration,
+}
+
+impl Silence {
+    /// The host says something.
+    fn ends(&mut self, now: Instant) {
+        (self.heard, self.spoke) = (now, true);
     }
-    let hint = match qemu.is_mended() {
-        true => "",
-        false => {
-            ". Its emulator has faults that hang guests, in a deterministic host each time at the same instruction: scripts/build-qemu builds one without (docs/replica.md)"
+
+    /// What a host is said to be that is silent for too long.
+    fn is_too_long(&self, now: Instant, qemu: &Qemu) -> Option<String> {
+        if now.saturating_duration_since(self.heard) <= self.limit {
+            return None;
         }
-    };
-    format!("The deterministic host has told nothing for {limit_s} s and runs on{hint}")
+        let limit_s = self.limit.as_secs();
+        if !self.spoke {
+            return Some(format!("The deterministic host did not come up within {limit_s} s"));
+        }
+        let hint = match qemu.is_mended() {
+            true => "",
+            false => {
+                ". Its emulator has faults that hang guests, in a deterministic host each time at the same instruction: scripts/build-qemu builds one without (docs/replica.md)"
+            }
+        };
+        Some(format!("The deterministic host has told nothing for {limit_s} s and runs on{hint}"))
+    }
 }
 
 impl FarOutput for FollowedRun {
@@ -201,19 +214,16 @@ impl FarOutput for FollowedRun {
         let ended = self.host.has_ended()?;
         match self.host.read(buffer)? {
             0 if ended => Ok(Some(0)),
-            0 if self.heard.elapsed() > self.silence_limit => bail!(
-                "{}; the end of its console:\n{}",
-                silent(self.spoke, self.silence_limit, &self.qemu),
-                self.host.last_words()
-            ),
             0 => {
+                if let Some(what) = self.silence.is_too_long(Instant::now(), &self.qemu) {
+                    bail!("{what}; the end of its console:\n{}", self.host.last_words());
+                }
                 // A file tells nobody when it grows.
                 std::thread::sleep(TURN);
                 Ok(None)
             }
             length => {
-                self.spoke = true;
-                self.heard = Instant::now();
+                self.silence.ends(Instant::now());
                 Ok(Some(length))
             }
         }
@@ -224,5 +234,38 @@ impl FarOutput for FollowedRun {
             "The deterministic host ended without a last word; the end of its console:\n{}",
             self.host.last_words()
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_tells_nothing_is_not_waited_for() {
+        let qemu = |version: &str| Qemu {
+            path: PathBuf::from("/usr/bin/qemu-system-x86_64"),
+            version_text: version.to_owned(),
+            capabilities: vmconfig::qemu::Capabilities::oldest(),
+            accelerators: Vec::new(),
+        };
+        let (old, mended) = (
+            qemu("QEMU emulator version 7.2.22"),
+            qemu("QEMU emulator version 7.2.22 (mended for vmlab replicas, 5 changes)"),
+        );
+        let began = Instant::now();
+        let after = |seconds: u64| began + Duration::from_secs(seconds);
+        let limit = Duration::from_secs(100);
+        let mut silence = Silence { heard: began, spoke: false, limit };
+        assert_eq!(silence.is_too_long(after(100), &old), None);
+        let said = silence.is_too_long(after(101), &old).unwrap();
+        assert!(said.contains("did not come up within 100 s"), "{said}");
+        // What it says counts anew.
+        silence.ends(after(90));
+        assert_eq!(silence.is_too_long(after(190), &old), None);
+        let said = silence.is_too_long(after(191), &old).unwrap();
+        assert!(said.contains("told nothing for 100 s") && said.contains("build-qemu"), "{said}");
+        let said = silence.is_too_long(after(191), &mended).unwrap();
+        assert!(!said.contains("build-qemu"), "{said}");
     }
 }
