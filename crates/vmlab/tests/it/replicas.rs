@@ -310,7 +310,7 @@ fn a_replica_that_fills_its_disks_takes_their_size() {
     assert!(((8 << 30)..=(8 << 30) + (1 << 16)).contains(&scratch), "{scratch}");
     let most = before + (8 << 30) + (64 << 20) + (2 << 20);
     assert!(taken() <= most, "{} of {most}", taken());
-    lab.say(&["down"]).has_code(0);
+    lab.say(&["down", "two-nodes"]).has_code(0);
     lab.has_none();
 }
 
