@@ -65,15 +65,11 @@ fn a_profiled_trial_keeps_its_stacks_and_the_page_shows_their_difference() {
     assert!(frames.count() > 5);
 }
 
-/// perf on an emulated host with KVM, where it sees the guest as KVM runs it.
-#[test]
-fn the_host_s_profile_under_kvm_names_the_guest_s_functions() {
-    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
-    if let Err(error) = guest::qemu::find_qemu(vmconfig::Arch::X86_64) {
-        return skip(error);
-    }
+/// The stacks of the host's profile, a trial each, by variant: perf on an emulated host with
+/// KVM, where it sees the guest as KVM runs it.
+fn host_stacks_under_kvm(rest: &str) -> Vec<(String, FoldedStacks)> {
     let replica = Replica { state: tempfile::tempdir().unwrap() };
-    let study = Study::new(1, STUDY);
+    let study = Study::new(1, rest);
     study.change("accel = \"tcg\"", "accel = \"kvm\"");
     study.change("boot_limit_s = 180", "boot_limit_s = 900");
     let (file, dir) = (study.folder().join("study.toml"), study.dir());
@@ -82,33 +78,90 @@ fn the_host_s_profile_under_kvm_names_the_guest_s_functions() {
     let ended = said(&mut run);
     // One block decides nothing.
     assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
-    let mut sides = 0;
-    for event in events(&dir) {
-        let record::journal::JournalEvent::TrialEnded(trial) = event else { continue };
-        let profile = trial.profile.as_ref().unwrap_or_else(|| panic!("{trial:#?}"));
-        let host = profile.sides.iter().find(|one| one.side == ProfileSide::Host).unwrap();
-        assert_eq!(host.missing, None);
-        let text = runner::store::blob(&dir, host.blob.as_ref().unwrap()).unwrap();
-        let folded = FoldedStacks::from_text(&String::from_utf8_lossy(&text));
-        assert_eq!(folded.samples(), host.samples);
-        let met = |wanted: &dyn Fn(&[String]) -> bool| -> u64 {
-            folded.stacks().filter(|(stack, _)| wanted(stack)).map(|(_, count)| count).sum()
-        };
-        let in_guest = met(&|stack| stack[0] == "[guest]");
-        let named = met(&|stack| {
-            stack[0] == "[guest]" && !["[unknown]", "[program]"].contains(&&*stack[1])
-        });
+    let trials = events(&dir).into_iter().filter_map(|event| match event {
+        record::journal::JournalEvent::TrialEnded(trial) => Some(*trial),
+        _ => None,
+    });
+    trials
+        .map(|trial| {
+            let profile = trial.profile.as_ref().unwrap_or_else(|| panic!("{trial:#?}"));
+            let host = profile.sides.iter().find(|one| one.side == ProfileSide::Host).unwrap();
+            assert_eq!(host.missing, None);
+            let text = runner::store::blob(&dir, host.blob.as_ref().unwrap()).unwrap();
+            let folded = FoldedStacks::from_text(&String::from_utf8_lossy(&text));
+            assert_eq!(folded.samples(), host.samples);
+            (trial.trial.variant, folded)
+        })
+        .collect()
+}
+
+/// Samples in the guest, and those of them in a function with a name that is `wanted`.
+fn guest_samples(folded: &FoldedStacks, wanted: impl Fn(&str) -> bool) -> (u64, u64) {
+    let guest = folded.stacks().filter(|(stack, _)| stack[0] == "[guest]");
+    guest.fold((0, 0), |(all, named), (stack, count)| {
+        let is_named = stack.get(1).is_some_and(|frame| wanted(frame));
+        (all + count, if is_named { named + count } else { named })
+    })
+}
+
+fn is_a_function(frame: &str) -> bool {
+    !["[unknown]", "[program]"].contains(&frame)
+}
+
+#[test]
+fn the_host_s_profile_under_kvm_names_the_guest_s_functions() {
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
+    if let Err(error) = guest::qemu::find_qemu(vmconfig::Arch::X86_64) {
+        return skip(error);
+    }
+    let sides = host_stacks_under_kvm(STUDY);
+    for (_, folded) in &sides {
+        let (in_guest, named) = guest_samples(folded, is_a_function);
         assert!(
             in_guest > 0 && named * 2 > in_guest,
             "{named} of {in_guest}: {}",
             folded.to_text()
         );
         // No stack is a thread's number alone, and the host's own have their callers.
-        assert_eq!(met(&|stack| stack.len() == 1), 0, "{}", folded.to_text());
-        assert!(met(&|stack| stack.iter().any(|frame| frame.starts_with("kvm_"))) > 0);
-        sides += 1;
+        assert!(folded.stacks().all(|(stack, _)| stack.len() > 1), "{}", folded.to_text());
+        let in_kvm = |stack: &[String]| stack.iter().any(|frame| frame.starts_with("kvm_"));
+        assert!(folded.stacks().any(|(stack, _)| in_kvm(stack)), "{}", folded.to_text());
     }
-    assert_eq!(sides, 2);
+    assert_eq!(sides.len(), 2);
+}
+
+/// The thin guest has no perf and no `/proc`: its functions come from the table of its build.
+#[test]
+fn the_host_s_profile_under_kvm_names_the_thin_guest_s_functions() {
+    let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
+    if !crate::calibrate::is_there() {
+        return;
+    }
+    let sides = host_stacks_under_kvm(
+        r#"
+[[variant]]
+name = "spin"
+vm = { kernel = "builtin:thin", kernel_cmdline = "wait=spin", vcpus = 2 }
+
+[[variant]]
+name = "halt"
+vm = { kernel = "builtin:thin", kernel_cmdline = "wait=halt", vcpus = 2 }
+
+[[workload]]
+run = "probe-sem"
+params = { items = 2000, loops = 10, repeats = 1 }
+invocations = 1
+profile = true
+"#,
+    );
+    assert_eq!(sides.len(), 2);
+    for (variant, folded) in &sides {
+        let (in_guest, named) = guest_samples(folded, is_a_function);
+        // Each of the guest's few functions is in the table.
+        assert!(in_guest > 0 && named * 10 >= in_guest * 9, "{variant}: {}", folded.to_text());
+        let (_, waiting) = guest_samples(folded, |frame| frame.contains("semaphore"));
+        assert!(waiting > 0, "{variant}: {}", folded.to_text());
+    }
 }
 
 #[test]
