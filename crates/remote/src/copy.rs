@@ -1,7 +1,7 @@
-//! Files to and from the other machine, through the connection that is open.
+//! Files to the other machine, through the connection that is open.
 
-use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Write};
+use std::fs::File;
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use crate::cksum::Cksum;
@@ -21,18 +21,11 @@ set -- \"$1\" \"$2\" \"$3\" $found
 [ \"$4 $5\" = \"$2\" ] || { echo \"arrived as $4 $5 instead of $2\" >&2; exit 1; }
 chmod \"$3\" -- \"$part\" && mv -f -- \"$part\" \"$1\"";
 
-/// Sends a file behind its check sum and size.
-const SEND: &str = "# sends a file
-cksum <\"$1\" && cat <\"$1\"";
-
 /// Whether the file `$1` has `$2` bytes and the sum that `$3` begins with.
 const COMPARE: &str = "# compares a file
 test -f \"$1\" && test \"$(wc -c <\"$1\")\" -eq \"$2\" && test \"$(cksum <\"$1\")\" = \"$3\"";
 
-/// Longest line before a file that is fetched.
-const HEAD_BYTES: usize = 64;
-
-/// Error type for [`SshSession::put`] and [`SshSession::get`].
+/// Error type for [`SshSession::put`] and [`SshSession::has_same`].
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     /// The file here.
@@ -54,18 +47,6 @@ pub enum CopyError {
         /// Why.
         #[source]
         source: RunError,
-    },
-    /// What came is not what was sent.
-    #[error(
-        "{path} did not arrive whole: {found} instead of {expected} (check sum and bytes); was it written to meanwhile?"
-    )]
-    Damaged {
-        /// The file there.
-        path: String,
-        /// What it was.
-        expected: String,
-        /// What it is.
-        found: String,
     },
 }
 
@@ -117,61 +98,6 @@ impl SshSession {
         let command = self.command(["sh", "-c", COMPARE, "sh", there, &bytes, &sum]);
         let remote = |source| CopyError::Remote { path: there.to_owned(), source };
         Ok(command.output(patience).map_err(remote)?.code == 0)
-    }
-
-    /// Copies the file `from` there to `to`, which appears when it is whole.
-    ///
-    /// # Errors
-    /// [`CopyError`].
-    pub fn get(&self, from: &str, to: &Path, patience: Patience<'_>) -> Result<(), CopyError> {
-        let mut part = to.as_os_str().to_owned();
-        part.push(format!(".part.{}", std::process::id()));
-        let part = PathBuf::from(part);
-        let got = self.receive(from, &part, patience);
-        let got = got.and_then(|()| fs::rename(&part, to).map_err(local("write", to)));
-        if got.is_err() {
-            // The error that matters is the one that led here.
-            drop(fs::remove_file(&part));
-        }
-        got
-    }
-
-    fn receive(&self, from: &str, part: &Path, patience: Patience<'_>) -> Result<(), CopyError> {
-        let remote = |source| CopyError::Remote { path: from.to_owned(), source };
-        let wait = patience.start();
-        let mut running = self.command(["sh", "-c", SEND, "sh", from]).spawn().map_err(remote)?;
-        let mut file = File::create(part).map_err(local("write", part))?;
-        let mut head = Vec::new();
-        let mut sum = Cksum::default();
-        let mut buffer = vec![0; 64 << 10];
-        let mut expected = None;
-        loop {
-            let length = running.read_within(&mut buffer, &wait).map_err(remote)?;
-            if length == 0 {
-                break;
-            }
-            let mut bytes = &buffer[..length];
-            if expected.is_none() {
-                head.extend_from_slice(bytes);
-                match head.iter().position(|byte| *byte == b'\n') {
-                    Some(end) => {
-                        expected = Some(String::from_utf8_lossy(&head[..end]).into_owned());
-                        bytes = &head[end + 1..];
-                    }
-                    None if head.len() > HEAD_BYTES => break,
-                    None => continue,
-                }
-            }
-            sum.update(bytes);
-            file.write_all(bytes).map_err(local("write", part))?;
-        }
-        running.succeed_within(&wait).map_err(remote)?;
-        file.sync_all().map_err(local("write", part))?;
-        let (expected, found) = (expected.unwrap_or_default(), sum.to_string());
-        if expected == found {
-            return Ok(());
-        }
-        Err(CopyError::Damaged { path: from.to_owned(), expected, found })
     }
 }
 
