@@ -159,8 +159,10 @@ profile = true
         let (in_guest, named) = guest_samples(folded, is_a_function);
         // Each of the guest's few functions is in the table.
         assert!(in_guest > 0 && named * 10 >= in_guest * 9, "{variant}: {}", folded.to_text());
-        let (_, waiting) = guest_samples(folded, |frame| frame.contains("semaphore"));
-        assert!(waiting > 0, "{variant}: {}", folded.to_text());
+        // The producer's samples, and the vCPU that consumes.
+        let (_, handing) =
+            guest_samples(folded, |frame| frame.contains("produce") || frame == "work::work");
+        assert!(handing > 0, "{variant}: {}", folded.to_text());
     }
 }
 
