@@ -76,7 +76,7 @@ pub(crate) fn of_days(
     let mut svg = Svg::new();
     let told = |day: u32| format!("day {day}");
     panel(&mut svg, looks, Some(margin), verdict.class, (4.0, HEIGHT), told);
-    let title = "up: changed hosts by the others; right: days since the change";
+    let title = "up: changed by other hosts; right: days";
     let below = 4.0 + HEIGHT + GAP + 6.0;
     svg.fitted("axis middle", (WIDTH / 2.0, below), title, WIDTH);
     let description = format!("{} on day {day}: {}", ratio_estimate(ratio), verdict.word);
