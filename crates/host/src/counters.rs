@@ -19,11 +19,13 @@ mod domain;
 mod guest;
 mod interrupts;
 pub mod kvm;
+mod locks;
 mod memory;
 pub mod tracing;
 
 pub use domain::domain_counters;
 pub use guest::parse_guest;
+pub use locks::{LOCKS_MOST_BYTES, READ_LOCKS, keep_longest_waits, parse_locks};
 pub use memory::read_memory;
 
 mod seat;

@@ -2,13 +2,15 @@
 //! can be got rid of.
 //!
 //! Source: Linux `Documentation/admin-guide/mm/ksm.rst` (`run`, `pages_shared`),
-//! `Documentation/filesystems/proc.rst` (`meminfo`).
+//! `Documentation/filesystems/proc.rst` (`meminfo`, `buddyinfo`),
+//! `Documentation/admin-guide/blockdev/zram.rst` (`mm_stat`).
 
 use std::time::{Duration, Instant};
 
 use record::Ground;
 use topology::sysfs::kib_line;
 
+use crate::audit::cgroup::Hierarchies;
 use crate::settings::SettingsTree;
 
 /// The setting that starts and stops same-page merging.
@@ -56,7 +58,44 @@ pub fn read(tree: &SettingsTree) -> Ground {
         dirty_bytes: line("Dirty:"),
         swap_used_bytes: swap_used(),
         thp_bytes: line("AnonHugePages:"),
+        free_huge_bytes: line("Hugepagesize:").and_then(|huge| free_from(tree, huge)),
+        zram_bytes: zram_bytes(tree),
+        cgroup_bytes: cgroup_bytes(tree),
     }
+}
+
+/// Free memory in blocks of at least `bytes`, B.
+fn free_from(tree: &SettingsTree, bytes: u64) -> Option<u64> {
+    let page = rustix::param::page_size() as u64;
+    let text = tree.text("proc/buddyinfo").ok()?;
+    let mut free = 0_u64;
+    for line in text.lines() {
+        // Behind the node's and the zone's name, free blocks by size, from one page on.
+        let blocks = line.split_once("zone")?.1.split_whitespace().skip(1);
+        for (count, order) in blocks.zip(0_u32..) {
+            let block = page.checked_shl(order).filter(|block| *block >= bytes);
+            let count: u64 = count.parse().ok()?;
+            free = free.saturating_add(count.saturating_mul(block.unwrap_or(0)));
+        }
+    }
+    (!text.is_empty()).then_some(free)
+}
+
+/// What zram's devices hold, B; none where there is no such device.
+fn zram_bytes(tree: &SettingsTree) -> Option<u64> {
+    let devices = tree.list("sys/block").into_iter().filter(|name| name.starts_with("zram"));
+    let used = |device: String| -> Option<u64> {
+        // Sizes before, after and with what keeps them.
+        let stat = tree.text(&format!("sys/block/{device}/mm_stat")).ok()?;
+        stat.split_whitespace().nth(2)?.parse().ok()
+    };
+    devices.filter_map(used).reduce(u64::saturating_add)
+}
+
+/// What is charged to this process's control group, B; none where its memory is not
+/// counted.
+fn cgroup_bytes(tree: &SettingsTree) -> Option<u64> {
+    Hierarchies::find(tree.root()).charged_bytes(&tree.text("proc/self/cgroup").ok()?)
 }
 
 /// Pages that are merged now, B; none where the kernel merges none.
@@ -109,8 +148,24 @@ mod tests {
         file(
             "proc/meminfo",
             "MemTotal: 8 kB\nCached:  12 kB\nSwapCached: 1 kB\nDirty: 4 kB\n\
-             SwapTotal: 100 kB\nSwapFree: 60 kB\nAnonHugePages: 2048 kB\n",
+             SwapTotal: 100 kB\nSwapFree: 60 kB\nAnonHugePages: 2048 kB\nHugepagesize: 2048 kB\n",
         );
+        let huge = (2 << 20) / rustix::param::page_size();
+        let below = "7 ".repeat(huge.trailing_zeros() as usize);
+        file(
+            "proc/buddyinfo",
+            &format!("Node 0, zone  DMA32 {below}1 0\nNode 1, zone Normal {below}0 1\n"),
+        );
+        file("sys/block/zram0/mm_stat", " 9 5 4096 0 0 0 0 0 0\n");
+        file("sys/block/zram1/mm_stat", " 9 5 8192 0 0 0 0 0 0\n");
+        file("sys/block/vda/size", "1\n");
+        file("proc/self/cgroup", "0::/user.slice/vmlab.scope\n");
+        file(
+            "proc/self/mountinfo",
+            "35 24 0:29 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n",
+        );
+        file("sys/fs/cgroup/user.slice/memory.current", "999\n");
+        file("sys/fs/cgroup/user.slice/vmlab.scope/memory.current", "777\n");
         let tree = SettingsTree::at(folder.path());
         (folder, tree)
     }
@@ -125,6 +180,10 @@ mod tests {
             dirty_bytes: Some(4 << 10),
             swap_used_bytes: Some(40 << 10),
             thp_bytes: Some(2 << 20),
+            // One block of 2 MiB and one of 4, whatever the pages.
+            free_huge_bytes: Some(6 << 20),
+            zram_bytes: Some(12288),
+            cgroup_bytes: Some(777),
         };
         assert_eq!(read(&with), ground);
         let empty = tempfile::tempdir().expect("temp folder");

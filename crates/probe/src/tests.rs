@@ -293,7 +293,12 @@ fn numa_reads_each_nodes_memory() {
 
 /// Runs a client against a server of its own; the client's document.
 fn with_server(line: &str) -> Value {
-    let server = TestServer::bind("127.0.0.1", 0).unwrap();
+    with_receivers(1, line)
+}
+
+/// The same with so many threads for datagrams.
+fn with_receivers(receivers: usize, line: &str) -> Value {
+    let server = TestServer::bind("127.0.0.1", 0, receivers).unwrap();
     let port = server.address().port();
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| server.serve(1).unwrap());
@@ -328,12 +333,17 @@ fn net_counts_the_same_at_both_ends() {
 
 #[test]
 fn udp_accounts_for_every_datagram() {
-    for (mode, rate, batch) in
-        [("one-way", 0, 16), ("two-way", 0, 1), ("two-way", 2000, 1), ("two-way", 2000, 8)]
-    {
+    for (mode, rate, batch, receivers) in [
+        ("one-way", 0, 16, 1),
+        ("two-way", 0, 1, 1),
+        ("two-way", 2000, 1, 1),
+        ("two-way", 2000, 8, 1),
+        ("one-way", 2000, 1, 4),
+        ("two-way", 0, 1, 4),
+    ] {
         let line =
             format!("udp --mode {mode} --rate {rate} --batch {batch} --seconds 0.1 --threads 2");
-        let document = with_server(&line);
+        let document = with_receivers(receivers, &line);
         let detail = document["checks"][0]["detail"].as_str().unwrap();
         let counts: Vec<f64> =
             detail.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();

@@ -7,17 +7,25 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod exits;
+mod families;
 mod table;
 
 pub use exits::{ARM64_IRQ, ExitCodes};
+use families::{FAMILIES, LINUX_GUESTS};
 pub use table::COUNTERS;
-use table::{FAMILIES, LINUX_GUESTS};
 
 /// Counters of the other VM of a trial begin with this.
 pub const PEER: &str = "peer.";
 
 /// Counters of exits by reason begin with this.
 pub const EXITS: &str = "kvm.exits.";
+
+/// How often the locks of a guest's kernel were waited for; those of a class have its name
+/// behind a dot.
+pub const LOCK_WAITS: &str = "guest.lock_waits";
+
+/// How long, s.
+pub const LOCK_WAIT: &str = "guest.lock_wait_s";
 
 /// A counter that vmlab knows: its name, unit and meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +59,14 @@ pub fn counter(name: &str) -> Option<Counter> {
 /// happened.
 #[must_use]
 pub fn is_level(name: &str) -> bool {
-    ["_bytes", "_vcpus"].iter().any(|suffix| name.ends_with(suffix))
+    ["_bytes", "_vcpus"].iter().any(|suffix| name.ends_with(suffix)) && !is_of_lock(name)
+}
+
+/// Whether a counter is of a class of locks, whose name may be any.
+fn is_of_lock(name: &str) -> bool {
+    let name = name.strip_prefix(PEER).unwrap_or(name);
+    let class = |family: &str| name.strip_prefix(family).is_some_and(|it| it.starts_with('.'));
+    class(LOCK_WAITS) || class(LOCK_WAIT)
 }
 
 /// Values of counters at one moment, or their differences over a run.
@@ -107,15 +122,21 @@ impl CounterSet {
     }
 
     /// The differences from `before` to `self`, for the counters that both
-    /// have. Levels are kept as they are now. What is counted by reason begins to
-    /// exist with its first event.
+    /// have. Levels are kept as they are now. What is counted by reason, or of a lock,
+    /// begins to exist with its first event.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let difference = |(name, now): (&String, &f64)| {
             if is_level(name) {
                 return Some((name.clone(), *now));
             }
-            before.counted(name).map(|then| (name.clone(), now - then))
+            let counted = || {
+                let prefix = if name.starts_with(PEER) { PEER } else { "" };
+                let all = before.get(&format!("{prefix}{LOCK_WAITS}"));
+                all.filter(|_| is_of_lock(name)).map(|_| 0.0)
+            };
+            let then = before.counted(name).or_else(counted)?;
+            Some((name.clone(), now - then))
         };
         Self(self.0.iter().filter_map(difference).collect())
     }
@@ -158,6 +179,31 @@ mod tests {
         assert_eq!(after.since(&set(&[("kvm.zzz", 1.0)])), CounterSet::default());
         let moved = after.since(&set(&[("peer.kvm.exits.hlt", 1.0)]));
         assert_eq!(moved, set(&[("peer.kvm.exits.npf", 5.0)]));
+    }
+
+    #[test]
+    fn a_lock_is_counted_from_its_first_wait_whatever_its_name() {
+        let set = |rows: &[(&str, f64)]| {
+            CounterSet(rows.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect())
+        };
+        let after = set(&[
+            ("guest.lock_waits", 9.0),
+            ("guest.lock_waits.&s->dirty_bytes", 5.0),
+            ("guest.lock_wait_s.&s->dirty_bytes", 2.5),
+            ("guest.lock_wait_s.old", 3.0),
+            ("peer.guest.lock_waits.x", 4.0),
+        ]);
+        let before = set(&[("guest.lock_waits", 2.0), ("guest.lock_wait_s.old", 1.0)]);
+        let moved = set(&[
+            ("guest.lock_waits", 7.0),
+            ("guest.lock_waits.&s->dirty_bytes", 5.0),
+            ("guest.lock_wait_s.&s->dirty_bytes", 2.5),
+            ("guest.lock_wait_s.old", 2.0),
+        ]);
+        assert_eq!(after.since(&before), moved, "the peer's were not counted then");
+        assert_eq!(after.since(&CounterSet::default()), CounterSet::default());
+        // A record tells of some classes alone: what it leaves out is not zero.
+        assert_eq!(moved.counted("guest.lock_wait_s.other"), None);
     }
 
     #[test]

@@ -22,6 +22,18 @@ pub struct Ground {
     /// Transparent huge pages in use, B: `AnonHugePages`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thp_bytes: Option<u64>,
+    /// Free memory that lies together in blocks of a huge page or more, B:
+    /// `/proc/buddyinfo`. What compaction made, or what earlier trials broke up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_huge_bytes: Option<u64>,
+    /// Memory in which zram keeps what was swapped or written to it, B: `mem_used_total`
+    /// of all its devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zram_bytes: Option<u64>,
+    /// Memory charged to the control group in which vmlab and its VMs run, B, page cache of
+    /// earlier trials with it: `memory.current`, or `memory.usage_in_bytes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroup_bytes: Option<u64>,
 }
 
 impl Ground {
@@ -33,6 +45,9 @@ impl Ground {
             ("dirty", self.dirty_bytes),
             ("swap used", self.swap_used_bytes),
             ("transparent huge pages", self.thp_bytes),
+            ("free in huge blocks", self.free_huge_bytes),
+            ("zram", self.zram_bytes),
+            ("charged to its cgroup", self.cgroup_bytes),
         ]
         .into_iter()
         .filter_map(|(name, bytes)| Some((name, bytes?)))

@@ -24,7 +24,8 @@ mod row;
 mod watch;
 
 pub use counters::{
-    ARM64_IRQ, COUNTERS, Counter, CounterSet, EXITS, ExitCodes, PEER, counter, is_level,
+    ARM64_IRQ, COUNTERS, Counter, CounterSet, EXITS, ExitCodes, LOCK_WAIT, LOCK_WAITS, PEER,
+    counter, is_level,
 };
 pub use cpu_pm::{CpuPmDeviation, CpuPmFinding};
 pub use environment::Environment;

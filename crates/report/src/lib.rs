@@ -24,6 +24,7 @@ mod profile;
 mod profile_text;
 mod published;
 mod quantity;
+mod rollout;
 mod sentence;
 mod terminal;
 pub mod trend;
@@ -50,5 +51,6 @@ pub use model::{
 };
 pub use profile::{FunctionChange, ProfileComparison, ProfileOverhead, ProfiledSide, StackFrame};
 pub use quantity::{counted, sample_kind};
+pub use rollout::{RolloutPage, RolloutPageLook, RolloutPageMetric, rollout_html};
 pub use terminal::{TerminalStyle, terminal};
 pub use verdict::{EQUAL, Label, Terms, class_sgr, label, percent, steadiness};

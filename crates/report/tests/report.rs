@@ -2,6 +2,8 @@
 
 #[path = "../examples/sample_report/made_up.rs"]
 mod made_up;
+#[path = "../examples/sample_report/rollout.rs"]
+mod rollout;
 
 use expect_test::expect;
 use proptest::prelude::*;
@@ -541,4 +543,35 @@ fn a_verdict_in_html_has_word_sentence_interval_and_place() {
     let start = page.find("<li><span>").unwrap();
     let end = start + page[start..].find("</li>").unwrap();
     expect![[r#"<li><span><span class="chip better"><span aria-hidden="true">▲</span> faster</span></span><div><p class="claim">2-vcpu is faster than 1-vcpu at hackbench on an idle host</p><p>time ×0.53 [0.50, 0.56] (95 %, 5 blocks) <span class="chip where">emulated (TCG)</span></p></div>"#]].assert_eq(&page[start..end]);
+}
+
+#[test]
+fn a_roll_out_has_a_picture_and_a_row_for_every_look() {
+    let page = report::rollout_html(&rollout::month());
+    let document = parse(&page);
+    let class = |node: &roxmltree::Node<'_, '_>, word: &str| {
+        node.attribute("class").is_some_and(|class| class.split(' ').any(|one| one == word))
+    };
+    let all = |word: &'static str| document.descendants().filter(move |node| class(node, word));
+    // Days without a ratio have no mark: of each counter the first.
+    assert_eq!(all("look").count(), 27 + 27 + 2);
+    assert_eq!(all("ratio").count(), 27 + 27 + 2, "an interval each");
+    let rows = document.descendants().filter(|node| {
+        node.has_tag_name((node.tag_name().namespace().unwrap_or_default(), "tr"))
+            && node.ancestors().any(|above| class(&above, "looks"))
+    });
+    assert_eq!(rows.count(), (28 + 1) + (28 + 1) + (3 + 1), "with a head each");
+    let claims: Vec<_> = all("claim").filter_map(|node| node.text()).collect();
+    assert_eq!(claims[0], "What to do");
+    assert!(page.contains("cpu-pm on &lt;a batch&gt; of new hosts"), "{page}");
+    assert!(page.contains("too few hosts") && page.contains("which decided"), "{page}");
+    assert!(page.contains("more than 1000"), "{page}");
+    // Before the change there is nothing to decide, and no look.
+    let mut before = rollout::month();
+    before.step = None;
+    before.metrics.iter_mut().for_each(|metric| metric.looks.clear());
+    let page = report::rollout_html(&before);
+    let document = parse(&page);
+    assert!(!document.descendants().any(|node| class(&node, "verdicts") || class(&node, "plot")));
+    assert!(document.descendants().any(|node| class(&node, "sizes")));
 }

@@ -90,12 +90,12 @@ pub fn refusals(
             problems.push(LineProblem { line: study.line_of_workload(&workload.label), message });
         }
     }
-    for (load, spec) in &plan.other_vms {
+    for (load, spec) in plan.other_specs() {
         let line = study.line_of_load(load);
         let mut say = |message: String| {
             problems.push(LineProblem { line, message: format!("{load}: {message}") });
         };
-        let one = plan.loads.iter().find(|one| one.name == *load);
+        let one = plan.loads.iter().find(|one| one.name == load);
         let count = one.and_then(|one| one.vms.as_ref()).map_or(0, |vms| vms.count);
         let shared = |image: &PathBuf| {
             let under_test = plan.variants.iter().any(

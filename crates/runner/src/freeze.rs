@@ -5,6 +5,7 @@ mod disk;
 mod kubevirt;
 mod measured;
 mod on_host;
+mod others;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,9 +32,11 @@ use crate::plan::{
 use crate::shown;
 use crate::study::{
     HostLoad, LONGEST_LIMIT_S, LoadPlacement, MeasuredPlacement, NetworkKind, NetworkPatch, RunsOn,
-    Stress, Study, StudyDisk, StudyNetwork, StudyVariant, StudyWorkload, SwitchProgram,
+    Stress, Study, StudyNetwork, StudyVariant, StudyWorkload, SwitchProgram,
 };
 use crate::thin::{self, ThinCommand};
+
+use self::others::{OtherVmSpecs, memory_problem};
 
 /// An invocation may take this many times its rough duration ...
 const LIMIT_FACTOR: f64 = 10.0;
@@ -121,9 +124,9 @@ pub struct FrozenPlan {
 #[must_use]
 pub fn images(study: &Study) -> Vec<ImagePatch> {
     let variants = study.variants.iter().map(|variant| variant.vm.image());
-    let others = study.loads.iter().filter_map(|load| load.vms.as_ref());
+    let others = study.loads.iter().filter_map(|load| load.vms.as_ref()).flat_map(others::images);
     let peer = has_peer(study).then(|| study.peer.image());
-    let mut images: Vec<_> = variants.chain(others.map(|vms| vms.vm.image())).chain(peer).collect();
+    let mut images: Vec<_> = variants.chain(others).chain(peer).collect();
     images.sort();
     images.dedup();
     images
@@ -188,7 +191,8 @@ pub fn freeze(
         reload: study.reload,
         variants,
         loads: study.loads.clone(),
-        other_vms,
+        other_vms: other_vms.all,
+        single_other_vms: other_vms.each,
         peer,
         workloads: study.workloads.iter().map(|workload| plan_workload(workload, &facts)).collect(),
         later: study.later.clone(),
@@ -281,6 +285,7 @@ impl Freezer<'_> {
             RunsOn::Host => on_host::summary(&spec, &host_settings),
         };
         let network = self.network(written, &variant.network, &spec, &host_settings);
+        let other_vms = self.following_vms(written, variant, &changes);
         Some(PlanVariant {
             name: variant.name.clone(),
             about: variant.about.clone(),
@@ -301,6 +306,7 @@ impl Freezer<'_> {
             further,
             left_out: variant.measured.left_out.clone().unwrap_or_default(),
             follows_memory: variant.measured.placement == Some(MeasuredPlacement::Memory),
+            other_vms,
         })
     }
 
@@ -443,24 +449,6 @@ impl Freezer<'_> {
         }
     }
 
-    fn other_vms(&mut self) -> BTreeMap<String, VmSpec> {
-        let loads = self.study.loads.iter();
-        let vms: Vec<_> =
-            loads.filter_map(|load| Some((load.name.clone(), load.vms.clone()?))).collect();
-        vms.into_iter()
-            .filter_map(|(load, vms)| {
-                let name = format!("{load}-other");
-                let entry = workload::find(&vms.workload).ok();
-                self.programs("", &vms.vm.image(), entry.into_iter());
-                let whose = format!("the other VM of load {load:?}");
-                self.linux(&whose, &vms.vm.image());
-                let spec = self.spec(&name, "", &whose, &vms.vm)?;
-                self.no_devices(&whose, &spec, &StudyDisk::default());
-                Some((load, spec))
-            })
-            .collect()
-    }
-
     /// The VM that plays the other role, if a workload has one.
     fn peer(&mut self) -> Option<PlanPeer> {
         if !has_peer(self.study) {
@@ -533,7 +521,7 @@ impl Freezer<'_> {
     }
 
     /// Whether the host has room for the loads.
-    fn loads(&mut self, variants: &[PlanVariant], other_vms: &BTreeMap<String, VmSpec>) {
+    fn loads(&mut self, variants: &[PlanVariant], other_vms: &OtherVmSpecs) {
         let host = &self.machine.host;
         if self.study.loads.iter().all(|load| load.vms.is_none()) {
             self.room(variants);
@@ -541,10 +529,7 @@ impl Freezer<'_> {
         for load in &self.study.loads {
             let stress =
                 load.stress.and_then(|stress| stress_problem(host, load, stress, variants));
-            let memory = other_vms.get(&load.name).and_then(|other| {
-                let count = load.vms.as_ref().map_or(0, |vms| u64::from(vms.count));
-                memory_problem(host, load, count * other.memory_mib, variants)
-            });
+            let memory = memory_problem(host, load, other_vms, variants);
             for message in stress.into_iter().chain(memory) {
                 self.problems
                     .push(LineProblem { line: self.study.line_of_load(&load.name), message });
@@ -616,26 +601,6 @@ pub(crate) fn stress_load(host: &Host, stress: Stress, variants: &[PlanVariant])
         pcpus,
         time_limit: LOAD_LIMIT,
     }
-}
-
-/// All VMs of a load are there at once, beside the one under test.
-fn memory_problem(
-    host: &Host,
-    load: &HostLoad,
-    others_mib: u64,
-    variants: &[PlanVariant],
-) -> Option<String> {
-    let of_variant = |variant: &PlanVariant| -> u64 {
-        variant.specs().map(|spec| spec.memory_mib).fold(0, u64::saturating_add)
-    };
-    let largest = variants.iter().map(of_variant).max().unwrap_or(0);
-    let (needed, total) = (others_mib.saturating_add(largest), host.memory_bytes? >> 20);
-    (needed > total).then(|| {
-        format!(
-            "Load {:?}: its VMs and the one under test need {needed} MiB of memory, this host has {total} MiB",
-            load.name
-        )
-    })
 }
 
 /// What the VM asks for beside its command line that a run does not see to:

@@ -122,7 +122,7 @@ pub fn refusals(study: &Study, plan: &StudyPlan) -> Vec<LineProblem> {
             let settings = describe(&load.host).join(", ");
             say(line, format!("{}: no settings of nodes are changed ({settings})", load.name));
         }
-        if let Some(spec) = plan.other_vms.get(&load.name) {
+        for (_, spec) in plan.other_specs().filter(|(name, _)| *name == load.name) {
             for Loss { what, why, .. } in losses(spec) {
                 say(line, format!("{}: KubeVirt can't say {what}: {why}", load.name));
             }

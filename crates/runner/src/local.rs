@@ -41,7 +41,7 @@ use crate::freeze::stress_load;
 use crate::host_settings::{HostSettings, with_causes};
 use crate::hosting::VmHosting;
 use crate::plan::{PlanVariant, PlanWorkload, StudyPlan};
-use crate::study::{HostLoad, Stress};
+use crate::study::{HostLoad, OtherVms, Stress};
 
 /// This machine as a laboratory.
 #[derive(Debug)]
@@ -225,6 +225,41 @@ impl<'a> LocalLab<'a> {
         record
     }
 
+    /// The VMs of a load; what was started of them is among [`Self::others`] either way.
+    fn start_others(
+        &mut self,
+        load: &HostLoad,
+        vms: &OtherVms,
+        variant: Option<&PlanVariant>,
+    ) -> Result<(), Failure> {
+        for number in 0..vms.count {
+            let vm = others::OtherVm::start(self, load, vms, number, variant)?;
+            self.others.push(vm);
+        }
+        Ok(())
+    }
+
+    /// A trial beside the VMs of `load`, if they follow its variant: those are started for
+    /// each trial, so that all trials find them alike, and end with it.
+    fn beside_others_of(
+        &mut self,
+        load: Option<&HostLoad>,
+        key: &TrialKey,
+        variant: &PlanVariant,
+        trial: impl FnOnce(&mut Self) -> TrialRecord,
+    ) -> TrialRecord {
+        let vms = load.and_then(|load| Some((load, load.vms.as_ref()?)));
+        let Some((load, vms)) = vms.filter(|(_, vms)| vms.follows.is_some()) else {
+            return trial(self);
+        };
+        let record = match self.start_others(load, vms, Some(variant)) {
+            Ok(()) => trial(self),
+            Err(failure) => TrialRecord::failed(key.clone(), failure),
+        };
+        self.others.clear();
+        record
+    }
+
     /// Where the kernel counts exits by reason.
     ///
     /// # Errors
@@ -314,13 +349,10 @@ impl Lab for LocalLab<'_> {
         if let Some(stress) = load.stress {
             self.load = Some(self.stress(stress)?);
         }
-        if let Some(vms) = &load.vms {
-            for number in 0..vms.count {
-                let vm = others::OtherVm::start(self, load, vms, number)?;
-                self.others.push(vm);
-            }
+        match &load.vms {
+            Some(vms) if vms.follows.is_none() => self.start_others(load, vms, None),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn trial(
@@ -330,14 +362,19 @@ impl Lab for LocalLab<'_> {
         workload: &PlanWorkload,
         observe: &mut dyn FnMut(ExecutionEvent<'_>),
     ) -> TrialRecord {
+        let load = self.plan.loads.iter().find(|load| load.name == key.load);
+        let mut run = |lab: &mut Self| {
+            lab.beside_others_of(load, key, variant, |lab| {
+                trial::run(lab, key, variant, workload, observe)
+            })
+        };
         if self.hosting.is_some() {
             // Nothing of this machine is in it.
-            return trial::run(self, key, variant, workload, observe);
+            return run(self);
         }
-        let load = self.plan.loads.iter().find(|load| load.name == key.load);
         let settings = load.map(|load| self.plan.trial_settings(load, variant));
         match self.make(&settings.unwrap_or_default()) {
-            Ok(own) => self.under(own, key, |lab| trial::run(lab, key, variant, workload, observe)),
+            Ok(own) => self.under(own, key, run),
             Err(failure) => TrialRecord::failed(key.clone(), failure),
         }
     }

@@ -529,7 +529,11 @@ pub fn check_again(plan: &StudyPlan, host: &Host) -> Result<(), ChangedError> {
             return Err(ChangedError::Qemu { plan, here: found.version_text, path });
         }
     }
-    let specs = plan.variants.iter().map(|variant| &variant.spec).chain(plan.other_vms.values());
+    let specs = plan
+        .variants
+        .iter()
+        .map(|variant| &variant.spec)
+        .chain(plan.other_specs().map(|(_, spec)| spec));
     if let Some(begun) = &plan.libvirt {
         let now = ask_libvirt(&begun.uri, &Cancel::new()).map_err(Box::new)?;
         if now != *begun {

@@ -104,8 +104,11 @@ pub struct StudyPlan {
     pub variants_left_out: Vec<(String, String)>,
     /// The host-load levels.
     pub loads: Vec<HostLoad>,
-    /// The other VMs' configuration by load name.
+    /// The other VMs' configuration by load name, of loads that follow no variant.
     pub other_vms: BTreeMap<String, VmSpec>,
+    /// That of those that have something of their own, by load name and number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub single_other_vms: BTreeMap<String, BTreeMap<u32, PlanOtherVm>>,
     /// The VM that plays the other role, if a workload has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<PlanPeer>,
@@ -241,6 +244,28 @@ pub struct PlanVariant {
     /// itself, in their order; the VM has them as `host_devices`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_disks: Vec<String>,
+    /// The other VMs beside it, by the name of a load that follows the variant.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub other_vms: BTreeMap<String, FollowingVms>,
+}
+
+/// A VM of a load.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanOtherVm {
+    /// Image's name, as the study says it.
+    pub image: String,
+    /// The whole configuration.
+    pub spec: VmSpec,
+}
+
+/// The VMs of a load that follows the variant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FollowingVms {
+    /// Those that have nothing of their own.
+    pub all: PlanOtherVm,
+    /// The others, by number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub each: BTreeMap<u32, PlanOtherVm>,
 }
 
 impl PlanVariant {
@@ -470,6 +495,44 @@ impl StudyPlan {
     #[must_use]
     pub fn environment(&self) -> Environment {
         self.variants.iter().map(|variant| variant.environment).max().unwrap_or(Environment::Kvm)
+    }
+
+    /// The image's name and the configuration of VM `number` of `load`, beside `variant`
+    /// where the load follows that.
+    #[must_use]
+    pub fn other_vm<'a>(
+        &'a self,
+        load: &HostLoad,
+        variant: Option<&'a PlanVariant>,
+        number: u32,
+    ) -> Option<(String, &'a VmSpec)> {
+        let vms = load.vms.as_ref()?;
+        let found = |vm: &'a PlanOtherVm| (vm.image.clone(), &vm.spec);
+        if vms.follows.is_some() {
+            let all = variant?.other_vms.get(&load.name)?;
+            return Some(found(all.each.get(&number).unwrap_or(&all.all)));
+        }
+        let own = self.single_other_vms.get(&load.name).and_then(|each| each.get(&number));
+        match own {
+            Some(own) => Some(found(own)),
+            None => Some((vms.vm.image().to_string(), self.other_vms.get(&load.name)?)),
+        }
+    }
+
+    /// The configurations of all VMs of all loads, each with its load's name; those that
+    /// are the same for several VMs of a load once.
+    pub fn other_specs(&self) -> impl Iterator<Item = (&str, &VmSpec)> {
+        let all = self.other_vms.iter().map(|(load, spec)| (&**load, spec));
+        let single = self
+            .single_other_vms
+            .iter()
+            .flat_map(|(load, each)| each.values().map(move |vm| (&**load, &vm.spec)));
+        let following = self.variants.iter().flat_map(|variant| &variant.other_vms);
+        let following = following.flat_map(|(load, vms)| {
+            let vms = std::iter::once(&vms.all).chain(vms.each.values());
+            vms.map(move |vm| (&**load, &vm.spec))
+        });
+        all.chain(single).chain(following)
     }
 
     /// On which machines its VMs run, in words that follow "on", where a cluster or a

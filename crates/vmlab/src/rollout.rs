@@ -1,8 +1,10 @@
 //! `vmlab rollout PLAN`: a change that some hosts of a fleet got: widen, wait or stop?
 
+mod page;
 mod text;
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
@@ -19,6 +21,7 @@ Examples:
   vmlab rollout cpu-pm.toml --plan-only   how many hosts, for how many days?
   vmlab rollout cpu-pm.toml               widen, wait or stop? Ask every day
   vmlab rollout cpu-pm.toml --looks       what each day said
+  vmlab rollout cpu-pm.toml --html cpu-pm.html
   vmlab rollout cpu-pm.toml --gate --require-decision
                                           0 widen, 1 stop, 3 wait
   vmlab rollout cpu-pm.toml --json | jq .step
@@ -31,13 +34,16 @@ often they are looked at.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RolloutArgs {
     /// The plan, a TOML file.
-    plan: std::path::PathBuf,
+    plan: PathBuf,
     /// Tell only how many hosts and days it takes, from what hosts did before the change.
     #[arg(long)]
     plan_only: bool,
     /// Show what each day's look said.
     #[arg(long, conflicts_with_all = ["plan_only", "json"])]
     looks: bool,
+    /// Write a page with a picture of each counter.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -78,6 +84,11 @@ pub(crate) fn run(args: &RolloutArgs) -> anyhow::Result<ExitCode> {
 
 fn show(args: &RolloutArgs, plan: &RolloutPlan, hosts: &[RolloutHost]) -> anyhow::Result<ExitCode> {
     let answer = rollout::answer(plan, hosts);
+    if let Some(file) = &args.html {
+        let page = page::page(&answer, plan, args.plan_only);
+        fs::write(file, report::rollout_html(&page))
+            .with_context(|| format!("Cannot write {}", file.display()))?;
+    }
     let text = match (args.json, args.plan_only) {
         (true, _) => format!("{}\n", serde_json::to_string_pretty(&answer)?),
         (_, true) => text::sizes(&answer, plan),
@@ -103,8 +114,6 @@ fn until(mut hosts: Vec<RolloutHost>, changed_unix_s: i64) -> Vec<RolloutHost> {
 /// The hosts that a plan names, with their hours.
 #[cfg(feature = "sqlite")]
 fn hosts(plan: &RolloutPlan, folder: &Path) -> anyhow::Result<Vec<RolloutHost>> {
-    use std::path::PathBuf;
-
     use rayon::prelude::*;
 
     let mut stores: Vec<(PathBuf, bool)> = Vec::new();
@@ -130,13 +139,13 @@ fn hosts(plan: &RolloutPlan, folder: &Path) -> anyhow::Result<Vec<RolloutHost>> 
 
 /// A store, or those in a folder.
 #[cfg(feature = "sqlite")]
-fn stores_in(path: &Path) -> anyhow::Result<Vec<std::path::PathBuf>> {
+fn stores_in(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let unreadable = || format!("Cannot read {}", path.display());
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(path).with_context(unreadable)? {
+    for entry in fs::read_dir(path).with_context(unreadable)? {
         let path = entry.with_context(unreadable)?.path();
         if path.extension().is_some_and(|extension| extension == "sqlite") {
             found.push(path);

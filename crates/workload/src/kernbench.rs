@@ -23,7 +23,8 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
             label. Needs 2 GiB of guest memory and with `defconfig` some minutes of eight vCPUs. \
             Emulated, even the preparation takes minutes: give it `limit_s = 3000`.",
     measures: "Many short processes, page faults and computing: the classic of mixed loads.",
-    needs: &["make", "gcc", "sh", "time"],
+    // The last is a program of the source's, which must be unpacked.
+    needs: &["make", "gcc", "sh", "time", "/usr/src/linux-source-6.1/scripts/config"],
     beside: RoleCommands {
         setup,
         scratch_mib: |params, _| if params.text("config") == "tinyconfig" { 1024 } else { 8192 },

@@ -1,5 +1,5 @@
 //! What the control groups of a thread allow: cpuset and CPU bandwidth, in the
-//! first and the second version and in both at once.
+//! first and the second version and in both at once; what memory is charged to them.
 //!
 //! libvirt gives every vCPU, every iothread and the emulator a group of its
 //! own, so this is read for each thread.
@@ -61,6 +61,7 @@ struct Mount {
 pub(crate) struct Hierarchies {
     cpuset: Option<Mount>,
     cpu: Option<Mount>,
+    memory: Option<Mount>,
     unified: Option<Mount>,
 }
 
@@ -69,7 +70,8 @@ impl Hierarchies {
     pub(crate) fn find(root: &Path) -> Self {
         let text = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
         let mut found = Self::parse(&text);
-        for mount in [&mut found.cpuset, &mut found.cpu, &mut found.unified].into_iter().flatten() {
+        let Self { cpuset, cpu, memory, unified } = &mut found;
+        for mount in [cpuset, cpu, memory, unified].into_iter().flatten() {
             mount.point = root.join(mount.point.strip_prefix("/").unwrap_or(&mount.point));
         }
         found
@@ -95,10 +97,23 @@ impl Hierarchies {
                     }
                 }
                 Some("cgroup") if has("cpu") => found.cpu = Some(mount()),
+                Some("cgroup") if has("memory") => found.memory = Some(mount()),
                 _ => {}
             }
         }
         found
+    }
+
+    /// Memory that is charged to the group named in `cgroup` (the text of
+    /// `/proc/<pid>/cgroup`), B; none of the root's, and without the controller.
+    pub(crate) fn charged_bytes(&self, cgroup: &str) -> Option<u64> {
+        let groups = parse_groups(cgroup);
+        let bytes = |mount: &Option<Mount>, controller: &str, file: &str| {
+            let folder = mount.as_ref()?.folder(groups.get(controller)?);
+            fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok()
+        };
+        bytes(&self.memory, "memory", "memory.usage_in_bytes")
+            .or_else(|| bytes(&self.unified, "", "memory.current"))
     }
 
     /// What the groups named in `cgroup` (the text of
@@ -279,5 +294,23 @@ mod tests {
         for max in ["", "max", "max 100000", "x y"] {
             assert_eq!(quota_v2("/", max), None, "{max:?}");
         }
+    }
+
+    #[test]
+    fn memory_is_charged_to_the_group_itself() {
+        let first = tree(&[
+            (
+                "proc/self/mountinfo",
+                "36 24 0:30 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                 37 24 0:31 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+            ),
+            ("sys/fs/cgroup/memory/lab/memory.usage_in_bytes", "4096\n"),
+            ("sys/fs/cgroup/unified/memory.current", "1\n"),
+        ]);
+        let charged = |groups: &str| Hierarchies::find(first.path()).charged_bytes(groups);
+        assert_eq!(charged("4:memory:/lab\n0::/\n"), Some(4096));
+        assert_eq!(charged("0::/\n"), Some(1));
+        assert_eq!(charged("4:memory:/gone\n0::/gone\n"), None);
+        assert_eq!(Hierarchies::default().charged_bytes("0::/\n"), None);
     }
 }

@@ -38,6 +38,11 @@ impl SettingsTree {
         Self { root: root.to_owned(), state_dir, kernel: Arc::new(Linux) }
     }
 
+    /// Where its files lie.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The file of that name, which has no leading slash.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
@@ -64,7 +69,7 @@ impl SettingsTree {
     }
 
     /// Names in a folder, sorted; none when it can't be read.
-    pub(super) fn list(&self, folder: &str) -> Vec<String> {
+    pub(crate) fn list(&self, folder: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(folder)).into_iter().flatten().flatten();
         let mut names: Vec<String> =
             entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();

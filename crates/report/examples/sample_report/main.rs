@@ -1,9 +1,10 @@
-//! Writes made-up reports (`report.html`, `report.txt`, `report.json`, ...) and a
-//! trend into a folder, to look at their design and for `scripts/check-pages`:
+//! Writes made-up reports (`report.html`, `report.txt`, `report.json`, ...), a
+//! trend and a roll-out into a folder, to look at their design and for `scripts/check-pages`:
 //! `cargo run -p report --example sample_report -- FOLDER`.
 
 mod made_up;
 mod profiled;
+mod rollout;
 
 use std::path::Path;
 use std::{env, fs, io};
@@ -31,7 +32,8 @@ fn main() -> io::Result<()> {
         fs::write(folder.join(format!("{name}.json")), report.to_json())?;
     }
     let trend = Trend::new(fortnight(), TrendSubject::Value, &ChangeRule::default());
-    fs::write(folder.join("trend.html"), trend::html(&trend))
+    fs::write(folder.join("trend.html"), trend::html(&trend))?;
+    fs::write(folder.join("rollout.html"), report::rollout_html(&rollout::month()))
 }
 
 /// The report of each of 14 days; from the ninth on all takes a fifth longer.

@@ -7,6 +7,9 @@ mod summary;
 mod table;
 
 use crate::Report;
+pub(crate) use summary::chip;
+pub(crate) use table::{HtmlTable, Td};
+
 use crate::escape::escape;
 
 /// The colours of all pages, light and dark, with what is coloured by a verdict

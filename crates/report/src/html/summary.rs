@@ -84,7 +84,7 @@ fn verdict(report: &Report, finding: &VariantVerdict<'_>) -> String {
 }
 
 /// The verdict's word, with a sign that does not need its colour.
-fn chip(label: Label) -> String {
+pub(crate) fn chip(label: Label) -> String {
     let Label { word, sign, class } = label;
     format!("<span class=\"chip {class}\"><span aria-hidden=\"true\">{sign}</span> {word}</span>")
 }

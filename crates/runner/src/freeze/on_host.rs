@@ -153,12 +153,22 @@ fn missing(workloads: &[StudyWorkload], has: &dyn Fn(&str) -> bool) -> Option<St
     packages.sort_unstable();
     packages.dedup();
     let verb = if programs.len() == 1 { "is" } else { "are" };
+    let unpack = match programs.iter().any(|program| program.starts_with(KERNEL_SOURCE)) {
+        true => format!(" and `tar -C /usr/src -xf {KERNEL_SOURCE}.tar.xz`"),
+        false => String::new(),
+    };
     Some(format!(
-        "{} {verb} not on this host: run `apt-get install {}`",
+        "{} {verb} not on this host: run `apt-get install {}`{unpack}",
         programs.join(", "),
         packages.join(" ")
     ))
 }
+
+/// Where Linux' source is, which Debian packs into a file beside it.
+const KERNEL_SOURCE: &str = "/usr/src/linux-source-6.1";
+
+/// What is needed to build it, beside compiler and make.
+const TO_BUILD_IT: &str = "bc bison flex libelf-dev libssl-dev linux-source-6.1";
 
 /// What the VM under test, or the host in its place, needs for a workload.
 fn needs(workload: &StudyWorkload) -> Vec<&'static str> {
@@ -179,6 +189,9 @@ fn needs(workload: &StudyWorkload) -> Vec<&'static str> {
 fn package(program: &str) -> Option<&'static str> {
     if program.starts_with("/usr/lib/postgresql/15/") {
         return Some("postgresql-15");
+    }
+    if program.starts_with(KERNEL_SOURCE) {
+        return Some(TO_BUILD_IT);
     }
     PACKAGES.iter().find(|(known, _)| *known == program).map(|(_, package)| *package)
 }
@@ -227,5 +240,19 @@ mod tests {
             ),
         );
         check("[[workload]]\nrun = 'probe-net'\n", &[], None);
+        // Linux' source comes packed.
+        let kernbench = "[[workload]]\nrun = 'kernbench'\n";
+        let built = ["make", "gcc", "sh", "time"];
+        let source = "/usr/src/linux-source-6.1/scripts/config";
+        check(kernbench, &[&built[..], &[source]].concat(), None);
+        check(
+            kernbench,
+            &built,
+            Some(
+                "/usr/src/linux-source-6.1/scripts/config is not on this host: run `apt-get install \
+                 bc bison flex libelf-dev libssl-dev linux-source-6.1` and `tar -C /usr/src -xf \
+                 /usr/src/linux-source-6.1.tar.xz`",
+            ),
+        );
     }
 }

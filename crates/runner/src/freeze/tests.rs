@@ -179,3 +179,78 @@ fn what_is_said_of_a_loads_vms_names_the_load() {
     );
     assert!(messages.iter().all(|message| !message.starts_with(':')), "{messages:?}");
 }
+
+/// The study's load with other VMs, as `words` says; its plan.
+fn with_other_vms(words: &str) -> StudyPlan {
+    let vms = format!("vms = {{ workload = 'hackbench', {words} }}");
+    crate::testing::plan_of(&STUDY.replace("stress.percent = 50", &vms))
+}
+
+#[test]
+fn other_vms_have_what_is_their_own_and_what_the_variant_changes() {
+    let others = |plan: &StudyPlan, variant: usize| -> Vec<(u32, u64, usize)> {
+        let (load, variant) = (&plan.loads[1], &plan.variants[variant]);
+        (0..load.vms.as_ref().unwrap().count)
+            .map(|number| plan.other_vm(load, Some(variant), number).unwrap().1)
+            .map(|spec| (spec.vcpus(), spec.memory_mib, spec.pins.vcpus.len()))
+            .collect()
+    };
+    let own = "count = 3, each.1 = { memory_mib = 512, pins = ['3'] }";
+    let plan = with_other_vms(own);
+    for variant in 0..3 {
+        assert_eq!(others(&plan, variant), [(1, 1024, 0), (1, 512, 1), (1, 1024, 0)]);
+    }
+    assert!(plan.variants.iter().all(|variant| variant.other_vms.is_empty()));
+
+    // The first has nothing of its own, the second two vCPUs, the third less memory.
+    let plan = with_other_vms(&format!("{own}, follow_variant = true"));
+    assert_eq!(others(&plan, 0), [(1, 1024, 0), (1, 512, 1), (1, 1024, 0)]);
+    assert_eq!(others(&plan, 1), [(2, 1024, 0), (2, 512, 1), (2, 1024, 0)]);
+    assert_eq!(others(&plan, 2), [(1, 256, 0), (1, 512, 1), (1, 256, 0)]);
+    assert!(plan.other_vms.is_empty() && plan.single_other_vms.is_empty());
+    assert!(plan.other_vm(&plan.loads[1], None, 0).is_none(), "there is no variant to follow");
+    let again = StudyPlan::from_json(plan.to_json().as_bytes()).unwrap();
+    assert_eq!(again.to_json(), plan.to_json());
+    // What the load says itself holds.
+    let plan = with_other_vms("count = 1, follow_variant = true, vm.memory_mib = 384");
+    assert_eq!(others(&plan, 2), [(1, 384, 0)]);
+}
+
+#[test]
+fn a_variants_pins_and_devices_are_not_the_other_vms() {
+    let text = STUDY
+        .replace("vm.vcpus = 2", "vm.vcpus = 2\nvm.pins = ['0', '1']\nvm.hints.cpu_pm = true")
+        .replace(
+            "stress.percent = 50",
+            "vms = { count = 1, workload = 'hackbench', follow_variant = true }",
+        );
+    let plan = crate::testing::plan_of(&text);
+    let (_, spec) = plan.other_vm(&plan.loads[1], Some(&plan.variants[1]), 0).unwrap();
+    assert_eq!((spec.hints.cpu_pm, spec.pins.is_empty()), (Some(true), true));
+    // The thin guest runs no load, whoever asks for it.
+    let thin = text.replace("vm.hints.cpu_pm = true", "vm.kernel = 'builtin:thin'");
+    let study = Study::parse("s.toml", &thin).unwrap();
+    let mut machine = machine();
+    let thin = machine.images.values().next().cloned().unwrap();
+    machine.images.insert(study.variants[1].vm.image(), thin);
+    let found = freeze(&study, &machine, 1, 0.0).unwrap_err();
+    let said = "the other VM of load \"busy\": the thin guest is only for the VM under test";
+    assert!(found.iter().any(|problem| problem.message.contains(said)), "{found:?}");
+}
+
+#[test]
+fn all_of_a_loads_vms_need_memory_those_of_the_largest_variant_too() {
+    let load = |words: &str| {
+        let words = format!("vms = {{ workload = 'hackbench', {words} }}");
+        problems("stress.percent = 50", &words).join("\n")
+    };
+    assert_eq!(load("count = 7"), "", "8 GiB here, one of them under test");
+    assert!(load("count = 7, each.0.memory_mib = 2048").contains("need 9216 MiB"));
+    let text = STUDY.replace("vm.memory_mib = 256", "vm.memory_mib = 2048").replace(
+        "stress.percent = 50",
+        "vms = { count = 4, workload = 'hackbench', follow_variant = true }",
+    );
+    let study = Study::parse("s.toml", &text).unwrap();
+    let found = freeze(&study, &machine(), 1, 0.0).unwrap_err();
+    assert!(found[0].message.contains("need 10240 MiB"), "{found:?}");
+}

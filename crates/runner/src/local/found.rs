@@ -46,6 +46,9 @@ const PROPERTIES: &[&str] = &[
 /// Host settings that decide what a halt and an interrupt cost.
 const HOST: &[&str] = &["halt_poll_ns", "avic", "enable_apicv"];
 
+/// Whether the guest's kernel counts what is waited for locks; only one that can has it.
+const LOCK_STAT: &str = "../proc/sys/kernel/lock_stat";
+
 /// What the guest itself says, by name and file below /sys.
 const GUEST: &[(&str, &str)] = &[
     ("kernel", "../proc/sys/kernel/osrelease"),
@@ -53,6 +56,7 @@ const GUEST: &[(&str, &str)] = &[
     ("cpuidle_driver", "devices/system/cpu/cpuidle/current_driver"),
     ("cpuidle_governor", "devices/system/cpu/cpuidle/current_governor"),
     ("thp", "kernel/mm/transparent_hugepage/enabled"),
+    ("lock_stat", LOCK_STAT),
 ];
 
 /// What a VM is found to be.
@@ -95,6 +99,7 @@ impl RoleGuest {
         let said = self.exec(&GuestCommand::new(argv, MOMENT), cancel);
         let said = said.map_err(|stopped| self.named(stopped.failure))?.stdout_text();
         facts.extend(guest_facts(&said));
+        self.counts_locks = facts.get("guest.lock_stat").is_some_and(|on| on != "0");
         check_guest(spec, &facts)?;
         Ok(FoundVm { facts, cpu_pm })
     }

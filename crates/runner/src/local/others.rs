@@ -9,7 +9,8 @@ use workload::GuestFacts;
 
 use super::role_guest::RoleGuest;
 use super::scratch_disks::ScratchDisks;
-use super::{LocalLab, trial_guests};
+use super::{LocalLab, placement, trial_guests};
+use crate::plan::PlanVariant;
 use crate::study::{DiskWish, HostLoad, LONGEST_LIMIT_S, OtherVms, StudyDisk};
 
 /// A VM that repeats a workload; ended on drop.
@@ -23,13 +24,14 @@ pub(super) struct OtherVm {
 }
 
 impl OtherVm {
-    /// Boots number `number` of `vms`, sees its workload run once, and lets it
-    /// repeat.
+    /// Boots number `number` of `vms`, beside `variant` where the load follows that, sees
+    /// its workload run once, and lets it repeat.
     pub(super) fn start(
         lab: &LocalLab<'_>,
         load: &HostLoad,
         vms: &OtherVms,
         number: u32,
+        variant: Option<&PlanVariant>,
     ) -> Result<Self, Failure> {
         let failed = |failure: Failure| match failure.kind {
             FailureKind::Aborted => failure,
@@ -39,10 +41,9 @@ impl OtherVm {
             ),
         };
         let missing = |detail: String| Failure::new(FailureKind::HostLoadFailed, detail);
-        let spec = lab
+        let (image, spec) = lab
             .plan
-            .other_vms
-            .get(&load.name)
+            .other_vm(load, variant, number)
             .ok_or_else(|| missing(format!("The plan has no VM for load {}", load.name)))?;
         let entry = workload::find(&vms.workload).map_err(|error| missing(error.to_string()))?;
         let params = entry.resolve(&vms.params).map_err(|error| missing(error.to_string()))?;
@@ -57,11 +58,15 @@ impl OtherVm {
         let with_disks = with_disks.map_err(failed)?;
         let spec = with_disks.as_ref().unwrap_or(spec);
         let console_log = lab.runtime.path().join(format!("{name}.console"));
-        let image = vms.vm.image().to_string();
         let (place, _) = trial_guests::in_vm(lab, spec, &image, &name, None).map_err(failed)?;
         let mut guest = RoleGuest::new(place, facts, None);
         let boot_limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
         guest.wait_ready(boot_limit, &lab.cancel).map_err(failed)?;
+        // It is what the plan says, or the load is another one.
+        if let Some(threads) = guest.place.threads() {
+            placement::check(threads, spec).map_err(failed)?;
+        }
+        guest.found(spec, &lab.cancel).map_err(failed)?;
 
         // Both roles, of workloads that have two.
         let limit_s = (entry.duration_s(&params, &facts) * 10.0 + 60.0).min(LONGEST_LIMIT_S);

@@ -62,6 +62,8 @@ pub(super) struct RoleGuest {
     pub(super) counted: Option<VmCounters>,
     /// The process that repeats a background there.
     pub(super) beside: Option<String>,
+    /// Whether its kernel counts what is waited for locks.
+    pub(super) counts_locks: bool,
 }
 
 /// The empty disks as a guest sees them.
@@ -76,7 +78,7 @@ pub(super) struct SeenDisks {
 impl RoleGuest {
     /// A guest of which nothing is counted yet.
     pub(super) fn new(place: ExecTarget, facts: GuestFacts, name: Option<GuestName>) -> Self {
-        Self { place, facts, name, counted: None, beside: None }
+        Self { place, facts, name, counted: None, beside: None, counts_locks: false }
     }
 }
 
@@ -365,6 +367,7 @@ impl RoleGuest {
         let split = text.find("\n  ").map_or(text.len(), |at| at + 1);
         let (stat, interrupts) = text.split_at(split);
         let mut all = counters::parse_guest(stat, interrupts, self.facts.vcpus);
+        all.merge(self.locks(cancel)?);
         let ExecTarget::Vm(vm) = &mut self.place else { return Ok(all) };
         let mut kvm = vm.query_stats(cancel).map_err(|error| named(self.name, failure(error)))?;
         if kvm.is_empty() {
@@ -375,6 +378,18 @@ impl RoleGuest {
         all.merge(counters::domain_counters(&stats));
         all.merge(self.counted());
         Ok(all)
+    }
+
+    /// What the guest's kernel counts of its locks, if it does.
+    fn locks(&mut self, cancel: &Cancel) -> Result<CounterSet, Failure> {
+        if !self.counts_locks {
+            return Ok(CounterSet::default());
+        }
+        let mut command = GuestCommand::new(["sh", "-c", counters::READ_LOCKS], MOMENT);
+        command.max_output_bytes = counters::LOCKS_MOST_BYTES;
+        let said = self.exec(&command, cancel);
+        let said = said.map_err(|stopped| self.named(stopped.failure))?.stdout_text();
+        Ok(counters::parse_locks(&said))
     }
 
     /// What is counted of the VM's threads.

@@ -370,15 +370,16 @@ impl GuestBenchmark<'_> {
 
     /// What was counted between two looks, and what follows from it.
     fn counted(&self, before: &CounterSet, after: &CounterSet) -> CounterSet {
-        let mut counters = after.since(before);
-        add_ratios(&mut counters);
+        let mut moved = after.since(before);
+        add_ratios(&mut moved);
+        counters::keep_longest_waits(&mut moved);
         if self.parts.variant.environment.is_deterministic()
-            && let Some(run_s) = counters.get("vcpu.run_s")
+            && let Some(run_s) = moved.get("vcpu.run_s")
         {
-            counters.set("vcpu.instructions", (run_s * INSTRUCTIONS_PER_S).round());
+            moved.set("vcpu.instructions", (run_s * INSTRUCTIONS_PER_S).round());
         }
-        counters.merge(self.guests.memory());
-        counters
+        moved.merge(self.guests.memory());
+        moved
     }
 
     /// Invocation `run`, of which nothing is known yet.

@@ -91,13 +91,24 @@ pub(super) fn played(
         vms.push(vm(&name, spec, host, &kernel, variant.on));
         insert(&mut workloads, &name, model.table.clone());
     }
-    if let (Some(others), Some(spec)) = (&load.vms, plan.other_vms.get(&load.name)) {
-        let other = models::of_name(&others.workload, &others.params, spec.vcpus())
-            .map_err(|why| format!("the other VMs' {}: {why}", others.workload))?;
-        let mut table = vm("other", spec, host, GUEST_KERNEL, RunsOn::Vm);
-        insert(&mut table, "count", i64::from(others.count));
-        vms.push(table);
-        insert(&mut workloads, "other", other.table);
+    if let Some(others) = &load.vms {
+        let all = (0..others.count).filter_map(|number| plan.other_vm(load, Some(variant), number));
+        let mut alike: Vec<(&VmSpec, i64)> = Vec::new();
+        for (_, spec) in all {
+            match alike.last_mut() {
+                Some((last, count)) if *last == spec => *count += 1,
+                _ => alike.push((spec, 1)),
+            }
+        }
+        for (number, (spec, count)) in alike.into_iter().enumerate() {
+            let name = if number == 0 { "other".to_owned() } else { format!("other-{number:03}") };
+            let other = models::of_name(&others.workload, &others.params, spec.vcpus())
+                .map_err(|why| format!("the other VMs' {}: {why}", others.workload))?;
+            let mut table = vm(&name, spec, host, GUEST_KERNEL, RunsOn::Vm);
+            insert(&mut table, "count", count);
+            vms.push(table);
+            insert(&mut workloads, &name, other.table);
+        }
     }
     insert(&mut top, "vm", vms.into_iter().map(Value::Table).collect::<Vec<_>>());
     insert(&mut top, "workload", workloads);

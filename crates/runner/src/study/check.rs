@@ -349,6 +349,20 @@ impl StudyChecker {
             let path = [Key("load"), Index(index), Key("vms"), Key("vm"), Key(error.field())];
             self.problem(&path, error.to_string());
         }
+        for (number, own) in &table.each {
+            let written = number.to_string();
+            let at_own = [&at("each")[..], &[Key(&written)]].concat();
+            self.no_wishes(&[&at_own[..], &[Key("host")]].concat(), own);
+            if *number >= table.count {
+                let message = format!(
+                    "each.{number}: there is no VM {number} among {}, counted from 0",
+                    table.count
+                );
+                self.problem(&at_own, message);
+            } else if let Err(error) = check_vm("other", &vm.overlay(own)) {
+                self.problem(&at_own, format!("VM {number}: {error}"));
+            }
+        }
         let entry = match workload::find(&table.workload) {
             Ok(entry) => entry,
             Err(error) => {
@@ -357,8 +371,9 @@ impl StudyChecker {
             }
         };
         let params = self.params(&at("params"), entry, &table.params)?;
-        let workload = table.workload.clone();
-        Some(OtherVms { count: table.count, workload, params, vm })
+        let (workload, each) = (table.workload.clone(), table.each.clone());
+        let follows = table.follow_variant.then(|| table.vm.clone());
+        Some(OtherVms { count: table.count, workload, params, vm, each, follows })
     }
 
     /// The network of each variant, and the VM at its other end.
@@ -598,7 +613,7 @@ impl StudyChecker {
 }
 
 /// A VM beside the one under test, whose pins are not its own.
-fn unpinned(vm: &VmPatch) -> VmPatch {
+pub(crate) fn unpinned(vm: &VmPatch) -> VmPatch {
     vm.overlay(&VmPatch {
         pins: Some(VcpuPins::default()),
         emulator_pin: Some(PcpuSet::new()),

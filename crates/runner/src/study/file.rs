@@ -139,6 +139,12 @@ pub(super) struct VmsTable {
     pub(super) params: BTreeMap<String, toml::Value>,
     #[serde(default)]
     pub(super) vm: VmPatch,
+    /// What single VMs have of their own, by number from 0.
+    #[serde(default)]
+    pub(super) each: BTreeMap<u32, VmPatch>,
+    /// Whether they have what the variant changes of the VM, too.
+    #[serde(default)]
+    pub(super) follow_variant: bool,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -270,4 +276,6 @@ pub(super) struct VmsPatch {
     pub(super) params: BTreeMap<String, toml::Value>,
     #[serde(default)]
     pub(super) vm: VmPatch,
+    /// In the place of the load's.
+    pub(super) each: Option<BTreeMap<u32, VmPatch>>,
 }

@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use vmconfig::{Arch, VmPatch};
 use workload::{CatalogueEntry, ParamError, ParamValue, Params, UnderTest};
 
+pub(crate) use check::unpinned;
 pub use disk::{DiskBacking, DiskDevices, EachWord, StudyBus, StudyDisk, StudyIothread};
 pub(crate) use disk::{DiskWish, block_device, is_free, serial};
 pub use file::StudyFile;
@@ -234,7 +235,10 @@ impl HostLoad {
             ));
         }
         if let Some(vms) = &self.vms {
-            parts.push(format!("{} other VM(s) running {}", vms.count, vms.workload));
+            let as_variant =
+                if vms.follows.is_some() { ", with the variant's changes" } else { "" };
+            let OtherVms { count, workload, .. } = vms;
+            parts.push(format!("{count} other VM(s) running {workload}{as_variant}"));
         }
         parts.extend(describe(&self.host));
         if parts.is_empty() { "nothing else runs".to_owned() } else { parts.join("; ") }
@@ -281,6 +285,13 @@ pub struct OtherVms {
     pub params: BTreeMap<String, ParamValue>,
     /// Their configuration.
     pub vm: VmPatch,
+    /// What single VMs have of their own, by number from 0.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub each: BTreeMap<u32, VmPatch>,
+    /// Where they follow the variant: what the load itself says of them, which holds above
+    /// what the variant changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follows: Option<VmPatch>,
 }
 
 /// A workload as the study runs it.

@@ -45,6 +45,7 @@ pub(super) fn apply(study: &mut StudyFile, name: &str) -> Result<(), String> {
         vms.count = patch.count.unwrap_or(vms.count);
         vms.params.extend(patch.params);
         vms.vm = vms.vm.overlay(&patch.vm);
+        vms.each = patch.each.unwrap_or_else(|| std::mem::take(&mut vms.each));
     }
     study.title = format!("{} ({name} size)", study.title);
     study.budget = study.budget.overlay(scale.budget);

@@ -473,6 +473,37 @@ fn a_size_shrinks_the_other_vms_and_leaves_parts_out() {
 }
 
 #[test]
+fn single_vms_of_a_load_are_named_by_numbers_that_there_are() {
+    let study = |vms: &str, scale: Option<&str>| {
+        let text = format!(
+            "vmlab = 1\ntitle = 't'\n[[variant]]\nname = 'a'\n[[load]]\nname = 'others'\n\
+             [load.vms]\nworkload = 'hackbench'\n{vms}\n[[workload]]\nrun = 'hackbench'\n\
+             [scale.small]\nvms.others = {{ count = 1, each = {{}} }}\n"
+        );
+        let parsed = match scale {
+            Some(scale) => Study::parse_scaled("s.toml", &text, scale),
+            None => Study::parse("s.toml", &text),
+        };
+        parsed.map_err(|problems| problems.to_string())
+    };
+    let own = "count = 3\nfollow_variant = true\neach.2 = { memory_mib = 512 }";
+    let vms = study(own, None).unwrap().loads[0].vms.clone().unwrap();
+    assert_eq!(vms.each[&2].memory_mib, Some(512));
+    assert_eq!(vms.follows, Some(VmPatch::default()));
+    assert!(study(own, None).unwrap().loads[0].describe().contains("with the variant's changes"));
+    let vms = study(own, Some("small")).unwrap().loads[0].vms.clone().unwrap();
+    assert_eq!((vms.count, vms.each.len()), (1, 0));
+    for (wrong, word) in [
+        ("count = 3\neach.3 = {}", "s.toml:10: each.3: there is no VM 3 among 3"),
+        ("count = 3\neach.0 = { vcpus = 0 }", "s.toml:10: VM 0: "),
+        ("count = 3\neach.0.host = { thp = 'never' }", "s.toml:10: "),
+    ] {
+        let said = study(wrong, None).unwrap_err();
+        assert!(said.contains(word), "{wrong}: {said}");
+    }
+}
+
+#[test]
 fn a_variant_on_the_host_has_no_vm_to_configure() {
     let study = |variant: &str| {
         let text = format!(

@@ -9,7 +9,7 @@ use record::Better;
 use report::{Terms, class_sgr, label, percent};
 use stats::RolloutStep;
 
-fn word(step: RolloutStep) -> &'static str {
+pub(super) fn word(step: RolloutStep) -> &'static str {
     match step {
         RolloutStep::Widen => "widen",
         RolloutStep::Wait => "wait",
@@ -22,7 +22,7 @@ fn painted(text: &str, class: &str) -> String {
     class_sgr(class).map_or_else(|| text.to_owned(), |sgr| format!("\x1b[{sgr}m{text}\x1b[0m"))
 }
 
-fn class(step: RolloutStep) -> &'static str {
+pub(super) fn class(step: RolloutStep) -> &'static str {
     match step {
         RolloutStep::Widen => "better",
         RolloutStep::Wait => "undecided",
@@ -38,8 +38,12 @@ fn better(metric: &MetricAnswer) -> &'static str {
 }
 
 fn heading(metric: &MetricAnswer) -> String {
-    let MetricAnswer { counter, per, margin, .. } = metric;
-    format!("{counter} by {per} ({}, margin {} %)\n", better(metric), percent(*margin))
+    let MetricAnswer { counter, per, .. } = metric;
+    format!("{counter} by {per} ({})\n", meaning(metric))
+}
+
+pub(super) fn meaning(metric: &MetricAnswer) -> String {
+    format!("{}, margin {} %", better(metric), percent(metric.margin))
 }
 
 fn days(count: u32) -> String {
@@ -81,17 +85,21 @@ fn notes(answer: &RolloutAnswer) -> String {
     lines.collect()
 }
 
+/// Since when, and how sure it is.
+pub(super) fn since(answer: &RolloutAnswer, plan: &RolloutPlan) -> String {
+    let changed = plan.changed_unix_s.map(utc).unwrap_or_default();
+    format!(
+        "{} since the change of {changed} UTC; at most {} % false claims, however often one looks",
+        days(answer.days),
+        percent(answer.alpha)
+    )
+}
+
 pub(super) fn answer(answer: &RolloutAnswer, plan: &RolloutPlan, all_looks: bool) -> String {
     let mut text = String::new();
     let step = painted(word(answer.step), class(answer.step));
-    let changed = plan.changed_unix_s.map(utc).unwrap_or_default();
     let _ = writeln!(text, "{}: {step}", answer.title);
-    let _ = writeln!(
-        text,
-        "{} since the change of {changed} UTC; at most {} % false claims, however often one looks\n",
-        days(answer.days),
-        percent(answer.alpha)
-    );
+    let _ = writeln!(text, "{}\n", since(answer, plan));
     for metric in &answer.metrics {
         let terms = Terms::Size(metric.better);
         let verdict = label(metric.verdict, false, terms);
@@ -118,7 +126,7 @@ pub(super) fn answer(answer: &RolloutAnswer, plan: &RolloutPlan, all_looks: bool
 }
 
 /// Why a metric says what it says.
-fn reason(metric: &MetricAnswer) -> String {
+pub(super) fn reason(metric: &MetricAnswer) -> String {
     let margin = percent(metric.margin);
     match (metric.step, metric.decided_day) {
         (RolloutStep::Widen, Some(day)) => {
@@ -132,7 +140,7 @@ fn reason(metric: &MetricAnswer) -> String {
 }
 
 /// When an answer is to be expected.
-fn outlook(metric: &MetricAnswer, plan: &RolloutPlan) -> String {
+pub(super) fn outlook(metric: &MetricAnswer, plan: &RolloutPlan) -> String {
     let power = percent(plan.power);
     match (metric.noise, metric.enough_days) {
         (None, _) => {
@@ -150,26 +158,41 @@ fn outlook(metric: &MetricAnswer, plan: &RolloutPlan) -> String {
     }
 }
 
-pub(super) fn sizes(answer: &RolloutAnswer, plan: &RolloutPlan) -> String {
-    let mut text = format!("{}\n", answer.title);
-    let _ = writeln!(
-        text,
+/// What the sizes of cohorts answer.
+pub(super) fn sizes_asked(plan: &RolloutPlan) -> String {
+    format!(
         "How many hosts a cohort needs, changed ones and as many others, so that {} % of roll-outs\n\
-         have an answer by a day: \"stop\" where the harm is the margin, \"widen\" where there is none\n",
+         have an answer by a day: \"stop\" where the harm is the margin, \"widen\" where there is none",
         percent(plan.power)
-    );
+    )
+}
+
+/// How much hosts differ from themselves.
+pub(super) fn noise(metric: &MetricAnswer) -> String {
+    metric.noise.map_or_else(
+        || {
+            "Not known: it takes three hosts and eight days of their stores, or [assume] in the plan"
+                .to_owned()
+        },
+        |noise| {
+            format!(
+                "hosts differ from themselves by {} % for good and by {} % a day (sd)",
+                percent(noise.host_sd),
+                percent(noise.day_sd)
+            )
+        },
+    )
+}
+
+pub(super) fn sizes(answer: &RolloutAnswer, plan: &RolloutPlan) -> String {
+    let mut text = format!("{}\n{}\n\n", answer.title, sizes_asked(plan));
     for metric in &answer.metrics {
         text += &heading(metric);
-        let Some(noise) = metric.noise else {
-            text += "  Not known: it takes three hosts and eight days of their stores, or [assume] in the plan\n\n";
+        let _ = writeln!(text, "  {}", noise(metric));
+        if metric.noise.is_none() {
+            text.push('\n');
             continue;
-        };
-        let _ = writeln!(
-            text,
-            "  hosts differ from themselves by {} % for good and by {} % a day (sd)",
-            percent(noise.host_sd),
-            percent(noise.day_sd)
-        );
+        }
         for size in &metric.sizes {
             let hosts = size.hosts_each.map_or("more than 1000".to_owned(), |n| n.to_string());
             let _ = writeln!(text, "  {:>7}  {hosts:>4} hosts each", days(size.days));

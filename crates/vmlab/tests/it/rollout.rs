@@ -30,6 +30,17 @@ fn sizes_are_told_before_anything_is_changed() {
     assert!(each(1) > each(7) && each(7) >= each(28), "{sizes:?}");
     let text = said(&mut vmlab(["rollout", plan, "--plan-only"])).has_code(0).stdout.clone();
     assert!(text.contains(&format!("{} hosts each", each(7))), "{text}");
+    let page = folder.path().join("page.html");
+    let page = page.to_str().unwrap();
+    said(&mut vmlab(["rollout", plan, "--plan-only", "--html", page])).has_code(0);
+    let written = fs::read_to_string(page).unwrap();
+    for words in ["<h1>cpu-pm</h1>", "within", &format!(">{}</td>", each(7)), "by 1 % for good"] {
+        assert!(written.contains(words), "{words}: {written}");
+    }
+    assert!(!written.contains("What to do"), "{written}");
+    let nowhere = folder.path().join("none/page.html");
+    said(&mut vmlab(["rollout", plan, "--plan-only", "--html", nowhere.to_str().unwrap()]))
+        .is_error(&["Cannot write", "none/page.html"]);
     // It is not said when hosts were changed.
     said(&mut vmlab(["rollout", plan])).is_error(&["plan.toml", "changed_at", "--plan-only"]);
     let changed = PLAN.replacen('\n', "\nchanged_at = 2026-03-02T06:00:00Z\n", 1);

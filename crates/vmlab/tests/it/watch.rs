@@ -221,6 +221,13 @@ fn stores_of_hosts_become_an_answer() {
     for words in ["stop", "▼ higher", "day   1", "day   3", "Measured under KVM"] {
         assert!(text.contains(words), "{words}: {text}");
     }
+    let page = folder.path().join("page.html");
+    let page = page.to_str().unwrap();
+    said(&mut vmlab(["rollout", plan, "--html", page])).has_code(0);
+    let written = fs::read_to_string(page).unwrap();
+    for words in ["What to do", "chip worse", "Day by day", "Measured under KVM", "which decided"] {
+        assert!(written.contains(words), "{words}: {written}");
+    }
     let sizes = said(&mut vmlab(["rollout", plan, "--plan-only"])).has_code(0).stdout.clone();
     assert!(sizes.contains("hosts each"), "{sizes}");
     // The same host twice, and a store that is none.

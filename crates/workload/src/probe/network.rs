@@ -7,14 +7,21 @@ use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, ServerRole, UnderTest
 
 const PORT: u16 = 5301;
 
-const SERVER: ServerRole = ServerRole {
-    needs: &[PROGRAM],
-    setup: |_, _| {
-        let argv = [PROGRAM, "net-server", "--port", &PORT.to_string()].map(str::to_owned).into();
-        vec![GuestStep::Start(Daemon { argv, ready: Ready::Tcp(PORT) })]
-    },
-    under_test: UnderTest::Server,
-};
+const SERVER: ServerRole =
+    ServerRole { needs: &[PROGRAM], setup: |_, _| vec![server(1)], under_test: UnderTest::Server };
+
+/// The same, with as many threads for datagrams as the workload says.
+const REFLECTOR: ServerRole =
+    ServerRole { setup: |params, _| vec![server(params.int("receivers"))], ..SERVER };
+
+fn server(receivers: i64) -> GuestStep {
+    let mut argv: Vec<String> =
+        [PROGRAM, "net-server", "--port", &PORT.to_string()].map(str::to_owned).into();
+    if receivers > 1 {
+        argv.extend(["--receivers".to_owned(), receivers.to_string()]);
+    }
+    GuestStep::Start(Daemon { argv, ready: Ready::Tcp(PORT) })
+}
 
 /// The tests that send one way.
 const STREAMS: &[&str] = &["tcp_stream", "tcp_maerts", "udp_stream"];
@@ -85,11 +92,11 @@ pub(crate) static UDP: CatalogueEntry = CatalogueEntry {
     name: "probe-udp",
     summary: "Datagrams a second one way, or there and back (vmlab-probe)",
     about: "The client sends datagrams as fast as it can or at a rate; the server counts them, and \
-            with `two-way` sends them back. Packets of 50 bytes are what published comparisons of \
+            with `two-way` sends them back, with one thread or with several `receivers`. Packets of 50 bytes are what published comparisons of \
             virtual switches took.",
     measures: "Packets a second through the virtual network, with what is lost on the way.",
     needs: &[PROGRAM],
-    beside: RoleCommands { server: Some(SERVER), ..RoleCommands::NOTHING },
+    beside: RoleCommands { server: Some(REFLECTOR), ..RoleCommands::NOTHING },
     params: &[
         TIME,
         REPEATS,
@@ -97,6 +104,13 @@ pub(crate) static UDP: CatalogueEntry = CatalogueEntry {
         Param::int("size", (28, 65_507), 50, "Bytes of a datagram").unit("B"),
         Param::int("rate", (0, 1 << 40), 0, "Datagrams a second to send; 0 for all that go"),
         Param::int("threads", (1, 1024), 1, "Threads that send"),
+        Param::int(
+            "receivers",
+            (1, 256),
+            1,
+            "Threads of the server, which have the senders' ports \
+                                              dealt out among them",
+        ),
     ],
     metrics: &[
         rate("arrived", "Datagrams a second that the server got").primary(),

@@ -2,10 +2,13 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::set_socket_reuseport;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 use crate::args::Args;
 use crate::document::ProbeResult;
@@ -15,6 +18,9 @@ use super::wire::{
     ClientHello, ClientTotals, DatagramHeader, SIZE_MAX, ServerReport, Test, TestSession, Welcome,
     read_line, write_line,
 };
+
+/// Most threads that receive datagrams.
+const RECEIVERS_MAX: i64 = 256;
 
 /// The row of the table.
 pub static PROBE: Probe = Probe {
@@ -41,6 +47,14 @@ pub static PROBE: Probe = Probe {
             unit: "",
             help: "Tests to serve before it ends; 0 to serve until it is killed",
         },
+        Opt {
+            name: "receivers",
+            kind: OptionType::Int(1, RECEIVERS_MAX),
+            default: Default::Int(1),
+            unit: "",
+            help: "Threads that receive datagrams and send them back, each from a socket of its \
+                   own; the kernel deals the senders out to them by their ports",
+        },
     ],
     metrics: &[
         ProbeMetric {
@@ -55,7 +69,8 @@ pub static PROBE: Probe = Probe {
 };
 
 fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
-    let server = TestServer::bind(args.text("bind"), args.count("port") as u16)?;
+    let (port, receivers) = (args.count("port") as u16, args.size("receivers"));
+    let server = TestServer::bind(args.text("bind"), port, receivers)?;
     let (served, failed) = server.serve(args.count("sessions"))?;
     outcome.push("sessions", served as f64);
     outcome.push("failed-sessions", failed as f64);
@@ -66,7 +81,8 @@ fn run(args: &Args, outcome: &mut ProbeResult) -> Result<(), ProbeError> {
 /// A server that listens.
 pub(crate) struct TestServer {
     listener: TcpListener,
-    datagrams: UdpSocket,
+    /// One for each thread that receives.
+    datagrams: Vec<UdpSocket>,
     shared: Arc<ServerState>,
 }
 
@@ -82,10 +98,37 @@ struct ServerState {
 struct RunningSession {
     session: TestSession,
     seen: Mutex<ServerReport>,
+    times: SeenTimes,
+    /// What each thread saw that receives datagrams.
+    received: Vec<ReceivedDatagrams>,
+}
+
+/// When something happened first and last.
+#[derive(Default)]
+struct SeenTimes(Mutex<Option<(Instant, Instant)>>);
+
+impl SeenTimes {
+    /// Something happened at `now`.
+    fn at(&self, now: Instant) {
+        let mut times = self.0.lock().expect("nobody panicked");
+        let (first, last) = times.unwrap_or((now, now));
+        *times = Some((first.min(now), last.max(now)));
+    }
+
+    fn get(&self) -> Option<(Instant, Instant)> {
+        *self.0.lock().expect("nobody panicked")
+    }
+}
+
+/// What one thread received: on cache lines of its own, or threads would wait for each
+/// other's counts.
+#[derive(Default)]
+#[repr(align(128))]
+struct ReceivedDatagrams {
     datagrams: AtomicU64,
     bytes: AtomicU64,
     reordered: AtomicU64,
-    times: Mutex<Option<(Instant, Instant)>>,
+    times: SeenTimes,
 }
 
 /// How long a connection may say nothing beyond its test's duration.
@@ -95,12 +138,20 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const STRAGGLERS: Duration = Duration::from_millis(300);
 
 impl TestServer {
-    /// Listens on `port` of `address` for TCP and UDP; 0 for any free port.
-    pub(crate) fn bind(address: &str, port: u16) -> Result<Self, ProbeError> {
+    /// Listens on `port` of `address` for TCP and UDP, with so many threads for datagrams;
+    /// 0 for any free port.
+    pub(crate) fn bind(address: &str, port: u16, receivers: usize) -> Result<Self, ProbeError> {
         let what = |kind: &str| format!("listen on {kind} {address} port {port}");
         let listener = TcpListener::bind((address, port)).tried(what("TCP"))?;
         let bound = listener.local_addr().tried(what("TCP"))?;
-        let datagrams = UdpSocket::bind(bound).tried(what("UDP"))?;
+        let datagrams = match receivers {
+            // Alone, so that a second server is told that the port is taken.
+            1 => vec![UdpSocket::bind(bound).tried(what("UDP"))?],
+            many => (0..many)
+                .map(|_| socket_beside_others(bound))
+                .collect::<io::Result<_>>()
+                .tried(what("UDP"))?,
+        };
         Ok(Self { listener, datagrams, shared: Arc::default() })
     }
 
@@ -114,11 +165,13 @@ impl TestServer {
     /// served and how many broke off.
     pub(crate) fn serve(&self, sessions: u64) -> Result<(u64, u64), ProbeError> {
         let shared = &self.shared;
-        let udp = {
-            let (shared, socket) = (Arc::clone(shared), self.datagrams.try_clone());
+        let mut receivers = Vec::new();
+        for (number, socket) in self.datagrams.iter().enumerate() {
+            let (shared, socket) = (Arc::clone(shared), socket.try_clone());
             let socket = socket.tried("share the UDP socket")?;
-            std::thread::spawn(move || receive_datagrams(&socket, &shared))
-        };
+            let receive = move || receive_datagrams(&socket, number, &shared);
+            receivers.push(std::thread::spawn(receive));
+        }
         self.listener.set_nonblocking(true).tried("listen without waiting")?;
         let done = || {
             let counts = [&shared.served, &shared.failed];
@@ -129,7 +182,9 @@ impl TestServer {
             let (enough, served, failed) = done();
             if enough {
                 shared.ended.store(true, Ordering::SeqCst);
-                udp.join().expect("the receiver does not panic");
+                for receiver in receivers {
+                    receiver.join().expect("no receiver panics");
+                }
                 return Ok((served, failed));
             }
             let mut fds =
@@ -139,8 +194,8 @@ impl TestServer {
             let _ = rustix::event::poll(&mut fds, Some(&timeout));
             match self.listener.accept() {
                 Ok((stream, _)) => {
-                    let shared = Arc::clone(shared);
-                    std::thread::spawn(move || connection(stream, &shared));
+                    let (shared, receivers) = (Arc::clone(shared), self.datagrams.len());
+                    std::thread::spawn(move || connection(stream, &shared, receivers));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // A client that gave up while it was waiting is no reason to end.
@@ -151,7 +206,16 @@ impl TestServer {
     }
 }
 
-fn connection(mut stream: TcpStream, shared: &ServerState) {
+/// A socket at an address that has several.
+fn socket_beside_others(address: SocketAddr) -> io::Result<UdpSocket> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_reuseport(&socket, true)?;
+    bind(&socket, &address)?;
+    Ok(socket.into())
+}
+
+fn connection(mut stream: TcpStream, shared: &ServerState, receivers: usize) {
     let begin = stream
         .set_nonblocking(false)
         .and_then(|()| stream.set_nodelay(true))
@@ -160,7 +224,7 @@ fn connection(mut stream: TcpStream, shared: &ServerState) {
     match begin {
         Ok(ClientHello::Control(session)) if session_is_sane(&session) => {
             let id = session.id;
-            let count = match control(&mut stream, session, shared) {
+            let count = match control(&mut stream, session, shared, receivers) {
                 Ok(()) => &shared.served,
                 Err(_) => &shared.failed,
             };
@@ -186,15 +250,18 @@ fn session_is_sane(session: &TestSession) -> bool {
         && (0.0..=86_400.0).contains(&session.seconds)
 }
 
-fn control(stream: &mut TcpStream, session: TestSession, shared: &ServerState) -> io::Result<()> {
+fn control(
+    stream: &mut TcpStream,
+    session: TestSession,
+    shared: &ServerState,
+    receivers: usize,
+) -> io::Result<()> {
     let patience = PATIENCE + Duration::from_secs_f64(session.seconds);
     stream.set_read_timeout(Some(patience))?;
     let running = Arc::new(RunningSession {
         seen: Mutex::default(),
-        datagrams: AtomicU64::new(0),
-        bytes: AtomicU64::new(0),
-        reordered: AtomicU64::new(0),
-        times: Mutex::new(None),
+        times: SeenTimes::default(),
+        received: (0..receivers).map(|_| ReceivedDatagrams::default()).collect(),
         session,
     });
     let id = running.session.id;
@@ -205,7 +272,7 @@ fn control(stream: &mut TcpStream, session: TestSession, shared: &ServerState) -
     // datagrams may still be under way.
     let mut last = (Instant::now(), 0);
     loop {
-        let datagrams = running.datagrams.load(Ordering::SeqCst);
+        let datagrams = running.sum(|one| &one.datagrams);
         if datagrams != last.1 {
             last = (Instant::now(), datagrams);
         }
@@ -220,12 +287,20 @@ fn control(stream: &mut TcpStream, session: TestSession, shared: &ServerState) -
 impl RunningSession {
     fn report(&self) -> ServerReport {
         let mut report = self.seen.lock().expect("nobody panicked").clone();
-        report.datagrams = self.datagrams.load(Ordering::SeqCst);
-        report.reordered = self.reordered.load(Ordering::SeqCst);
-        report.received_bytes += self.bytes.load(Ordering::SeqCst);
-        let times = *self.times.lock().expect("nobody panicked");
-        report.elapsed_s = times.map_or(0.0, |(first, last)| (last - first).as_secs_f64());
+        report.datagrams = self.sum(|one| &one.datagrams);
+        report.reordered = self.sum(|one| &one.reordered);
+        report.received_bytes += self.sum(|one| &one.bytes);
+        let times = || self.received.iter().map(|one| &one.times).chain([&self.times]);
+        let first = times().filter_map(SeenTimes::get).map(|(first, _)| first).min();
+        let last = times().filter_map(SeenTimes::get).map(|(_, last)| last).max();
+        let elapsed = first.zip(last).map(|(first, last)| last - first);
+        report.elapsed_s = elapsed.map_or(0.0, |elapsed| elapsed.as_secs_f64());
         report
+    }
+
+    /// What all threads together received.
+    fn sum(&self, count: impl Fn(&ReceivedDatagrams) -> &AtomicU64) -> u64 {
+        self.received.iter().map(|one| count(one).load(Ordering::SeqCst)).sum()
     }
 
     fn seen(&self, from: Instant, bytes: u64, sent: u64, exchanges: u64) {
@@ -234,15 +309,8 @@ impl RunningSession {
         seen.sent_bytes += sent;
         seen.exchanges += exchanges;
         drop(seen);
-        self.at(from);
-        self.at(Instant::now());
-    }
-
-    /// Something happened at `now`.
-    fn at(&self, now: Instant) {
-        let mut times = self.times.lock().expect("nobody panicked");
-        let (first, last) = times.unwrap_or((now, now));
-        *times = Some((first.min(now), last.max(now)));
+        self.times.at(from);
+        self.times.at(Instant::now());
     }
 }
 
@@ -298,8 +366,9 @@ fn data(stream: &mut TcpStream, running: &RunningSession) -> io::Result<()> {
     }
 }
 
-/// Counts datagrams or sends them back until the server ends.
-fn receive_datagrams(socket: &UdpSocket, shared: &ServerState) {
+/// Counts datagrams or sends them back until the server ends, as its thread `number` for
+/// that. All datagrams of one sender come to one thread, so that it sees their order.
+fn receive_datagrams(socket: &UdpSocket, number: usize, shared: &ServerState) {
     // Only to see the end; datagrams do not wait for it.
     let timeout = socket.set_read_timeout(Some(Duration::from_millis(50)));
     let mut buffer = vec![0; 65_536];
@@ -321,15 +390,53 @@ fn receive_datagrams(socket: &UdpSocket, shared: &ServerState) {
             let sessions = shared.sessions.lock().expect("nobody panicked");
             known = sessions.get(&header.session).cloned();
         }
-        let Some(running) = &known else { continue };
+        let Some(seen) = known.as_ref().and_then(|running| running.received.get(number)) else {
+            continue;
+        };
         let expected = next.entry((header.session, header.thread)).or_insert(0);
         if header.number < *expected {
-            running.reordered.fetch_add(1, Ordering::Relaxed);
+            seen.reordered.fetch_add(1, Ordering::Relaxed);
         } else {
             *expected = header.number + 1;
         }
-        running.bytes.fetch_add(length as u64, Ordering::Relaxed);
-        running.at(Instant::now());
-        running.datagrams.fetch_add(1, Ordering::SeqCst);
+        seen.bytes.fetch_add(length as u64, Ordering::Relaxed);
+        seen.times.at(Instant::now());
+        seen.datagrams.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_receivers_share_a_port_and_its_senders() {
+        let server = TestServer::bind("127.0.0.1", 0, 4).expect("any port");
+        let address = server.address();
+        // So many that their hashes do not all name one receiver.
+        let senders: Vec<UdpSocket> =
+            (0..64).map(|_| UdpSocket::bind("127.0.0.1:0").expect("any port")).collect();
+        for _ in 0..2 {
+            for sender in &senders {
+                sender.send_to(b"d", address).expect("loopback takes it");
+            }
+        }
+        let got = server.datagrams.iter().map(|socket| {
+            socket.set_nonblocking(true).expect("it can");
+            let one = || socket.recv_from(&mut [0; 8]).ok().map(|(_, from)| from);
+            std::iter::from_fn(one).collect::<Vec<_>>()
+        });
+        let got: Vec<Vec<SocketAddr>> = got.collect();
+        assert_eq!(got.iter().map(Vec::len).sum::<usize>(), 128);
+        assert!(got.iter().filter(|one| !one.is_empty()).count() > 1, "{got:?}");
+        // What one sender sends comes to one of them.
+        for (number, one) in got.iter().enumerate() {
+            let others = got.iter().enumerate().filter(|(other, _)| *other != number);
+            assert!(others.flat_map(|(_, from)| from).all(|from| !one.contains(from)));
+        }
+        // One receiver has its port for itself.
+        let alone = TestServer::bind("127.0.0.1", 0, 1).expect("any port");
+        let again = TestServer::bind("127.0.0.1", alone.address().port(), 1);
+        assert!(again.is_err(), "somebody listens there");
     }
 }

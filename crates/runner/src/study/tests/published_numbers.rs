@@ -1,9 +1,11 @@
 //! What the documents behind the studies publish, and that the studies hold it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use crate::study::{Study, StudyClaimKind};
+use stats::Relation;
+
+use crate::study::{Study, StudyClaim, StudyClaimKind};
 
 /// The numbers as they are printed there, and where they should be.
 const PUBLISHED: &str = include_str!("../../../testdata/published.txt");
@@ -62,15 +64,87 @@ fn held(study: &Study, workload: &str, variant: &str, run: Option<usize>, name: 
     numbers
 }
 
+/// What stands in place of a conversion where an order of variants was told.
+const ORDER: &str = "order";
+
+/// The lines by their fields.
+fn rows() -> impl Iterator<Item = [&'static str; 8]> {
+    PUBLISHED.lines().filter(|line| !line.starts_with('#')).map(|line| {
+        let fields: Vec<&str> = line.split(" | ").collect();
+        let count = fields.len();
+        fields.try_into().unwrap_or_else(|_| panic!("eight fields, not {count}: {line}"))
+    })
+}
+
+/// How two variants stand to each other somewhere: workload, load, metric, the first, the
+/// sign, the second.
+type Told = [String; 6];
+
+/// The pairs of neighbours of an order under each of `study`'s loads, or under one.
+fn told(study: &Study, [_, _, _, workload, load, metric, _, order]: [&str; 8]) -> Vec<Told> {
+    let words: Vec<&str> = order.split(' ').collect();
+    assert!(words.len() % 2 == 1 && words.len() > 1, "{order}");
+    let named = |one: &&crate::study::HostLoad| load == "every load" || load == one.name;
+    let loads: Vec<_> = study.loads.iter().filter(named).collect();
+    assert!(!loads.is_empty(), "{}: no load {load}", study.name);
+    let pairs = |load: &str| -> Vec<Told> {
+        let of = |at: usize| [workload, load, metric, words[at], words[at + 1], words[at + 2]];
+        (0..words.len() - 2).step_by(2).map(|at| of(at).map(str::to_owned)).collect()
+    };
+    loads.into_iter().flat_map(|one| pairs(&one.name)).collect()
+}
+
+/// The same, as a study holds it.
+fn orders_held(study: &Study) -> Vec<Told> {
+    let held = study.published_claims.iter().filter_map(|claim| {
+        let StudyClaimKind::Order { metric, relation, .. } = &claim.claimed else { return None };
+        let sign = match relation {
+            Relation::Better => ">",
+            Relation::AtLeastAsGood => ">=",
+            Relation::Equal => "=",
+        };
+        let StudyClaim { workload, load, variant, than, .. } = claim;
+        let words: [&str; 6] = [workload, load, metric, variant, sign, than];
+        Some(words.map(str::to_owned))
+    });
+    held.collect()
+}
+
+#[test]
+fn every_published_order_is_in_a_study_and_no_other() {
+    let mut by_study: BTreeMap<&str, Vec<[&str; 8]>> = BTreeMap::new();
+    for row in rows().filter(|row| row[6] == ORDER) {
+        by_study.entry(row[2]).or_default().push(row);
+    }
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
+    let mut found = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let study = study(name);
+        let rows = by_study.remove(name).unwrap_or_default();
+        let mut told: Vec<Told> = rows.into_iter().flat_map(|row| told(&study, row)).collect();
+        let mut held = orders_held(&study);
+        (told.sort(), held.sort());
+        assert_eq!(held, told, "what studies/{name}.toml holds, and what was published");
+        found += told.len();
+    }
+    assert!(by_study.is_empty(), "no such study: {by_study:?}");
+    assert!(found > 60, "{found} pairs");
+}
+
 #[test]
 fn every_published_number_is_in_a_study() {
     let mut studies: HashMap<&str, Study> = HashMap::new();
     let mut found = 0;
-    for line in PUBLISHED.lines().filter(|line| !line.starts_with('#')) {
-        let fields: Vec<&str> = line.split(" | ").collect();
-        let [document, place, file, workload, variant, metrics, how, printed] = fields[..] else {
-            panic!("eight fields, not {}: {line}", fields.len());
-        };
+    for row @ [document, place, file, workload, variant, metrics, how, printed] in rows() {
+        if how == ORDER {
+            continue;
+        }
+        let line = row.join(" | ");
         let study = studies.entry(file).or_insert_with(|| study(file));
         let (variant, run) = match variant.split_once('#') {
             Some((variant, run)) => (variant, Some(run.parse().unwrap())),
