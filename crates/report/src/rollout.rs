@@ -70,7 +70,7 @@ pub fn rollout_html(rollout: &RolloutPage) -> String {
     body.push_str(&format!("<p class=\"about\">{}</p>\n", escape(&rollout.about)));
     for environment in &rollout.environments {
         let kind = if environment.is_emulated_time() { "banner" } else { "banner plain" };
-        let sentence = escape(&environment.sentence());
+        let sentence = escape(environment.sentence());
         body.push_str(&format!(
             "<div class=\"{kind}\" role=\"note\"><p><strong>{sentence}</strong></p>"
         ));

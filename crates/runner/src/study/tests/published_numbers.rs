@@ -128,7 +128,8 @@ fn every_published_order_is_in_a_study_and_no_other() {
         let rows = by_study.remove(name).unwrap_or_default();
         let mut told: Vec<Told> = rows.into_iter().flat_map(|row| told(&study, row)).collect();
         let mut held = orders_held(&study);
-        (told.sort(), held.sort());
+        told.sort();
+        held.sort();
         assert_eq!(held, told, "what studies/{name}.toml holds, and what was published");
         found += told.len();
     }
