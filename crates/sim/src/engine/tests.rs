@@ -69,7 +69,11 @@ fn vm(name: &str, pcpus: &[u32], locks: u32, program: &[Op]) -> SimVm {
             })
             .collect(),
         locks: (0..locks)
-            .map(|lock| GuestLock { name: format!("lock {lock}"), kind: LockKind::Fair })
+            .map(|lock| GuestLock {
+                name: format!("lock {lock}"),
+                kind: LockKind::Fair,
+                keeps_off: KeepsOff::Nothing,
+            })
             .collect(),
         barriers: Vec::new(),
         channels: Vec::new(),
@@ -538,9 +542,21 @@ impl RandomHost {
             let kind = match seed % 4 {
                 0 => LockKind::Sleeping,
                 1 => LockKind::Unfair,
-                _ => LockKind::Paravirtual { spin_ns: 4_000 },
+                2 => LockKind::Paravirtual { spin_ns: 4_000, rules: PvLockRules::TICKET },
+                _ => {
+                    let early =
+                        if seed % 8 == 3 { EarlyHalt::Halted } else { EarlyHalt::Preempted };
+                    let rules = PvLockRules { steals: seed % 5 != 0, early };
+                    LockKind::Paravirtual { spin_ns: 4_000, rules }
+                }
             };
-            guest.locks.push(GuestLock { name: "second".to_owned(), kind });
+            let keeps_off = match seed % 11 {
+                _ if kind == LockKind::Sleeping => KeepsOff::Nothing,
+                0..5 => KeepsOff::Interrupts,
+                5..8 => KeepsOff::Preemption,
+                _ => KeepsOff::Nothing,
+            };
+            guest.locks.push(GuestLock { name: "second".to_owned(), kind, keeps_off });
             let name = "barrier".to_owned();
             guest.barriers = vec![Barrier { name, parties: vcpus, spin_ns }];
             let name = "pipe".to_owned();

@@ -5,6 +5,7 @@ use super::node::{ScenarioNode, ScenarioValue, TableReader};
 use super::workload::{self, MOST_STEPS, Meters};
 use crate::machine::{PcpuNumbering, SimMachine, UniformMachine};
 use crate::model::{SimGroup, SimVm};
+use crate::sched::{KernelRelease, SchedKernel};
 
 /// More vCPUs than KVM gives a VM (`KVM_MAX_VCPUS` was 1024 until 6.x).
 const MOST_VCPUS: u64 = 1_024;
@@ -63,7 +64,8 @@ pub(super) fn read(
         if !used.contains(&name) {
             // It is read all the same, so that what is wrong with it is told.
             let table = TableReader::new(node, name, top.problems());
-            workload::read(name, &table, 1, &mut Meters::default());
+            let newest = KernelRelease::from(SchedKernel::V6_12);
+            workload::read(name, &table, (1, newest), &mut Meters::default());
             table.finish();
         }
     }
@@ -131,7 +133,7 @@ fn one<'a>(
         };
         used.push(known_name);
         let reader = TableReader::new(node, known_name, table.problems());
-        let parts = workload::read(known_name, &reader, vcpus, meters);
+        let parts = workload::read(known_name, &reader, (vcpus, kernel), meters);
         reader.finish();
         if let Some(message) = parts.problem(vcpus) {
             table.problem(line, format!("workload = {name:?}: {message}"));
