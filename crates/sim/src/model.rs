@@ -345,6 +345,9 @@ pub enum LockKind {
     },
     /// Sleeps, first come first served.
     Sleeping,
+    /// Taken for reading alone: nobody waits for others, but its cache line goes from one to
+    /// the next, when it is taken and when it is given back (`down_read`, `up_read`).
+    Shared,
 }
 
 /// Paravirtual spin locks, as far as versions of them differ.

@@ -1,7 +1,7 @@
 //! Guests' locks: who has them, who waits how, and what holding them keeps off.
 
 use super::state::{Activity, BlockedOn, EngineState, SpinOn, ThreadState};
-use crate::model::{EarlyHalt, GuestLock, KeepsOff, LockKind, PvLockRules};
+use crate::model::{EarlyHalt, GuestLock, KeepsOff, LockKind, PvLockRules, WorkClass};
 use crate::queue::NEVER;
 
 /// `PV_PREV_CHECK_MASK`: of 2^15 rounds of spinning one in 2^8 looks at the waiter before.
@@ -21,6 +21,10 @@ impl EngineState<'_> {
 
     pub(super) fn lock(&mut self, vcpu: u32, task: u32, lock: u32) {
         let &GuestLock { kind, keeps_off, .. } = self.lock_model(lock);
+        if kind == LockKind::Shared {
+            self.tasks[task as usize].held += 1;
+            return self.fetch_line(vcpu, task, lock);
+        }
         let waiter = &mut self.tasks[task as usize];
         waiter.atomic += u32::from(keeps_off >= KeepsOff::Preemption);
         if keeps_off == KeepsOff::Interrupts {
@@ -40,7 +44,7 @@ impl EngineState<'_> {
                 self.spin(vcpu, task, SpinOn::Lock(lock), spin_ns.max(1));
                 self.look_at_one_before(task, lock, spin_ns, rules);
             }
-            LockKind::Fair | LockKind::Unfair => {
+            LockKind::Fair | LockKind::Unfair | LockKind::Shared => {
                 self.spin(vcpu, task, SpinOn::Lock(lock), NEVER);
             }
         }
@@ -50,6 +54,9 @@ impl EngineState<'_> {
         let &GuestLock { kind, keeps_off, .. } = self.lock_model(lock);
         let owner = &mut self.tasks[task as usize];
         owner.held = owner.held.saturating_sub(1);
+        if kind == LockKind::Shared {
+            return self.fetch_line(vcpu, task, lock);
+        }
         let atomic = u32::from(keeps_off >= KeepsOff::Preemption);
         owner.atomic = owner.atomic.saturating_sub(atomic);
         self.pass_on(vcpu, lock, kind);
@@ -60,6 +67,19 @@ impl EngineState<'_> {
                 self.allow_interrupts(vcpu);
             }
         }
+    }
+
+    /// The task's vCPU gets the lock's cache line, behind all who asked for it before.
+    fn fetch_line(&mut self, vcpu: u32, task: u32, lock: u32) {
+        let state = &mut self.locks[lock as usize];
+        let (owner, from) = state.line;
+        if owner == Some(vcpu) && from <= self.now {
+            return;
+        }
+        let from = from.max(self.now) + self.ns.lock_transfer;
+        state.line = (Some(vcpu), from);
+        let wait = (from - self.now) * 1024;
+        self.tasks[task as usize].activity = Activity::Work(wait, WorkClass::KERNEL);
     }
 
     /// A lock that became free goes to whoever is next.

@@ -360,6 +360,8 @@ pub(super) struct LockState {
     pub(super) own: u32,
     pub(super) holder: Option<u32>,
     pub(super) waiters: VecDeque<u32>,
+    /// The vCPU that has its cache line, and from when on.
+    pub(super) line: (Option<u32>, u64),
 }
 
 #[derive(Debug, Default)]

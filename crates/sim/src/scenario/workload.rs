@@ -181,6 +181,7 @@ fn lock_kind(
         ("unfair", LockKind::Unfair),
         ("paravirtual", LockKind::Paravirtual { spin_ns, rules }),
         ("sleeping", LockKind::Sleeping),
+        ("shared", LockKind::Shared),
     ];
     let kind = table.choice("lock", &kinds, LockKind::Fair);
     let words = [
@@ -189,11 +190,11 @@ fn lock_kind(
         ("interrupts", KeepsOff::Interrupts),
     ];
     let keeps_off = table.choice("keeps_off", &words, keeps_off);
-    if kind != LockKind::Sleeping {
+    if !matches!(kind, LockKind::Sleeping | LockKind::Shared) {
         return (kind, keeps_off);
     }
     if let Some(node) = table.get("keeps_off").filter(|_| keeps_off > KeepsOff::Nothing) {
-        table.wrong("keeps_off", node, "who sleeps for a lock keeps nothing off");
+        table.wrong("keeps_off", node, "a lock that does not spin keeps nothing off");
     }
     (kind, KeepsOff::Nothing)
 }
@@ -387,7 +388,7 @@ pub(super) fn read(
 /// the kernel does it, pages come from and go to a CPU's own list, which is filled and emptied
 /// in batches under the zone's lock (`rmqueue_bulk`, `free_pcppages_bulk`), and are put on and
 /// taken off the lists of memory to reclaim in others under theirs (`pagevec_lru_move_fn`,
-/// `release_pages`). Between unmapping and giving back is the flush of the TLBs.
+/// `release_pages`). Faults share `mmap_sem`. Between unmapping and giving back is the flush of the TLBs.
 fn pages(
     name: &str,
     table: &TableReader<'_>,
@@ -405,6 +406,8 @@ fn pages(
     let kind = lock_kind(table, kernel, KeepsOff::Interrupts);
     let zone = parts.lock(format!("{name} free pages"), kind);
     let lists = parts.lock(format!("{name} lists"), kind);
+    let map = parts.lock(format!("{name} mmap_sem"), (LockKind::Shared, KeepsOff::Nothing));
+    let has_map_lock = kernel < KernelRelease { major: 6, minor: 4 };
     let under = |lock: u32, pages: u32| {
         [Op::Lock(lock), Op::Work(hold.times(pages), in_kernel), Op::Unlock(lock)]
     };
@@ -417,8 +420,12 @@ fn pages(
         for batch_at in (at..at + size).filter(|page| page % batch == 0) {
             taken.extend(under(zone, group(batch_at, batch)));
         }
-        taken.extend([fault, touch]);
-        taken.push(Op::Repeat(RepeatSteps { steps: 2, times: size, depth: 0 }));
+        let round = [Op::Lock(map), fault, Op::Unlock(map), touch];
+        // Since 6.4 a fault takes the lock of its part of the map instead (lock_vma_under_rcu).
+        let round = if has_map_lock { &round[..] } else { &[fault, touch] };
+        taken.extend(round);
+        let steps = round.len() as u32;
+        taken.push(Op::Repeat(RepeatSteps { steps, times: size, depth: 0 }));
         taken.extend(under(lists, size));
         freed.extend(under(lists, size));
     }
