@@ -47,10 +47,11 @@ fn who_keeps_interrupts_off_answers_no_flush() {
         let mut guest = vm("vm", &[0, 1, 2], 0, &[]);
         guest.policy.tick_ns = 1_000_000_000;
         guest.locks = vec![guest_lock(LockKind::Fair, keeps_off)];
+        let pause = Op::Work(Duration::Exponential(37_000), WorkClass::KERNEL);
         let holder = vec![us(1), Op::Lock(0), us(100), Op::Unlock(0)];
         let other = if waits { holder.clone() } else { vec![us(1)] };
         guest.tasks = vec![
-            pinned("flusher", 0, vec![us(37), Op::Begin, Op::Flush, Op::Done(0)]),
+            pinned("flusher", 0, vec![pause, Op::Begin, Op::Flush, Op::Done(0)]),
             pinned("holder", 1, holder),
             pinned("other", 2, other),
         ];
@@ -62,8 +63,10 @@ fn who_keeps_interrupts_off_answers_no_flush() {
     assert!(slowest(KeepsOff::Preemption, true) < 10);
     // Alone the holder keeps it out for what is left of 100 us; the one that waits for the
     // lock keeps it out for that, and then for its own.
-    assert!((95_000..=100_000).contains(&slowest(KeepsOff::Interrupts, false)));
-    assert!((195_000..=200_000).contains(&slowest(KeepsOff::Interrupts, true)));
+    let alone = slowest(KeepsOff::Interrupts, false);
+    assert!((95_000..=100_010).contains(&alone), "{alone}");
+    let waits = slowest(KeepsOff::Interrupts, true);
+    assert!((195_000..=200_010).contains(&waits), "{waits}");
 }
 
 /// preempt_disable: the holder of a spin lock of the kernel keeps its vCPU, that of a lock of
