@@ -337,6 +337,60 @@ fn pins_by_vcpu_are_read() {
     }
 }
 
+/// All of what `vmlab plan --toml` prints of a VM, under `[[vm]]`: where memory is counts, what
+/// means nothing here is told.
+#[test]
+fn a_whole_plan_is_read() {
+    let two_nodes = PROGRAM.replacen("cores = 2\n", "sockets = 2\ncores = 1\n", 1);
+    let with = |keys: &str| {
+        let text = two_nodes.replacen("[workload.mine]", &format!("{keys}\n[workload.mine]"), 1);
+        Scenario::parse("s.toml", &text, |_| Err("no files".to_owned()))
+    };
+    let planned = "emulator_pin = \"0\"\nmemory_mib = 4096\niothreads = 1\n\
+                   [vm.topology]\nsockets = 1\ncores = 2\nthreads = 1\n\
+                   [vm.pins]\n0 = \"1\"\n1 = \"0\"\n[vm.iothread_pins]\n1 = \"0\"\n\
+                   [vm.memory]\nhuge_pages = \"1G\"\nhost_nodes = \"1\"";
+    let scenario = with(planned).unwrap();
+    let vm = &scenario.cells[0].model.vms[0];
+    assert_eq!(
+        (vm.memory_nodes.as_slice(), vm.pins.as_slice()),
+        (&[1][..], &[vec![1], vec![0]][..])
+    );
+    let told = "vm: memory_mib, iothreads, emulator_pin, iothread_pins, how memory is backed";
+    assert_eq!(scenario.left_out, [told]);
+    let nodes = "[[vm.numa]]\nvcpus = \"0\"\nmemory_mib = 1\nhost_nodes = \"1\"\n\
+                 [[vm.numa]]\nvcpus = \"1\"\nhost_nodes = \"0\"";
+    let scenario = with(nodes).unwrap();
+    assert_eq!(scenario.cells[0].model.vms[0].memory_nodes, [0, 1]);
+    assert_eq!(scenario.left_out, ["vm: the guest's nodes"]);
+    for (wrong, message) in [
+        (
+            "emulator_pin = \"9\"",
+            "s.toml:10: emulator_pin = \"9\": the host has no pCPU 9 that is online",
+        ),
+        (
+            "memory_mib = 0",
+            "s.toml:10: memory_mib = 0: must be a whole number from 1 to 1099511627776",
+        ),
+        (
+            "memory.host_nodes = \"2\"",
+            "s.toml:10: host_nodes = \"2\": the host has the nodes 0 to 1",
+        ),
+        ("memory.host_nodes = 0", "s.toml:10: host_nodes = 0: must be nodes, as \"0\" or \"0-1\""),
+        (
+            "memory.host_nods = \"0\"",
+            "s.toml:10: Unknown key \"host_nods\" in memory: did you mean \"host_nodes\"?",
+        ),
+        (
+            "memory_nodes = [0]\nmemory.host_nodes = \"0\"",
+            "s.toml:10: memory_nodes = [0]: host_nodes already say where the memory is",
+        ),
+    ] {
+        let error = with(wrong).unwrap_err().to_string();
+        assert!(error.starts_with(message), "{error}");
+    }
+}
+
 #[test]
 fn programs_are_steps() {
     let scenario = parse(PROGRAM).unwrap();
