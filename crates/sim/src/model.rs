@@ -3,7 +3,7 @@
 use crate::costs::CostModel;
 use crate::machine::SimMachine;
 use crate::random::Duration;
-use crate::sched::{SchedKernel, SchedPolicy};
+use crate::sched::{KernelRelease, SchedKernel, SchedPolicy};
 
 /// One run's input. The same model brings the same outcome, to the last bit.
 #[derive(Debug, Clone)]
@@ -120,19 +120,20 @@ pub struct SimKvm {
 }
 
 impl SimKvm {
-    /// KVM as of `kernel`, on processors of its time.
+    /// KVM as of `release`, on processors of its time.
     #[must_use]
-    pub fn defaults(kernel: SchedKernel) -> Self {
+    pub fn defaults(release: impl Into<KernelRelease>) -> Self {
+        let release = release.into();
         // 4096 cycles at 2.4 GHz.
         let ple_window_ns = 1_707;
-        let dynamic = kernel >= SchedKernel::V5;
+        let dynamic = release.sched() >= SchedKernel::V5;
         Self {
             ple: true,
             ple_window_ns,
             ple_window_grow: if dynamic { 2 } else { 0 },
             ple_window_shrink: 0,
             ple_window_max_ns: u64::from(u32::MAX) / 3,
-            on_spin: OnSpin::defaults(kernel),
+            on_spin: OnSpin::defaults(release),
             throttle: None,
             halt_poll_ns: if dynamic { 200_000 } else { 0 },
             posted_interrupts: dynamic,
@@ -165,13 +166,16 @@ pub struct OnSpin {
 }
 
 impl OnSpin {
-    /// As of `kernel`.
+    /// As of `release`.
     #[must_use]
-    pub fn defaults(kernel: SchedKernel) -> Self {
+    pub fn defaults(release: impl Into<KernelRelease>) -> Self {
+        let release = release.into();
+        let kernel = release.sched();
         Self {
             skip_in_guest: kernel == SchedKernel::V3_6,
             skip_not_ready: kernel >= SchedKernel::V3_13,
-            skip_woken: kernel == SchedKernel::V3_13,
+            skip_woken: kernel >= SchedKernel::V3_13
+                && release < KernelRelease { major: 5, minor: 3 },
             skip_spinning: true,
             skip_user_mode: kernel >= SchedKernel::V5,
             undercommit_check: kernel >= SchedKernel::V3_13,
@@ -260,10 +264,28 @@ pub enum Op {
     Flush,
     /// Sleeps.
     Sleep(Duration),
+    /// Goes back by so many steps until they were done so often.
+    Repeat(RepeatSteps),
     /// A request begins.
     Begin,
     /// One more of a meter; with a latency if a request began.
     Done(u32),
+}
+
+/// Steps before this one that are done several times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RepeatSteps {
+    /// How many steps.
+    pub steps: u32,
+    /// How often they are done.
+    pub times: u32,
+    /// How many others are around it, below [`RepeatSteps::MOST_NESTED`].
+    pub depth: u32,
+}
+
+impl RepeatSteps {
+    /// How deep they may be nested.
+    pub const MOST_NESTED: usize = 4;
 }
 
 /// What kind of work: how neighbours and memory slow it.
@@ -291,6 +313,19 @@ pub struct GuestLock {
     pub name: String,
     /// How waiting for it works.
     pub kind: LockKind,
+    /// What stays out while a task waits for it or holds it.
+    pub keeps_off: KeepsOff,
+}
+
+/// What a vCPU whose task waits for a lock or holds it does not do meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KeepsOff {
+    /// It does all: a lock of user space, or one that sleeps.
+    Nothing,
+    /// It runs no other task (`spin_lock`).
+    Preemption,
+    /// It takes no interrupts either (`spin_lock_irqsave`).
+    Interrupts,
 }
 
 /// How waiting for a lock works.
@@ -305,9 +340,52 @@ pub enum LockKind {
     Paravirtual {
         /// Time spun before halting.
         spin_ns: u64,
+        /// What differs by version.
+        rules: PvLockRules,
     },
     /// Sleeps, first come first served.
     Sleeping,
+    /// Taken for reading alone: nobody waits for others, but its cache line goes from one to
+    /// the next, when it is taken and when it is given back (`down_read`, `up_read`).
+    Shared,
+}
+
+/// Paravirtual spin locks, as far as versions of them differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PvLockRules {
+    /// While its next owner is halted, whoever comes takes the lock
+    /// (`pv_hybrid_queued_unfair_trylock`, since 4.4).
+    pub steals: bool,
+    /// When a waiter stops spinning before its time.
+    pub early: EarlyHalt,
+}
+
+/// `pv_wait_early()`: what a waiter sees of the one before it that makes it halt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EarlyHalt {
+    /// Nothing.
+    Never,
+    /// That it halted (since 4.5).
+    Halted,
+    /// That it halted, or does not have its pCPU (4.10 to 5.3).
+    Preempted,
+}
+
+impl PvLockRules {
+    /// Ticket locks that halt (3.12 to 4.1) have neither.
+    pub const TICKET: Self = Self { steals: false, early: EarlyHalt::Never };
+
+    /// As of a guest's kernel.
+    #[must_use]
+    pub fn defaults(kernel: KernelRelease) -> Self {
+        let since = |major, minor| kernel >= KernelRelease { major, minor };
+        let early = match () {
+            () if since(4, 10) && !since(5, 4) => EarlyHalt::Preempted,
+            () if since(4, 5) => EarlyHalt::Halted,
+            () => EarlyHalt::Never,
+        };
+        Self { steals: since(4, 4), early }
+    }
 }
 
 /// A barrier.

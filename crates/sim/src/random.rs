@@ -69,6 +69,19 @@ impl Duration {
         }
     }
 
+    /// What so many of them take that are as long as each other.
+    #[must_use]
+    pub fn times(self, count: u32) -> Self {
+        let all = |ns: u64| ns.saturating_mul(u64::from(count));
+        match self {
+            Self::Constant(ns) => Self::Constant(all(ns)),
+            Self::Exponential(mean) => Self::Exponential(all(mean)),
+            Self::Uniform(low, high) => Self::Uniform(all(low), all(high)),
+            Self::Lognormal(median, sigma) => Self::Lognormal(all(median), sigma),
+            Self::Normal(mean, sd) => Self::Normal(all(mean), all(sd)),
+        }
+    }
+
     /// Its mean, ns.
     #[must_use]
     pub fn mean_ns(self) -> f64 {

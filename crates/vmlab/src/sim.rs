@@ -219,5 +219,9 @@ fn read(path: &Path) -> anyhow::Result<Scenario> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let host =
         |file: &str| load_host(&folder.join(file)).map_err(|error| terminal::error_text(&error));
-    Ok(Scenario::parse(&name, &text, host)?)
+    let scenario = Scenario::parse(&name, &text, host)?;
+    for unused in &scenario.left_out {
+        terminal::note(&format!("vmlab: not in the model, left out of {unused}"));
+    }
+    Ok(scenario)
 }

@@ -1,7 +1,7 @@
 //! Inside the guests: tasks' programs, locks, wake-ups, the guest's scheduler.
 
 use super::state::{Activity, BlockedOn, Burden, EngineEvent, EngineState, Exit, SpinOn};
-use crate::model::{LockKind, Op};
+use crate::model::{Op, RepeatSteps};
 use crate::queue::NEVER;
 use crate::sched::balance::RunqueueView;
 use crate::sched::place::{TaskWakeup, WakingCpu};
@@ -37,17 +37,19 @@ impl EngineState<'_> {
                 self.answer(vcpu);
                 continue;
             }
-            if state.resched || (state.queue.current().is_none() && !state.queue.is_empty()) {
+            let waits = state.queue.current().is_none() && !state.queue.is_empty();
+            if waits || (state.resched && !self.is_atomic(vcpu)) {
                 self.guest_schedule(vcpu);
                 continue;
             }
+            let state = &self.vcpus[vcpu as usize];
             let Some(task) = state.queue.current() else {
                 if self.guest_idles(pcpu, vcpu) {
                     return;
                 }
                 continue;
             };
-            if self.now >= state.next_tick {
+            if self.now >= state.next_tick && !state.irqs_off {
                 self.guest_tick(vcpu);
                 continue;
             }
@@ -58,7 +60,10 @@ impl EngineState<'_> {
                     }
                 }
                 Activity::Spin { on, left_ns: 0 } => match on {
-                    SpinOn::Lock(_) => return self.exit(pcpu, Exit::Halt),
+                    SpinOn::Lock(lock) => {
+                        self.waiter_stops(task, lock);
+                        return self.exit(pcpu, Exit::Halt);
+                    }
                     SpinOn::Barrier(barrier) => {
                         self.block(vcpu, task, BlockedOn::Barrier(barrier));
                     }
@@ -107,7 +112,9 @@ impl EngineState<'_> {
                 }
                 Activity::Blocked(_) => {}
             }
-            end = end.min(state.next_tick);
+            if !state.irqs_off {
+                end = end.min(state.next_tick);
+            }
         } else if state.asleep {
             burden = Burden::None;
         } else {
@@ -328,20 +335,31 @@ impl EngineState<'_> {
                 self.queue.push(due, EngineEvent::TaskTimer(task));
                 self.block(vcpu, task, BlockedOn::Timer);
             }
+            Op::Repeat(RepeatSteps { steps, times, depth }) => {
+                let state = &mut self.tasks[task as usize];
+                let round = &mut state.rounds[depth as usize];
+                *round += 1;
+                if *round < times {
+                    let end = state.at.checked_sub(1).unwrap_or(program.len() - 1);
+                    state.at = end - steps as usize;
+                } else {
+                    *round = 0;
+                }
+            }
             Op::Begin => self.tasks[task as usize].began = self.now + 1,
             Op::Done(meter) => self.count_done(task, meter),
         }
         true
     }
 
-    fn spin(&mut self, vcpu: u32, task: u32, on: SpinOn, left_ns: u64) {
+    pub(super) fn spin(&mut self, vcpu: u32, task: u32, on: SpinOn, left_ns: u64) {
         self.tasks[task as usize].activity = Activity::Spin { on, left_ns };
         self.vcpus[vcpu as usize].spin_from = self.now;
     }
 
     /// Lets a task that spins or sleeps go on; `by` is the vCPU that makes it so, and `sync`
     /// says that its task is about to sleep (`WF_SYNC`).
-    fn release(&mut self, task: u32, by: u32, sync: bool) {
+    pub(super) fn release(&mut self, task: u32, by: u32, sync: bool) {
         match self.tasks[task as usize].activity {
             Activity::Blocked(_) => self.wake_task(task, Some(by), sync),
             Activity::Spin { .. } => {
@@ -363,81 +381,6 @@ impl EngineState<'_> {
                 }
             }
             Activity::Work(..) => {}
-        }
-    }
-
-    fn lock(&mut self, vcpu: u32, task: u32, lock: u32) {
-        let state = &mut self.locks[lock as usize];
-        let kind = self.model.vms[state.vm as usize].locks[state.own as usize].kind;
-        if state.holder.is_none() {
-            state.holder = Some(task);
-            self.tasks[task as usize].held += 1;
-            return;
-        }
-        state.waiters.push_back(task);
-        match kind {
-            LockKind::Sleeping => self.block(vcpu, task, BlockedOn::Lock(lock)),
-            LockKind::Paravirtual { spin_ns } => {
-                self.spin(vcpu, task, SpinOn::Lock(lock), spin_ns.max(1));
-            }
-            LockKind::Fair | LockKind::Unfair => {
-                self.spin(vcpu, task, SpinOn::Lock(lock), NEVER);
-            }
-        }
-    }
-
-    fn unlock(&mut self, vcpu: u32, task: u32, lock: u32) {
-        let held = &mut self.tasks[task as usize].held;
-        *held = held.saturating_sub(1);
-        let state = &mut self.locks[lock as usize];
-        let kind = self.model.vms[state.vm as usize].locks[state.own as usize].kind;
-        state.holder = None;
-        let next = if kind == LockKind::Unfair {
-            let running: Vec<u32> = self.locks[lock as usize]
-                .waiters
-                .iter()
-                .copied()
-                .filter(|task| self.spins_now(*task))
-                .collect();
-            let chosen = self.random.below(running.len() as u64) as usize;
-            let next = running.get(chosen).copied();
-            self.locks[lock as usize].waiters.retain(|task| Some(*task) != next);
-            next
-        } else {
-            state.waiters.pop_front()
-        };
-        self.locks[lock as usize].holder = next;
-        if let Some(next) = next {
-            self.tasks[next as usize].held += 1;
-            self.release(next, vcpu, false);
-        }
-    }
-
-    /// Whether the task is in the guest on a pCPU now, spinning.
-    fn spins_now(&self, task: u32) -> bool {
-        let vcpu = &self.vcpus[self.tasks[task as usize].vcpu as usize];
-        vcpu.in_guest && vcpu.queue.current() == Some(task) && vcpu.exit_work == 0
-    }
-
-    /// A task that comes to run again takes an unfair lock that became free.
-    pub(super) fn try_unfair_lock(&mut self, vcpu: u32) {
-        let Some(task) = self.vcpus[vcpu as usize].queue.current() else { return };
-        let Activity::Spin { on: SpinOn::Lock(lock), left_ns } = self.tasks[task as usize].activity
-        else {
-            return;
-        };
-        let state = &mut self.locks[lock as usize];
-        let kind = self.model.vms[state.vm as usize].locks[state.own as usize].kind;
-        if let LockKind::Paravirtual { spin_ns } = kind
-            && left_ns == 0
-        {
-            // Woken for something else: it spins anew.
-            self.spin(vcpu, task, SpinOn::Lock(lock), spin_ns.max(1));
-        } else if state.holder.is_none() {
-            state.holder = Some(task);
-            state.waiters.retain(|waiter| *waiter != task);
-            self.tasks[task as usize].held += 1;
-            self.release(task, vcpu, false);
         }
     }
 
@@ -507,16 +450,20 @@ impl EngineState<'_> {
             self.vcpus[*other as usize].pending.answer.push(task);
             self.send_interrupt(vcpu, *other, index == 0 || !kvm.pv_ipi);
         }
-        self.tasks[task as usize].answers_missing = others.len() as u32;
+        let state = &mut self.tasks[task as usize];
+        state.answers_missing = others.len() as u32;
+        // smp_call_function_many() runs with preemption off.
+        state.atomic += 1;
         self.spin(vcpu, task, SpinOn::Answers, NEVER);
     }
 
     /// The handler of a flush is done: its sender may go on.
     fn answer(&mut self, vcpu: u32) {
         for sender in std::mem::take(&mut self.vcpus[vcpu as usize].answering) {
-            let missing = &mut self.tasks[sender as usize].answers_missing;
-            *missing = missing.saturating_sub(1);
-            if *missing == 0 {
+            let state = &mut self.tasks[sender as usize];
+            state.answers_missing = state.answers_missing.saturating_sub(1);
+            if state.answers_missing == 0 {
+                state.atomic = state.atomic.saturating_sub(1);
                 self.release(sender, vcpu, false);
             }
         }

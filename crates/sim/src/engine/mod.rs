@@ -2,7 +2,7 @@
 //!
 //! `host` is the host's scheduler and its queues' locks, `spin` KVM's answer to
 //! vCPUs that spin, `vcpu` entry, exit and halting, `guest` what runs inside,
-//! `guest_tick` its ticks, `balance` who moves between pCPUs and `guest_balance` between
+//! `locks` its locks, `guest_tick` its ticks, `balance` who moves between pCPUs and `guest_balance` between
 //! vCPUs, `bandwidth` the host's control groups, `account` where the time goes, `stuck` the
 //! search for deadlocks. Who begins where is in `begin`; what a run brings in `outcome` and
 //! `deadlock`.
@@ -16,6 +16,7 @@ mod guest;
 mod guest_balance;
 mod guest_tick;
 mod host;
+mod locks;
 mod outcome;
 mod spin;
 mod state;

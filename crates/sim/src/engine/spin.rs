@@ -84,7 +84,7 @@ impl EngineState<'_> {
         if on_spin.skip_woken && thread.woken {
             return false;
         }
-        if state.halted && state.pending.interrupts == 0 {
+        if state.halted && (state.pending.interrupts == 0 || state.irqs_off) {
             return false;
         }
         if on_spin.skip_user_mode

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::deadlock::Deadlock;
 use super::outcome::{RunCounters, TraceSegment};
-use crate::model::{SimModel, SimStart, WorkClass};
+use crate::model::{RepeatSteps, SimModel, SimStart, WorkClass};
 use crate::queue::EventQueue;
 use crate::random::Random;
 use crate::sched::balance::{BalanceClock, IdleHistory, RunnableAverage};
@@ -244,6 +244,15 @@ pub(super) struct TaskState {
     pub(super) activity: Activity,
     /// Locks that it holds.
     pub(super) held: u32,
+    /// Spin locks that it holds or waits for, and flushes it waits for: while there are any
+    /// it is not preempted in the guest (`preempt_count`).
+    pub(super) atomic: u32,
+    /// Those of them that keep interrupts off.
+    pub(super) irqs_off: u32,
+    /// It has halted for a lock, and did not run since.
+    pub(super) stopped: bool,
+    /// How often it has done what it repeats, by depth.
+    pub(super) rounds: [u32; RepeatSteps::MOST_NESTED],
     pub(super) answers_missing: u32,
     pub(super) began: u64,
     pub(super) runnable: RunnableAverage,
@@ -288,6 +297,8 @@ pub(super) struct VcpuState {
     pub(super) resched: bool,
     /// A resched IPI is on its way.
     pub(super) resched_sent: bool,
+    /// Its task keeps interrupts off: they wait, the tick too.
+    pub(super) irqs_off: bool,
     /// ns of exits' and of kernel's work to do before the task goes on.
     pub(super) exit_work: u64,
     pub(super) kernel_work: u64,
@@ -349,6 +360,8 @@ pub(super) struct LockState {
     pub(super) own: u32,
     pub(super) holder: Option<u32>,
     pub(super) waiters: VecDeque<u32>,
+    /// The vCPU that has its cache line, and from when on.
+    pub(super) line: (Option<u32>, u64),
 }
 
 #[derive(Debug, Default)]
@@ -622,6 +635,7 @@ impl<'m> EngineState<'m> {
                 halted_since: 0,
                 resched: true,
                 resched_sent: false,
+                irqs_off: false,
                 exit_work: 0,
                 kernel_work: 0,
                 spin_from: 0,
@@ -673,6 +687,10 @@ impl<'m> EngineState<'m> {
                 at: 0,
                 activity: Activity::Work(0, WorkClass::COMPUTE),
                 held: 0,
+                atomic: 0,
+                irqs_off: 0,
+                stopped: false,
+                rounds: [0; RepeatSteps::MOST_NESTED],
                 answers_missing: 0,
                 began: 0,
                 runnable: RunnableAverage::new(),

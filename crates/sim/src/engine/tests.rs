@@ -2,12 +2,13 @@
 
 mod balance;
 mod guest;
+mod locks;
 mod map;
 
 use super::state::{self, EngineState};
 use crate::costs::CostModel;
 use crate::model::*;
-use crate::sched::{SchedKernel, SchedPolicy};
+use crate::sched::{KernelRelease, SchedKernel, SchedPolicy};
 use crate::*;
 
 fn host(sockets: u32, cores: u32, threads: u32) -> SimMachine {
@@ -69,7 +70,11 @@ fn vm(name: &str, pcpus: &[u32], locks: u32, program: &[Op]) -> SimVm {
             })
             .collect(),
         locks: (0..locks)
-            .map(|lock| GuestLock { name: format!("lock {lock}"), kind: LockKind::Fair })
+            .map(|lock| GuestLock {
+                name: format!("lock {lock}"),
+                kind: LockKind::Fair,
+                keeps_off: KeepsOff::Nothing,
+            })
             .collect(),
         barriers: Vec::new(),
         channels: Vec::new(),
@@ -532,15 +537,35 @@ impl RandomHost {
                 2 => vec![work(5_000), Op::Send(0), work(5_000), Op::Receive(0), Op::Done(0)],
                 3 => vec![work(50_000), Op::Flush, Op::Done(0)],
                 4 => vec![sleep, Op::Begin, work(40_000), Op::Done(0)],
+                5 => {
+                    let repeat = Op::Repeat(RepeatSteps { steps: 3, times: 5, depth: 0 });
+                    let flush = [Op::Lock(2), work(2_000), Op::Unlock(2), repeat, Op::Flush];
+                    let under = [Op::Lock(1), work(1_000), Op::Unlock(1), Op::Done(0)];
+                    flush.into_iter().chain(under).collect()
+                }
                 _ => vec![work(20_000), Op::Lock(1), work(4_000), Op::Unlock(1), Op::Done(0)],
             };
             let mut guest = vm(&format!("vm {at}"), &own, 1, &program);
             let kind = match seed % 4 {
                 0 => LockKind::Sleeping,
                 1 => LockKind::Unfair,
-                _ => LockKind::Paravirtual { spin_ns: 4_000 },
+                2 => LockKind::Paravirtual { spin_ns: 4_000, rules: PvLockRules::TICKET },
+                _ => {
+                    let early =
+                        if seed % 8 == 3 { EarlyHalt::Halted } else { EarlyHalt::Preempted };
+                    let rules = PvLockRules { steals: seed % 5 != 0, early };
+                    LockKind::Paravirtual { spin_ns: 4_000, rules }
+                }
             };
-            guest.locks.push(GuestLock { name: "second".to_owned(), kind });
+            let keeps_off = match seed % 11 {
+                _ if kind == LockKind::Sleeping => KeepsOff::Nothing,
+                0..5 => KeepsOff::Interrupts,
+                5..8 => KeepsOff::Preemption,
+                _ => KeepsOff::Nothing,
+            };
+            guest.locks.push(GuestLock { name: "second".to_owned(), kind, keeps_off });
+            let (kind, keeps_off) = (LockKind::Shared, KeepsOff::Nothing);
+            guest.locks.push(GuestLock { name: "third".to_owned(), kind, keeps_off });
             let name = "barrier".to_owned();
             guest.barriers = vec![Barrier { name, parties: vcpus, spin_ns }];
             let name = "pipe".to_owned();
@@ -692,7 +717,7 @@ proptest! {
         pinned in any::<bool>(),
         ple in any::<bool>(),
         poll in prop::sample::select(vec![0u64, 20_000, u64::MAX]),
-        kind in 0u32..6,
+        kind in 0u32..7,
         seed in any::<u64>(),
     ) {
         let kernel = SchedKernel::ALL[kernel].0;

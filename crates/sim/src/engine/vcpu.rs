@@ -66,7 +66,7 @@ impl EngineState<'_> {
         state.in_guest = true;
         state.spin_from = self.now;
         self.accept_interrupts(vcpu);
-        self.try_unfair_lock(vcpu);
+        self.look_at_lock(vcpu);
         self.guest_turn(pcpu);
     }
 
@@ -112,7 +112,7 @@ impl EngineState<'_> {
             let spins = self.tasks[task as usize].activity;
             !matches!(spins, Activity::Spin { on: SpinOn::Lock(_), left_ns: 0 })
         });
-        state.pending.interrupts > 0
+        (state.pending.interrupts > 0 && !state.irqs_off)
             || waits
             || (state.queue.current().is_none() && !state.queue.is_empty())
     }
@@ -174,7 +174,11 @@ impl EngineState<'_> {
     pub(super) fn interrupt(&mut self, vcpu: u32, from: Option<u32>) {
         self.vcpus[vcpu as usize].pending.interrupts += 1;
         if self.vcpus[vcpu as usize].halted {
-            return self.unhalt(vcpu, from);
+            // kvm_arch_vcpu_runnable: who halted with interrupts off waits for a kick.
+            if !self.vcpus[vcpu as usize].irqs_off {
+                self.unhalt(vcpu, from);
+            }
+            return;
         }
         let Some(pcpu) = self.guest_pcpu(vcpu) else { return };
         self.settle(pcpu);
@@ -195,7 +199,7 @@ impl EngineState<'_> {
     pub(super) fn accept_interrupts(&mut self, vcpu: u32) {
         let irq = self.ns.irq;
         let state = &mut self.vcpus[vcpu as usize];
-        if state.pending.interrupts == 0 {
+        if state.pending.interrupts == 0 || state.irqs_off {
             return;
         }
         state.kernel_work += irq * u64::from(state.pending.interrupts);

@@ -8,7 +8,7 @@ use crate::costs::Prior;
 use crate::machine::{PcpuNumbering, SimMachine, UniformMachine};
 use crate::model::{CfsBandwidth, HostTask, Mechanisms, OnSpin, SimGroup, SimKvm, Throttle};
 use crate::random::Duration;
-use crate::sched::{SchedKernel, SchedPolicy};
+use crate::sched::{KernelRelease, SchedKernel, SchedPolicy};
 
 /// More pCPUs than any machine that runs VMs has.
 const MOST_PCPUS: u64 = 1_024;
@@ -102,26 +102,28 @@ fn shape(table: &TableReader<'_>) -> SimMachine {
 }
 
 /// The rules that `kernel` names.
-pub(super) fn kernel(table: &TableReader<'_>, default: &str) -> SchedKernel {
+pub(super) fn kernel(table: &TableReader<'_>, default: &str) -> KernelRelease {
+    let newest = || KernelRelease::from(SchedKernel::V6_12);
     let Some((release, line)) = table.text("kernel") else {
-        return SchedKernel::of_release(default).unwrap_or(SchedKernel::V6_12);
+        return KernelRelease::parse(default).unwrap_or_else(newest);
     };
-    SchedKernel::of_release(release).unwrap_or_else(|| {
+    KernelRelease::parse(release).unwrap_or_else(|| {
         table.problem(
             line,
             format!("kernel = {release:?}: must be a version, as \"3.6\", \"5.15\" or \"6.12\""),
         );
-        SchedKernel::V6_12
+        newest()
     })
 }
 
 /// A scheduler's tunables; a guest has no gangs.
 pub(super) fn scheduler(
     table: &TableReader<'_>,
-    kernel: SchedKernel,
+    release: KernelRelease,
     cpus: usize,
     is_host: bool,
 ) -> (SchedPolicy, Option<u64>) {
+    let kernel = release.sched();
     let defaults = SchedPolicy::defaults(kernel, cpus);
     let time = |key, default| table.time(key, default, 1e6);
     let policy = SchedPolicy {
@@ -158,7 +160,7 @@ pub(super) fn scheduler(
     (policy, gang_ns)
 }
 
-fn kvm(table: TableReader<'_>, kernel: SchedKernel, tick_ns: u64) -> SimKvm {
+fn kvm(table: TableReader<'_>, kernel: KernelRelease, tick_ns: u64) -> SimKvm {
     let defaults = SimKvm::defaults(kernel);
     let on_spin = defaults.on_spin;
     let whole_vm = [("vcpu", false), ("vm", true)];

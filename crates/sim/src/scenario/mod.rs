@@ -5,6 +5,7 @@
 
 mod host;
 mod node;
+mod planned;
 mod vary;
 mod vm;
 mod workload;
@@ -43,6 +44,8 @@ pub struct Scenario {
     pub baseline: String,
     /// What the meters are counted in.
     pub unit: CountUnit,
+    /// What its VMs say that has no meaning here, by VM.
+    pub left_out: Vec<String>,
     /// Every variant at every point of the sweep, the sweep's first point first.
     pub cells: Vec<SweepCell>,
 }
@@ -209,6 +212,7 @@ fn read(
         return None;
     }
     let mut cells = Vec::new();
+    let mut left_out = Vec::new();
     let mut steps = 0u64;
     for point in &points {
         for variant in &variants {
@@ -218,7 +222,8 @@ fn read(
                     problems.borrow_mut().push(LineProblem { line: value.line, message });
                 }
             }
-            let (model, priors) = model(&tree, load_host, problems);
+            let (model, priors, unused) = model(&tree, load_host, problems);
+            left_out.extend(unused);
             let (variant, point) = (variant.name.clone(), point.label.clone());
             steps += model.vms.iter().map(SimVm::steps).sum::<u64>();
             if steps > MOST_STEPS {
@@ -234,7 +239,9 @@ fn read(
             return None;
         }
     }
-    Some(Scenario { title, seed, draws, baseline, unit, cells })
+    left_out.sort_unstable();
+    left_out.dedup();
+    Some(Scenario { title, seed, draws, baseline, unit, left_out, cells })
 }
 
 fn unit(top: &TableReader<'_>, variants: &[vary::Variant]) -> CountUnit {
@@ -268,12 +275,12 @@ fn unit(top: &TableReader<'_>, variants: &[vary::Variant]) -> CountUnit {
     CountUnit { name, scale }
 }
 
-/// One cell's model and what is known of its costs.
+/// One cell's model, what is known of its costs, and what VMs say that has no meaning.
 fn model(
     root: &ScenarioNode,
     load_host: &LoadHost<'_>,
     problems: &node::Problems,
-) -> (SimModel, Vec<Prior>) {
+) -> (SimModel, Vec<Prior>, Vec<String>) {
     let top = TableReader::new(root, "the scenario", problems);
     /// Ten minutes: what is simulated lasts seconds, of which each takes seconds to minutes.
     const LONGEST_MS: f64 = 600_000.0;
@@ -291,7 +298,8 @@ fn model(
     let start = top.choice("start", &start, SimStart::Random);
     let mut host = host::read(&top, load_host);
     let mut groups = std::mem::take(&mut host.groups);
-    let (vms, meters) = vm::read(&top, &host, &mut groups);
+    let mut left_out = Vec::new();
+    let (vms, meters) = vm::read(&top, &host, &mut groups, &mut left_out);
     /// Each has a queue on each pCPU.
     const MOST_GROUP_QUEUES: usize = 1_000_000;
     if groups.len().saturating_mul(host.machine.len()) > MOST_GROUP_QUEUES {
@@ -327,7 +335,7 @@ fn model(
         start,
         map_from_ns: None,
     };
-    (model, priors)
+    (model, priors, left_out)
 }
 
 /// The known priors, with those that a scenario sets.

@@ -215,7 +215,7 @@ fn what_is_wrong_has_file_line_and_value() {
         "workload = \"lokcs\""
         s.toml:24: workload = "lokcs": there is none; known are: locks
         "class = \"spinlock\""
-        s.toml:27: class = "spinlock": must be one of "spin-lock", "barrier", "messages", "ping-pong", "flush", "requests", "compute", "stream", "program"
+        s.toml:27: class = "spinlock": must be one of "spin-lock", "barrier", "messages", "ping-pong", "flush", "pages", "requests", "compute", "stream", "program"
         "name = \"ple\""
         s.toml:34: name = "ple": two variants have it
         "baseline = \"pel\""
@@ -306,12 +306,12 @@ vcpus = 2
 workload = "mine"
 [workload.mine]
 class = "program"
-locks = { a = {}, b = { lock = "sleeping" } }
+locks = { a = {}, b = { lock = "sleeping" }, irq = { keeps_off = "interrupts" }, r = { lock = "shared" } }
 barriers.end = { parties = 2, spin_us = "forever" }
 channels.pipe = { capacity = 2 }
 [[workload.mine.task]]
 vcpu = 0
-steps = [{ work = 5 }, { lock = "a" }, { work = 1 }, { unlock = "a" }, { send = "pipe" }, { barrier = "end" }, "flush"]
+steps = [{ work = 5 }, { lock = "a" }, { work = 1 }, { unlock = "a" }, { send = "pipe" }, { barrier = "end" }, "flush", { repeat = 3, steps = [{ lock = "r" }, { work = 0.1 }, { unlock = "r" }, { repeat = 2, steps = [{ lock = "irq" }, { unlock = "irq" }] }] }]
 [[workload.mine.task]]
 vcpu = 1
 steps = ["begin", { lock = "b" }, { stream = 3 }, { unlock = "b" }, { receive = "pipe" }, { barrier = "end" }, { sleep = 10 }, "done"]
@@ -337,6 +337,60 @@ fn pins_by_vcpu_are_read() {
     }
 }
 
+/// All of what `vmlab plan --toml` prints of a VM, under `[[vm]]`: where memory is counts, what
+/// means nothing here is told.
+#[test]
+fn a_whole_plan_is_read() {
+    let two_nodes = PROGRAM.replacen("cores = 2\n", "sockets = 2\ncores = 1\n", 1);
+    let with = |keys: &str| {
+        let text = two_nodes.replacen("[workload.mine]", &format!("{keys}\n[workload.mine]"), 1);
+        Scenario::parse("s.toml", &text, |_| Err("no files".to_owned()))
+    };
+    let planned = "emulator_pin = \"0\"\nmemory_mib = 4096\niothreads = 1\n\
+                   [vm.topology]\nsockets = 1\ncores = 2\nthreads = 1\n\
+                   [vm.pins]\n0 = \"1\"\n1 = \"0\"\n[vm.iothread_pins]\n1 = \"0\"\n\
+                   [vm.memory]\nhuge_pages = \"1G\"\nhost_nodes = \"1\"";
+    let scenario = with(planned).unwrap();
+    let vm = &scenario.cells[0].model.vms[0];
+    assert_eq!(
+        (vm.memory_nodes.as_slice(), vm.pins.as_slice()),
+        (&[1][..], &[vec![1], vec![0]][..])
+    );
+    let told = "vm: memory_mib, iothreads, emulator_pin, iothread_pins, how memory is backed";
+    assert_eq!(scenario.left_out, [told]);
+    let nodes = "[[vm.numa]]\nvcpus = \"0\"\nmemory_mib = 1\nhost_nodes = \"1\"\n\
+                 [[vm.numa]]\nvcpus = \"1\"\nhost_nodes = \"0\"";
+    let scenario = with(nodes).unwrap();
+    assert_eq!(scenario.cells[0].model.vms[0].memory_nodes, [0, 1]);
+    assert_eq!(scenario.left_out, ["vm: the guest's nodes"]);
+    for (wrong, message) in [
+        (
+            "emulator_pin = \"9\"",
+            "s.toml:10: emulator_pin = \"9\": the host has no pCPU 9 that is online",
+        ),
+        (
+            "memory_mib = 0",
+            "s.toml:10: memory_mib = 0: must be a whole number from 1 to 1099511627776",
+        ),
+        (
+            "memory.host_nodes = \"2\"",
+            "s.toml:10: host_nodes = \"2\": the host has the nodes 0 to 1",
+        ),
+        ("memory.host_nodes = 0", "s.toml:10: host_nodes = 0: must be nodes, as \"0\" or \"0-1\""),
+        (
+            "memory.host_nods = \"0\"",
+            "s.toml:10: Unknown key \"host_nods\" in memory: did you mean \"host_nodes\"?",
+        ),
+        (
+            "memory_nodes = [0]\nmemory.host_nodes = \"0\"",
+            "s.toml:10: memory_nodes = [0]: host_nodes already say where the memory is",
+        ),
+    ] {
+        let error = with(wrong).unwrap_err().to_string();
+        assert!(error.starts_with(message), "{error}");
+    }
+}
+
 #[test]
 fn programs_are_steps() {
     let scenario = parse(PROGRAM).unwrap();
@@ -350,6 +404,17 @@ fn programs_are_steps() {
         ("{ lock = \"a\" }", "{ lock = \"c\" }"),
         ("\"flush\"", "\"flash\""),
         ("\"flush\"", "{ wrok = 3 }"),
+        ("\"flush\"", "{ repeat = 0, steps = [\"flush\"] }"),
+        ("\"flush\"", "{ repeat = 2, steps = [] }"),
+        ("\"flush\"", "{ repeat = 2, times = 3, steps = [\"flush\"] }"),
+        ("{ unlock = \"a\" }", "{ repeat = 2, steps = [{ unlock = \"a\" }] }"),
+        (
+            "\"flush\"",
+            "{ repeat = 1, steps = [{ repeat = 1, steps = [{ repeat = 1, steps = [{ repeat = 1, steps = [{ repeat = 1, steps = [\"flush\"] }] }] }] }] }",
+        ),
+        ("locks = { ", "locks = { c = { lock = \"sleeping\", keeps_off = \"interrupts\" }, "),
+        ("locks = { ", "locks = { c = { lock_halts_early = \"soon\" }, "),
+        ("\"flush\"", "{ lock = \"irq\" }, \"flush\", { unlock = \"irq\" }"),
         ("vcpu = 1", "vcpu = 2"),
         ("parties = 2", "parties = 3"),
         (
@@ -369,9 +434,25 @@ fn programs_are_steps() {
         "{ lock = \"c\" }"
         s.toml:16: lock = "c": the workload has none
         "\"flash\""
-        s.toml:16: steps = "flash": a step is "flush", "begin" or "done", or one of { work = T }, { stream = T }, { sleep = T }, { lock = NAME }, { unlock = NAME }, { barrier = NAME }, { send = NAME }, { receive = NAME }
+        s.toml:16: steps = "flash": a step is "flush", "begin" or "done", or one of { work = T }, { stream = T }, { sleep = T }, { lock = NAME }, { unlock = NAME }, { barrier = NAME }, { send = NAME }, { receive = NAME }, { repeat = N, steps = [...] }
         "{ wrok = 3 }"
-        s.toml:16: steps = { wrok = 3 }: a step is "flush", "begin" or "done", or one of { work = T }, { stream = T }, { sleep = T }, { lock = NAME }, { unlock = NAME }, { barrier = NAME }, { send = NAME }, { receive = NAME }
+        s.toml:16: steps = { wrok = 3 }: a step is "flush", "begin" or "done", or one of { work = T }, { stream = T }, { sleep = T }, { lock = NAME }, { unlock = NAME }, { barrier = NAME }, { send = NAME }, { receive = NAME }, { repeat = N, steps = [...] }
+        "{ repeat = 0, steps = [\"flush\"] }"
+        s.toml:16: repeat = 0: must be a whole number from 1 to 1000000
+        "{ repeat = 2, steps = [] }"
+        s.toml:16: repeat needs steps: { repeat = 3, steps = [...] }
+        "{ repeat = 2, times = 3, steps = [\"flush\"] }"
+        s.toml:16: Unknown key "times" in repeat: known are repeat, steps
+        "{ repeat = 2, steps = [{ unlock = \"a\" }] }"
+        s.toml:16: steps: the lock "a" is not held at the end of a round of repeat as at its beginning
+        "{ repeat = 1, steps = [{ repeat = 1, steps = [{ repeat = 1, steps = [{ repeat = 1, steps = [{ repeat = 1, steps = [\"flush\"] }] }] }] }] }"
+        s.toml:16: repeat is nested deeper than 4 times
+        "locks = { c = { lock = \"sleeping\", keeps_off = \"interrupts\" }, "
+        s.toml:11: keeps_off = "interrupts": a lock that does not spin keeps nothing off
+        "locks = { c = { lock_halts_early = \"soon\" }, "
+        s.toml:11: lock_halts_early = "soon": must be one of "never", "halted", "preempted"
+        "{ lock = \"irq\" }, \"flush\", { unlock = \"irq\" }"
+        s.toml:16: steps: it waits while the lock "irq" keeps interrupts off
         "vcpu = 2"
         s.toml:8: workload = "mine": mine task 1 is pinned beyond the VM's 2 vCPUs
         "parties = 3"

@@ -2,9 +2,11 @@
 
 use super::host::{self, HostPart};
 use super::node::{ScenarioNode, ScenarioValue, TableReader};
+use super::planned;
 use super::workload::{self, MOST_STEPS, Meters};
 use crate::machine::{PcpuNumbering, SimMachine, UniformMachine};
 use crate::model::{SimGroup, SimVm};
+use crate::sched::{KernelRelease, SchedKernel};
 
 /// More vCPUs than KVM gives a VM (`KVM_MAX_VCPUS` was 1024 until 6.x).
 const MOST_VCPUS: u64 = 1_024;
@@ -16,6 +18,7 @@ pub(super) fn read(
     top: &TableReader<'_>,
     host: &HostPart,
     groups: &mut Vec<SimGroup>,
+    left_out: &mut Vec<String>,
 ) -> (Vec<SimVm>, Vec<String>) {
     let mut vms = Vec::new();
     let mut meters = Meters::default();
@@ -34,7 +37,18 @@ pub(super) fn read(
             );
             return (Vec::new(), Vec::new());
         }
-        let first = one(&table, host, &name, vcpus, &workloads, &mut used, &mut meters);
+        let mut first = one(&table, host, &name, vcpus, &workloads, &mut used, &mut meters);
+        let mut unused = Vec::new();
+        let planned = planned::memory_nodes(&table, host, &mut unused);
+        if let (Some(_), Some(node)) = (&planned, table.get("memory_nodes")) {
+            table.wrong("memory_nodes", node, "host_nodes already say where the memory is");
+        }
+        if let Some(nodes) = planned {
+            first.memory_nodes = nodes;
+        }
+        if !unused.is_empty() {
+            left_out.push(format!("{name}: {}", unused.join(", ")));
+        }
         let places = places(&table, host, vcpus, count as usize);
         tasks = tasks.saturating_add(first.tasks.len().saturating_mul(count as usize));
         steps = steps.saturating_add(first.steps().saturating_mul(count));
@@ -63,7 +77,8 @@ pub(super) fn read(
         if !used.contains(&name) {
             // It is read all the same, so that what is wrong with it is told.
             let table = TableReader::new(node, name, top.problems());
-            workload::read(name, &table, 1, &mut Meters::default());
+            let newest = KernelRelease::from(SchedKernel::V6_12);
+            workload::read(name, &table, (1, newest), &mut Meters::default());
             table.finish();
         }
     }
@@ -131,7 +146,7 @@ fn one<'a>(
         };
         used.push(known_name);
         let reader = TableReader::new(node, known_name, table.problems());
-        let parts = workload::read(known_name, &reader, vcpus, meters);
+        let parts = workload::read(known_name, &reader, (vcpus, kernel), meters);
         reader.finish();
         if let Some(message) = parts.problem(vcpus) {
             table.problem(line, format!("workload = {name:?}: {message}"));
@@ -148,6 +163,8 @@ fn guest_machine(table: &TableReader<'_>, vcpus: u32) -> SimMachine {
     let shape = table.table("topology");
     let part = |key| shape.whole(key, 1, 1, MOST_VCPUS);
     let [sockets, dies, cores, threads] = ["sockets", "dies", "cores", "threads"].map(part);
+    // Clusters of cores mean nothing to the schedulers here: their cores do.
+    let cores = cores.saturating_mul(part("clusters"));
     let product = sockets.saturating_mul(dies).saturating_mul(cores).saturating_mul(threads);
     let line = shape.line;
     shape.finish();

@@ -1,8 +1,12 @@
 //! `[workload.NAME]`: classes of workloads, as programs of tasks.
 
 use super::node::{ScenarioNode, ScenarioValue, TableReader, number_of};
-use crate::model::{Barrier, GuestLock, GuestTask, LockKind, Op, SimChannel, SimVm, WorkClass};
+use crate::model::{
+    Barrier, EarlyHalt, GuestLock, GuestTask, KeepsOff, LockKind, Op, PvLockRules, RepeatSteps,
+    SimChannel, SimVm, WorkClass,
+};
 use crate::random::Duration;
+use crate::sched::KernelRelease;
 
 /// More steps of all tasks' programs would not fit into memory with the sweep's others.
 pub(super) const MOST_STEPS: u64 = 1_000_000;
@@ -81,8 +85,8 @@ impl GuestWork {
         self.tasks.push(GuestTask { name, program, pin, weight: 1024 });
     }
 
-    fn lock(&mut self, name: String, kind: LockKind) -> u32 {
-        self.locks.push(GuestLock { name, kind });
+    fn lock(&mut self, name: String, (kind, keeps_off): (LockKind, KeepsOff)) -> u32 {
+        self.locks.push(GuestLock { name, kind, keeps_off });
         self.locks.len() as u32 - 1
     }
 
@@ -153,17 +157,46 @@ fn needed(table: &TableReader<'_>, key: &'static str) -> Duration {
     duration(table, key).unwrap_or(Duration::Constant(1_000))
 }
 
-fn lock_kind(table: &TableReader<'_>) -> LockKind {
+/// How waiting for a lock of a guest of `kernel` works, and what it keeps off.
+fn lock_kind(
+    table: &TableReader<'_>,
+    kernel: KernelRelease,
+    keeps_off: KeepsOff,
+) -> (LockKind, KeepsOff) {
     /// `SPIN_THRESHOLD` is 2^15 rounds of PAUSE; some 40 cycles each at 2.4 GHz.
     const SPIN_NS: u64 = 500_000;
     let spin_ns = table.time("lock_spin_us", SPIN_NS, 1e3);
+    let known = PvLockRules::defaults(kernel);
+    let early = [
+        ("never", EarlyHalt::Never),
+        ("halted", EarlyHalt::Halted),
+        ("preempted", EarlyHalt::Preempted),
+    ];
+    let rules = PvLockRules {
+        steals: table.flag("lock_steals", known.steals),
+        early: table.choice("lock_halts_early", &early, known.early),
+    };
     let kinds = [
         ("fair", LockKind::Fair),
         ("unfair", LockKind::Unfair),
-        ("paravirtual", LockKind::Paravirtual { spin_ns }),
+        ("paravirtual", LockKind::Paravirtual { spin_ns, rules }),
         ("sleeping", LockKind::Sleeping),
+        ("shared", LockKind::Shared),
     ];
-    table.choice("lock", &kinds, LockKind::Fair)
+    let kind = table.choice("lock", &kinds, LockKind::Fair);
+    let words = [
+        ("nothing", KeepsOff::Nothing),
+        ("preemption", KeepsOff::Preemption),
+        ("interrupts", KeepsOff::Interrupts),
+    ];
+    let keeps_off = table.choice("keeps_off", &words, keeps_off);
+    if !matches!(kind, LockKind::Sleeping | LockKind::Shared) {
+        return (kind, keeps_off);
+    }
+    if let Some(node) = table.get("keeps_off").filter(|_| keeps_off > KeepsOff::Nothing) {
+        table.wrong("keeps_off", node, "a lock that does not spin keeps nothing off");
+    }
+    (kind, KeepsOff::Nothing)
 }
 
 /// `spin_us` of a barrier: a number, or "forever".
@@ -183,18 +216,20 @@ enum WorkloadKind {
     Messages,
     PingPong,
     Flush,
+    Pages,
     Requests,
     Compute,
     Stream,
     Program,
 }
 
-const KINDS: [(&str, WorkloadKind); 9] = [
+const KINDS: [(&str, WorkloadKind); 10] = [
     ("spin-lock", WorkloadKind::SpinLock),
     ("barrier", WorkloadKind::Barrier),
     ("messages", WorkloadKind::Messages),
     ("ping-pong", WorkloadKind::PingPong),
     ("flush", WorkloadKind::Flush),
+    ("pages", WorkloadKind::Pages),
     ("requests", WorkloadKind::Requests),
     ("compute", WorkloadKind::Compute),
     ("stream", WorkloadKind::Stream),
@@ -210,11 +245,11 @@ fn fits(table: &TableReader<'_>, steps: u64) -> bool {
     steps <= MOST_STEPS
 }
 
-/// Reads the workload `name` for a VM of `vcpus`.
+/// Reads the workload `name` for a VM of so many vCPUs with such a kernel.
 pub(super) fn read(
     name: &str,
     table: &TableReader<'_>,
-    vcpus: u32,
+    (vcpus, kernel): (u32, KernelRelease),
     meters: &mut Meters,
 ) -> GuestWork {
     if table.get("class").is_none() {
@@ -231,7 +266,7 @@ pub(super) fn read(
         return parts;
     };
     if kind == WorkloadKind::Program {
-        program(name, table, done, &mut parts);
+        program(name, table, (kernel, done), &mut parts);
         return parts;
     }
     let tasks = table.whole("tasks", u64::from(vcpus), 1, 10_000) as u32;
@@ -244,7 +279,7 @@ pub(super) fn read(
             let own = work("work");
             let hold = Op::Work(needed(table, "hold"), WorkClass { kernel: true, ..class });
             let count = table.whole("locks", 1, 1, 10_000) as u32;
-            let kind = lock_kind(table);
+            let kind = lock_kind(table, kernel, KeepsOff::Nothing);
             if !fits(table, u64::from(tasks) * u64::from(count) * 5) {
                 return parts;
             }
@@ -316,6 +351,15 @@ pub(super) fn read(
                 parts.task(name, pin(task), vec![own, Op::Flush, done]);
             }
         }
+        WorkloadKind::Pages => {
+            let steps = pages(name, table, (kernel, class, done), &mut parts);
+            if !fits(table, u64::from(tasks) * steps.len() as u64) {
+                return parts;
+            }
+            for task in 0..tasks {
+                parts.task(name, pin(task), steps.clone());
+            }
+        }
         WorkloadKind::Requests => {
             let service = work("work");
             let sleep = Op::Sleep(needed(table, "sleep"));
@@ -332,12 +376,66 @@ pub(super) fn read(
     }
     if parts.tasks.iter().any(|task| !takes_time(&task.program, &parts.barriers)) {
         // Where all of several are nothing, the first one is told.
-        let keys = ["work", "sleep", "hold"];
+        let keys = ["work", "sleep", "hold", "fault_work"];
         if let Some((key, node)) = keys.iter().find_map(|key| Some((key, table.get(key)?))) {
             table.wrong(key, node, "no step of the workload takes time: at least 1 ns is needed");
         }
     }
     parts
+}
+
+/// A buffer's pages are touched for the first time one by one, and given back together. As
+/// the kernel does it, pages come from and go to a CPU's own list, which is filled and emptied
+/// in batches under the zone's lock (`rmqueue_bulk`, `free_pcppages_bulk`), and are put on and
+/// taken off the lists of memory to reclaim in others under theirs (`pagevec_lru_move_fn`,
+/// `release_pages`). Faults share `mmap_sem`. Between unmapping and giving back is the flush of the TLBs.
+fn pages(
+    name: &str,
+    table: &TableReader<'_>,
+    (kernel, class, done): (KernelRelease, WorkClass, Op),
+    parts: &mut GuestWork,
+) -> Vec<Op> {
+    let in_kernel = WorkClass { kernel: true, ..class };
+    let pages = table.whole("pages", 128, 1, 100_000) as u32;
+    let batch = table.whole("batch", 31, 1, 100_000) as u32;
+    let list_batch = table.whole("list_batch", 15, 1, 100_000) as u32;
+    let fault = Op::Work(needed(table, "fault_work"), in_kernel);
+    let touch = Op::Work(needed(table, "touch_work"), class);
+    let release = needed(table, "release_work");
+    let hold = needed(table, "page_hold");
+    let kind = lock_kind(table, kernel, KeepsOff::Interrupts);
+    let zone = parts.lock(format!("{name} free pages"), kind);
+    let lists = parts.lock(format!("{name} lists"), kind);
+    let map = parts.lock(format!("{name} mmap_sem"), (LockKind::Shared, KeepsOff::Nothing));
+    let has_map_lock = kernel < KernelRelease { major: 6, minor: 4 };
+    let under = |lock: u32, pages: u32| {
+        [Op::Lock(lock), Op::Work(hold.times(pages), in_kernel), Op::Unlock(lock)]
+    };
+    // Pages from `at` on in a group of `size`.
+    let group = |at: u32, size: u32| size.min(pages - at);
+    let (mut taken, mut freed) = (Vec::new(), Vec::new());
+    for at in (0..pages).step_by(list_batch as usize) {
+        let size = group(at, list_batch);
+        // Where the CPU's list is empty it is filled first.
+        for batch_at in (at..at + size).filter(|page| page % batch == 0) {
+            taken.extend(under(zone, group(batch_at, batch)));
+        }
+        let round = [Op::Lock(map), fault, Op::Unlock(map), touch];
+        // Since 6.4 a fault takes the lock of its part of the map instead (lock_vma_under_rcu).
+        let round = if has_map_lock { &round[..] } else { &[fault, touch] };
+        taken.extend(round);
+        let steps = round.len() as u32;
+        taken.push(Op::Repeat(RepeatSteps { steps, times: size, depth: 0 }));
+        taken.extend(under(lists, size));
+        freed.extend(under(lists, size));
+    }
+    for at in (0..pages).step_by(batch as usize) {
+        freed.extend(under(zone, group(at, batch)));
+    }
+    taken.extend([Op::Work(release.times(pages), in_kernel), Op::Flush]);
+    taken.append(&mut freed);
+    taken.push(done);
+    taken
 }
 
 /// Whether something in a program takes time, or waits for others who take it.
@@ -365,11 +463,16 @@ fn class(table: &TableReader<'_>, kind: WorkloadKind) -> WorkClass {
 }
 
 /// Steps in words of the format.
-fn program(name: &str, table: &TableReader<'_>, done: Op, parts: &mut GuestWork) {
+fn program(
+    name: &str,
+    table: &TableReader<'_>,
+    (kernel, done): (KernelRelease, Op),
+    parts: &mut GuestWork,
+) {
     let mut locks = Vec::new();
     for (lock, node) in table.table("locks").entries() {
         let reader = TableReader::new(node, lock, table.problems());
-        let kind = lock_kind(&reader);
+        let kind = lock_kind(&reader, kernel, KeepsOff::Nothing);
         reader.finish();
         parts.lock(lock.to_owned(), kind);
         locks.push(lock);
@@ -404,10 +507,9 @@ fn program(name: &str, table: &TableReader<'_>, done: Op, parts: &mut GuestWork)
         let mut program = Vec::new();
         match group.get("steps") {
             Some(ScenarioNode { value: ScenarioValue::List(items), .. }) if !items.is_empty() => {
-                for item in items {
-                    let known = (&locks[..], &barriers[..], &channels[..]);
-                    program.extend(step(item, &group, known, in_kernel, done));
-                }
+                let known = (&locks[..], &barriers[..], &channels[..]);
+                let steps = Steps { group: &group, known, kernel: in_kernel, done };
+                steps.read(items, 0, &mut program);
             }
             Some(node) => group.wrong("steps", node, "must be a list of steps"),
             None => group.problem(group.line, "A task needs steps"),
@@ -415,7 +517,7 @@ fn program(name: &str, table: &TableReader<'_>, done: Op, parts: &mut GuestWork)
         if let Some(node) = group.get("steps")
             && group.problems().borrow().is_empty()
         {
-            if let Err(message) = sound(&program, &locks) {
+            if let Err(message) = sound(&program, &locks, &parts.locks) {
                 group.problem(node.line, format!("steps: {message}"));
             } else if !takes_time(&program, &parts.barriers) {
                 group.wrong("steps", node, "nothing takes time");
@@ -435,86 +537,150 @@ fn program(name: &str, table: &TableReader<'_>, done: Op, parts: &mut GuestWork)
     }
 }
 
-/// What can be seen of a program before it runs: every lock that it takes it
-/// gives back, once.
-fn sound(program: &[Op], locks: &[&str]) -> Result<(), String> {
-    let mut held = Vec::new();
+/// What can be seen of a program before it runs: every lock that it takes it gives back,
+/// once, in each round of what it repeats, and it waits for nothing else while it keeps
+/// interrupts off.
+fn sound(program: &[Op], names: &[&str], locks: &[GuestLock]) -> Result<(), String> {
+    let mut held: Vec<u32> = Vec::new();
+    // The locks held before each step.
+    let mut before = Vec::with_capacity(program.len());
     for op in program {
+        before.push(held.clone());
+        let keeps_off = || {
+            let off = |lock: &&u32| locks[**lock as usize].keeps_off == KeepsOff::Interrupts;
+            held.iter().find(off)
+        };
         match op {
             Op::Lock(lock) if held.contains(lock) => {
-                return Err(format!("the lock {:?} is taken twice", locks[*lock as usize]));
+                return Err(format!("the lock {:?} is taken twice", names[*lock as usize]));
             }
-            Op::Lock(lock) => held.push(*lock),
             Op::Unlock(lock) => match held.iter().position(|known| known == lock) {
                 Some(at) => {
                     held.remove(at);
                 }
                 None => {
-                    let name = locks[*lock as usize];
+                    let name = names[*lock as usize];
                     return Err(format!("the lock {name:?} is given back but not held"));
                 }
             },
+            Op::Repeat(RepeatSteps { steps, .. }) => {
+                let first = before.len() - 1 - *steps as usize;
+                let odd = |lock: &&u32| held.contains(lock) != before[first].contains(lock);
+                let changed = held.iter().chain(&before[first]).find(odd);
+                if let Some(lock) = changed {
+                    let name = names[*lock as usize];
+                    return Err(format!(
+                        "the lock {name:?} is not held at the end of a round of repeat as at its \
+                         beginning"
+                    ));
+                }
+            }
+            Op::Work(..) | Op::Begin | Op::Done(_) => {}
+            Op::Lock(lock) if locks[*lock as usize].kind != LockKind::Sleeping => held.push(*lock),
+            _ if let Some(lock) = keeps_off() => {
+                let name = names[*lock as usize];
+                return Err(format!("it waits while the lock {name:?} keeps interrupts off"));
+            }
+            Op::Lock(lock) => held.push(*lock),
             _ => {}
         }
     }
     if let Some(lock) = held.first() {
-        return Err(format!("the lock {:?} is never given back", locks[*lock as usize]));
+        return Err(format!("the lock {:?} is never given back", names[*lock as usize]));
     }
     Ok(())
 }
 
-fn step(
-    item: &ScenarioNode,
-    group: &TableReader<'_>,
-    (locks, barriers, channels): (&[&str], &[&str], &[&str]),
+/// How the steps of a program's task are read.
+struct Steps<'r, 'a> {
+    group: &'r TableReader<'a>,
+    /// Locks, barriers, channels.
+    known: (&'r [&'r str], &'r [&'r str], &'r [&'r str]),
     kernel: bool,
     done: Op,
-) -> Option<Op> {
-    let class = WorkClass { kernel, ..WorkClass::COMPUTE };
-    let wrong = |must: &str| {
-        group.wrong("steps", item, must);
-        None
-    };
-    match &item.value {
-        ScenarioValue::Text(word) => match word.as_str() {
-            "flush" => return Some(Op::Flush),
-            "begin" => return Some(Op::Begin),
-            "done" => return Some(done),
-            _ => {}
-        },
-        ScenarioValue::Table(keys) if keys.len() == 1 => {
-            let reader = TableReader::new(item, "a step", group.problems());
-            let named = |key, known: &[&str]| {
-                let (name, line) = reader.text(key)?;
-                let found = known.iter().position(|known| *known == name);
-                if found.is_none() {
-                    reader.problem(line, format!("{key} = {name:?}: the workload has none"));
+}
+
+impl Steps<'_, '_> {
+    /// Reads steps that are within `depth` repetitions.
+    fn read(&self, items: &[ScenarioNode], depth: usize, program: &mut Vec<Op>) {
+        for item in items {
+            match &item.value {
+                ScenarioValue::Table(keys) if keys.contains_key("repeat") => {
+                    self.repeat(item, depth, program);
                 }
-                found.map(|at| at as u32)
-            };
-            let op = match keys.keys().next().map_or("", String::as_str) {
-                "work" => duration(&reader, "work").map(|work| Op::Work(work, class)),
-                "stream" => {
-                    let class = WorkClass { stream: true, memory_permille: 1_000, kernel };
-                    duration(&reader, "stream").map(|work| Op::Work(work, class))
-                }
-                "sleep" => duration(&reader, "sleep").map(Op::Sleep),
-                "lock" => named("lock", locks).map(Op::Lock),
-                "unlock" => named("unlock", locks).map(Op::Unlock),
-                "barrier" => named("barrier", barriers).map(Op::Barrier),
-                "send" => named("send", channels).map(Op::Send),
-                "receive" => named("receive", channels).map(Op::Receive),
-                _ => None,
-            };
-            if op.is_some() || !group.problems().borrow().is_empty() {
-                return op;
+                _ => program.extend(self.one(item)),
             }
         }
-        _ => {}
     }
-    wrong(
-        "a step is \"flush\", \"begin\" or \"done\", or one of { work = T }, { stream = T }, \
-         { sleep = T }, { lock = NAME }, { unlock = NAME }, { barrier = NAME }, { send = NAME }, \
-         { receive = NAME }",
-    )
+
+    /// `{ repeat = 3, steps = [...] }`
+    fn repeat(&self, item: &ScenarioNode, depth: usize, program: &mut Vec<Op>) {
+        let reader = TableReader::new(item, "repeat", self.group.problems());
+        let times = reader.whole("repeat", 1, 1, 1_000_000) as u32;
+        let first = program.len();
+        match reader.get("steps") {
+            _ if depth == RepeatSteps::MOST_NESTED => {
+                let most = RepeatSteps::MOST_NESTED;
+                let message = format!("repeat is nested deeper than {most} times");
+                reader.problem(item.line, message);
+            }
+            Some(ScenarioNode { value: ScenarioValue::List(items), .. }) if !items.is_empty() => {
+                self.read(items, depth + 1, program);
+            }
+            _ => reader.problem(item.line, "repeat needs steps: { repeat = 3, steps = [...] }"),
+        }
+        reader.finish();
+        let steps = (program.len() - first) as u32;
+        program.push(Op::Repeat(RepeatSteps { steps, times, depth: depth as u32 }));
+    }
+
+    fn one(&self, item: &ScenarioNode) -> Option<Op> {
+        let &Self { group, known: (locks, barriers, channels), kernel, done } = self;
+        let class = WorkClass { kernel, ..WorkClass::COMPUTE };
+        match &item.value {
+            ScenarioValue::Text(word) => match word.as_str() {
+                "flush" => return Some(Op::Flush),
+                "begin" => return Some(Op::Begin),
+                "done" => return Some(done),
+                _ => {}
+            },
+            ScenarioValue::Table(keys) if keys.len() == 1 => {
+                let reader = TableReader::new(item, "a step", group.problems());
+                let named = |key, known: &[&str]| {
+                    let (name, line) = reader.text(key)?;
+                    let found = known.iter().position(|known| *known == name);
+                    if found.is_none() {
+                        reader.problem(line, format!("{key} = {name:?}: the workload has none"));
+                    }
+                    found.map(|at| at as u32)
+                };
+                let op = match keys.keys().next().map_or("", String::as_str) {
+                    "work" => duration(&reader, "work").map(|work| Op::Work(work, class)),
+                    "stream" => {
+                        let class = WorkClass { stream: true, memory_permille: 1_000, kernel };
+                        duration(&reader, "stream").map(|work| Op::Work(work, class))
+                    }
+                    "sleep" => duration(&reader, "sleep").map(Op::Sleep),
+                    "lock" => named("lock", locks).map(Op::Lock),
+                    "unlock" => named("unlock", locks).map(Op::Unlock),
+                    "barrier" => named("barrier", barriers).map(Op::Barrier),
+                    "send" => named("send", channels).map(Op::Send),
+                    "receive" => named("receive", channels).map(Op::Receive),
+                    _ => None,
+                };
+                if op.is_some() || !group.problems().borrow().is_empty() {
+                    return op;
+                }
+            }
+            _ => {}
+        }
+        group.wrong(
+            "steps",
+            item,
+            "a step is \"flush\", \"begin\" or \"done\", or one of { work = T }, { stream = T }, \
+             { sleep = T }, { lock = NAME }, { unlock = NAME }, { barrier = NAME }, \
+             { send = NAME }, { receive = NAME }, { repeat = N, steps = [...] }",
+        );
+        None
+    }
 }

@@ -34,6 +34,55 @@ pub enum SchedKernel {
     V6_12,
 }
 
+/// A kernel's version, for what changes between those whose scheduler is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KernelRelease {
+    /// 5 of 5.15.
+    pub major: u32,
+    /// 15 of 5.15.
+    pub minor: u32,
+}
+
+impl KernelRelease {
+    /// That of `5.4.0-80-generic`, or of `5.x`; `None` where it is no version.
+    #[must_use]
+    pub fn parse(release: &str) -> Option<Self> {
+        if release == "5.x" {
+            return Some(SchedKernel::V5.into());
+        }
+        let digits = release.split(['-', '+', '~', ' ']).next()?;
+        let mut numbers = digits.split('.').map(|part| part.parse::<u32>().ok());
+        Some(Self { major: numbers.next()??, minor: numbers.next().unwrap_or(Some(0))? })
+    }
+
+    /// The scheduler's rules of the newest known kernel that is not newer; the oldest known
+    /// ones below that.
+    #[must_use]
+    pub fn sched(self) -> SchedKernel {
+        match (self.major, self.minor) {
+            (0..=2, _) | (3, 0..=8) => SchedKernel::V3_6,
+            (3, _) | (4, 0..=9) => SchedKernel::V3_13,
+            (4, _) | (5, _) | (6, 0..=5) => SchedKernel::V5,
+            (6, 6..=11) => SchedKernel::V6_6,
+            _ => SchedKernel::V6_12,
+        }
+    }
+}
+
+impl From<SchedKernel> for KernelRelease {
+    /// The one whose rules they are.
+    fn from(kernel: SchedKernel) -> Self {
+        let (major, minor) = match kernel {
+            SchedKernel::V3_6 => (3, 6),
+            SchedKernel::V3_13 => (3, 13),
+            SchedKernel::V5 => (5, 10),
+            SchedKernel::V6_6 => (6, 6),
+            SchedKernel::V6_12 => (6, 12),
+        };
+        Self { major, minor }
+    }
+}
+
 impl SchedKernel {
     /// All, oldest first, with the names that scenarios use.
     pub const ALL: [(Self, &'static str); 5] = [
@@ -49,19 +98,7 @@ impl SchedKernel {
     /// is no version.
     #[must_use]
     pub fn of_release(release: &str) -> Option<Self> {
-        if release == "5.x" {
-            return Some(Self::V5);
-        }
-        let digits = release.split(['-', '+', '~', ' ']).next()?;
-        let mut numbers = digits.split('.').map(|part| part.parse::<u32>().ok());
-        let version = (numbers.next()??, numbers.next().unwrap_or(Some(0))?);
-        Some(match version {
-            (0..=2, _) | (3, 0..=8) => Self::V3_6,
-            (3, _) | (4, 0..=9) => Self::V3_13,
-            (4, _) | (5, _) | (6, 0..=5) => Self::V5,
-            (6, 6..=11) => Self::V6_6,
-            _ => Self::V6_12,
-        })
+        KernelRelease::parse(release).map(KernelRelease::sched)
     }
 
     /// True where the fair class is EEVDF.

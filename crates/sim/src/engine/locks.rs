@@ -1,0 +1,220 @@
+//! Guests' locks: who has them, who waits how, and what holding them keeps off.
+
+use super::state::{Activity, BlockedOn, EngineState, SpinOn, ThreadState};
+use crate::model::{EarlyHalt, GuestLock, KeepsOff, LockKind, PvLockRules, WorkClass};
+use crate::queue::NEVER;
+
+/// `PV_PREV_CHECK_MASK`: of 2^15 rounds of spinning one in 2^8 looks at the waiter before.
+const ROUNDS_BETWEEN_LOOKS: u64 = 128;
+
+impl EngineState<'_> {
+    fn lock_model(&self, lock: u32) -> &GuestLock {
+        let state = &self.locks[lock as usize];
+        &self.model.vms[state.vm as usize].locks[state.own as usize]
+    }
+
+    /// Whether the vCPU's task must not be preempted now (`preempt_count`).
+    pub(super) fn is_atomic(&self, vcpu: u32) -> bool {
+        let current = self.vcpus[vcpu as usize].queue.current();
+        current.is_some_and(|task| self.tasks[task as usize].atomic > 0)
+    }
+
+    pub(super) fn lock(&mut self, vcpu: u32, task: u32, lock: u32) {
+        let &GuestLock { kind, keeps_off, .. } = self.lock_model(lock);
+        if kind == LockKind::Shared {
+            self.tasks[task as usize].held += 1;
+            return self.fetch_line(vcpu, task, lock);
+        }
+        let waiter = &mut self.tasks[task as usize];
+        waiter.atomic += u32::from(keeps_off >= KeepsOff::Preemption);
+        if keeps_off == KeepsOff::Interrupts {
+            waiter.irqs_off += 1;
+            self.vcpus[vcpu as usize].irqs_off = true;
+        }
+        let state = &mut self.locks[lock as usize];
+        if state.holder.is_none() {
+            state.holder = Some(task);
+            self.tasks[task as usize].held += 1;
+            return;
+        }
+        state.waiters.push_back(task);
+        match kind {
+            LockKind::Sleeping => self.block(vcpu, task, BlockedOn::Lock(lock)),
+            LockKind::Paravirtual { spin_ns, rules } => {
+                self.spin(vcpu, task, SpinOn::Lock(lock), spin_ns.max(1));
+                self.look_at_one_before(task, lock, spin_ns, rules);
+            }
+            LockKind::Fair | LockKind::Unfair | LockKind::Shared => {
+                self.spin(vcpu, task, SpinOn::Lock(lock), NEVER);
+            }
+        }
+    }
+
+    pub(super) fn unlock(&mut self, vcpu: u32, task: u32, lock: u32) {
+        let &GuestLock { kind, keeps_off, .. } = self.lock_model(lock);
+        let owner = &mut self.tasks[task as usize];
+        owner.held = owner.held.saturating_sub(1);
+        if kind == LockKind::Shared {
+            return self.fetch_line(vcpu, task, lock);
+        }
+        let atomic = u32::from(keeps_off >= KeepsOff::Preemption);
+        owner.atomic = owner.atomic.saturating_sub(atomic);
+        self.pass_on(vcpu, lock, kind);
+        if keeps_off == KeepsOff::Interrupts {
+            let owner = &mut self.tasks[task as usize];
+            owner.irqs_off = owner.irqs_off.saturating_sub(1);
+            if owner.irqs_off == 0 {
+                self.allow_interrupts(vcpu);
+            }
+        }
+    }
+
+    /// The task's vCPU gets the lock's cache line, behind all who asked for it before.
+    fn fetch_line(&mut self, vcpu: u32, task: u32, lock: u32) {
+        let state = &mut self.locks[lock as usize];
+        let (owner, from) = state.line;
+        if owner == Some(vcpu) && from <= self.now {
+            return;
+        }
+        let from = from.max(self.now) + self.ns.lock_transfer;
+        state.line = (Some(vcpu), from);
+        let wait = (from - self.now) * 1024;
+        self.tasks[task as usize].activity = Activity::Work(wait, WorkClass::KERNEL);
+    }
+
+    /// A lock that became free goes to whoever is next.
+    fn pass_on(&mut self, vcpu: u32, lock: u32, kind: LockKind) {
+        let state = &mut self.locks[lock as usize];
+        state.holder = None;
+        let next = match kind {
+            LockKind::Unfair => {
+                let running: Vec<u32> = self.locks[lock as usize]
+                    .waiters
+                    .iter()
+                    .copied()
+                    .filter(|task| self.spins_now(*task))
+                    .collect();
+                let chosen = self.random.below(running.len() as u64) as usize;
+                let next = running.get(chosen).copied();
+                self.locks[lock as usize].waiters.retain(|task| Some(*task) != next);
+                next
+            }
+            LockKind::Paravirtual { spin_ns, rules: PvLockRules { steals: true, .. } } => {
+                let first = state.waiters.front().copied();
+                if let Some(task) = first.filter(|task| self.tasks[*task as usize].stopped) {
+                    // It is woken, and whoever comes before it may have the lock.
+                    return self.kick(task, lock, spin_ns, vcpu);
+                }
+                self.locks[lock as usize].waiters.pop_front()
+            }
+            _ => state.waiters.pop_front(),
+        };
+        self.locks[lock as usize].holder = next;
+        if let Some(next) = next {
+            self.tasks[next as usize].held += 1;
+            self.tasks[next as usize].stopped = false;
+            self.release(next, vcpu, false);
+        }
+    }
+
+    /// `pv_kick()`: a hypercall wakes the vCPU of a waiter that halted, to spin anew.
+    fn kick(&mut self, task: u32, lock: u32, spin_ns: u64, by: u32) {
+        let Activity::Spin { left_ns: 0, .. } = self.tasks[task as usize].activity else {
+            // It was woken before, and has not come to run yet.
+            return;
+        };
+        let left_ns = spin_ns.max(1);
+        self.tasks[task as usize].activity = Activity::Spin { on: SpinOn::Lock(lock), left_ns };
+        let vcpu = self.tasks[task as usize].vcpu;
+        self.vcpus[by as usize].exit_work += self.ns.exit + self.ns.entry + self.ns.ipi_exit_work;
+        if self.vcpus[vcpu as usize].halted {
+            self.unhalt(vcpu, Some(by));
+        }
+    }
+
+    /// Interrupts that came meanwhile are handled now.
+    fn allow_interrupts(&mut self, vcpu: u32) {
+        let (exit, entry) = (self.ns.exit, self.ns.entry);
+        let state = &mut self.vcpus[vcpu as usize];
+        state.irqs_off = false;
+        if state.pending.interrupts == 0 {
+            return;
+        }
+        let metal = self.vms[state.vm as usize].metal;
+        if !self.model.kvm.posted_interrupts && !metal {
+            // The interrupt window makes an exit.
+            state.exit_work += exit + entry;
+        }
+        self.accept_interrupts(vcpu);
+    }
+
+    /// Whether the task is in the guest on a pCPU now, spinning.
+    fn spins_now(&self, task: u32) -> bool {
+        let vcpu = &self.vcpus[self.tasks[task as usize].vcpu as usize];
+        vcpu.in_guest && vcpu.queue.current() == Some(task) && vcpu.exit_work == 0
+    }
+
+    /// A waiter has spun long enough and halts; the one behind it may see that.
+    pub(super) fn waiter_stops(&mut self, task: u32, lock: u32) {
+        self.tasks[task as usize].stopped = true;
+        let LockKind::Paravirtual { spin_ns, rules } = self.lock_model(lock).kind else { return };
+        if rules.early == EarlyHalt::Never {
+            return;
+        }
+        let waiters = &self.locks[lock as usize].waiters;
+        let behind = waiters.iter().position(|waiter| *waiter == task).map_or(0, |at| at + 1);
+        let Some(&next) = waiters.get(behind) else { return };
+        let pcpu = self.guest_pcpu(self.tasks[next as usize].vcpu);
+        if let Some(pcpu) = pcpu {
+            self.settle(pcpu);
+        }
+        self.look_at_one_before(next, lock, spin_ns, rules);
+        if let Some(pcpu) = pcpu {
+            self.arm_guest(pcpu);
+        }
+    }
+
+    /// `pv_wait_early()`: a waiter soon halts if the one before it can't go on.
+    fn look_at_one_before(&mut self, task: u32, lock: u32, spin_ns: u64, rules: PvLockRules) {
+        if rules.early == EarlyHalt::Never {
+            return;
+        }
+        let waiters = &self.locks[lock as usize].waiters;
+        let at = waiters.iter().position(|waiter| *waiter == task).unwrap_or(0);
+        let Some(&before) = at.checked_sub(1).and_then(|at| waiters.get(at)) else { return };
+        let before = &self.tasks[before as usize];
+        let thread = self.vcpus[before.vcpu as usize].thread;
+        let is_preempted = rules.early == EarlyHalt::Preempted
+            && self.threads[thread as usize].state != ThreadState::Running;
+        if (before.stopped || is_preempted)
+            && let Activity::Spin { left_ns, .. } = &mut self.tasks[task as usize].activity
+        {
+            *left_ns = (*left_ns).min((spin_ns / ROUNDS_BETWEEN_LOOKS).max(1));
+        }
+    }
+
+    /// A vCPU comes to run again: its task looks at the lock that it spins for.
+    pub(super) fn look_at_lock(&mut self, vcpu: u32) {
+        let Some(task) = self.vcpus[vcpu as usize].queue.current() else { return };
+        let Activity::Spin { on: SpinOn::Lock(lock), left_ns } = self.tasks[task as usize].activity
+        else {
+            return;
+        };
+        let kind = self.lock_model(lock).kind;
+        self.tasks[task as usize].stopped = false;
+        let state = &mut self.locks[lock as usize];
+        let is_next = kind == LockKind::Unfair || state.waiters.front() == Some(&task);
+        if state.holder.is_none() && is_next {
+            state.holder = Some(task);
+            state.waiters.retain(|waiter| *waiter != task);
+            self.tasks[task as usize].held += 1;
+            self.release(task, vcpu, false);
+        } else if let LockKind::Paravirtual { spin_ns, rules } = kind {
+            if left_ns == 0 {
+                // Woken for something else: it spins anew.
+                self.spin(vcpu, task, SpinOn::Lock(lock), spin_ns.max(1));
+            }
+            self.look_at_one_before(task, lock, spin_ns, rules);
+        }
+    }
+}

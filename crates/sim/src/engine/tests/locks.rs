@@ -1,0 +1,200 @@
+//! What guests' locks keep off, who has them next, and what sharing them costs.
+
+use super::*;
+
+fn pinned(name: &str, vcpu: u32, program: Vec<Op>) -> GuestTask {
+    GuestTask { name: name.to_owned(), program, pin: Some(vcpu), weight: 1024 }
+}
+
+fn us(us: u64) -> Op {
+    Op::Work(Duration::Constant(us * 1_000), WorkClass::KERNEL)
+}
+
+fn guest_lock(kind: LockKind, keeps_off: KeepsOff) -> GuestLock {
+    GuestLock { name: "lock".to_owned(), kind, keeps_off }
+}
+
+/// Steps within others that repeat are done as often as both say, and again in each round of
+/// the program, wherever it wraps.
+#[test]
+fn steps_repeat() {
+    let mut model = free(host(1, 1, 1), SchedKernel::V5);
+    (model.warmup_ns, model.duration_ns) = (0, 100_000_000);
+    let repeat = |steps, times, depth| Op::Repeat(RepeatSteps { steps, times, depth });
+    let mut guest = vm("vm", &[0], 0, &[]);
+    // 3 * (10 + 2 * 5) + 40 = 100 us; at the end of the program, and in its middle.
+    let middle =
+        vec![us(10), us(5), repeat(1, 2, 1), Op::Done(1), repeat(4, 3, 0), us(40), Op::Done(0)];
+    let end =
+        vec![us(40), Op::Done(0), us(10), us(5), repeat(1, 2, 1), Op::Done(1), repeat(4, 3, 0)];
+    model.meters.push("inner".to_owned());
+    for program in [middle, end] {
+        guest.tasks = vec![pinned("task", 0, program)];
+        model.vms = vec![guest.clone()];
+        let outcome = run(&model, || true).unwrap();
+        assert!((999..=1_000).contains(&outcome.meters[0].done), "{:?}", outcome.meters);
+        assert!((2_998..=3_000).contains(&outcome.meters[1].done), "{:?}", outcome.meters);
+    }
+}
+
+/// spin_lock_irqsave: who holds such a lock, or waits for it, answers no interrupt; one of
+/// spin_lock lets them in.
+#[test]
+fn who_keeps_interrupts_off_answers_no_flush() {
+    let slowest = |keeps_off, waits: bool| {
+        let mut model = free(host(1, 3, 1), SchedKernel::V5);
+        model.kvm.pv_tlb_flush = false;
+        let mut guest = vm("vm", &[0, 1, 2], 0, &[]);
+        guest.policy.tick_ns = 1_000_000_000;
+        guest.locks = vec![guest_lock(LockKind::Fair, keeps_off)];
+        let pause = Op::Work(Duration::Exponential(37_000), WorkClass::KERNEL);
+        let holder = vec![us(1), Op::Lock(0), us(100), Op::Unlock(0)];
+        let other = if waits { holder.clone() } else { vec![us(1)] };
+        guest.tasks = vec![
+            pinned("flusher", 0, vec![pause, Op::Begin, Op::Flush, Op::Done(0)]),
+            pinned("holder", 1, holder),
+            pinned("other", 2, other),
+        ];
+        model.vms = vec![guest];
+        let outcome = run(&model, || true).unwrap();
+        assert!(outcome.meters[0].done > 500, "{outcome:?}");
+        outcome.meters[0].latency.max_ns
+    };
+    assert!(slowest(KeepsOff::Preemption, true) < 10);
+    // Alone the holder keeps it out for what is left of 100 us; the one that waits for the
+    // lock keeps it out for that, and then for its own.
+    let alone = slowest(KeepsOff::Interrupts, false);
+    assert!((95_000..=100_010).contains(&alone), "{alone}");
+    let waits = slowest(KeepsOff::Interrupts, true);
+    assert!((195_000..=200_010).contains(&waits), "{waits}");
+}
+
+/// preempt_disable: the holder of a spin lock of the kernel keeps its vCPU, that of a lock of
+/// user space does not.
+#[test]
+fn who_holds_a_kernels_lock_is_not_preempted() {
+    let switches = |keeps_off| {
+        let mut model = free(host(1, 1, 1), SchedKernel::V5);
+        let mut guest = vm("vm", &[0], 0, &[]);
+        guest.locks = vec![guest_lock(LockKind::Fair, keeps_off)];
+        guest.tasks = vec![
+            pinned("holder", 0, vec![Op::Lock(0), us(50_000), Op::Unlock(0), us(1)]),
+            pinned("other", 0, vec![us(10), Op::Done(0)]),
+        ];
+        model.vms = vec![guest];
+        run(&model, || true).unwrap().counters.guest_switches
+    };
+    let (kept, shared) = (switches(KeepsOff::Preemption), switches(KeepsOff::Nothing));
+    // One out and one in for each 50 ms held, beside as many of the other; against turns of ms.
+    assert!((18..=24).contains(&kept), "{kept}");
+    assert!(shared > 100, "{shared}");
+}
+
+/// A lock that one vCPU takes nearly all of the time, and two others now and then.
+fn rare_takers(spin_ns: u64, rules: PvLockRules, wake_ns: f64) -> SimOutcome {
+    let mut model = free(host(1, 3, 1), SchedKernel::V5);
+    model.kvm.halt_poll_ns = 0;
+    (model.costs.idle_wake_ns, model.costs.idle_wake_short_ns) = (wake_ns, wake_ns);
+    let mut guest = vm("vm", &[0, 1, 2], 0, &[]);
+    let kind = LockKind::Paravirtual { spin_ns, rules };
+    guest.locks = vec![guest_lock(kind, KeepsOff::Preemption)];
+    let pause = Op::Work(Duration::Exponential(200_000), WorkClass::KERNEL);
+    let rare = vec![pause, Op::Lock(0), us(5), Op::Unlock(0)];
+    guest.tasks = vec![
+        pinned("often", 0, vec![us(1), Op::Lock(0), us(50), Op::Unlock(0), Op::Done(0)]),
+        pinned("rare", 1, rare.clone()),
+        pinned("too", 2, rare),
+    ];
+    model.vms = vec![guest];
+    run(&model, || true).unwrap()
+}
+
+/// pv_hybrid_queued_unfair_trylock: while the next owner wakes up, whoever comes takes the
+/// lock; ticket locks leave it idle for so long.
+#[test]
+fn a_halted_waiters_lock_is_stolen() {
+    let done = |steals| {
+        let rules = PvLockRules { steals, early: EarlyHalt::Never };
+        let outcome = rare_takers(10_000, rules, 1_000_000.0);
+        assert!(outcome.counters.halt_exits > 500, "{outcome:?}");
+        outcome.meters[0].done
+    };
+    let (stolen, kept) = (done(true), done(false));
+    // 51 us each; against a millisecond idle for each of the others' turns.
+    assert!(stolen > 17_000, "{stolen}");
+    assert!(kept < 5_000, "{kept}");
+}
+
+/// pv_wait_early: who waits behind one that has halted does so itself soon; behind one that
+/// has no pCPU where the version looks at that (vcpu_is_preempted, 4.10 to 5.3).
+#[test]
+fn who_waits_behind_one_that_stopped_halts_early() {
+    let rules = |early| PvLockRules { steals: false, early };
+    // All spin for 60 us: alone before the holder they need not halt, behind a waiter they do.
+    let halts = |early| rare_takers(60_000, rules(early), 20_000.0).counters.halt_exits;
+    assert!(halts(EarlyHalt::Halted) >= halts(EarlyHalt::Never));
+
+    // vCPU 1 shares its pCPU with a busy thread, vCPU 2 waits behind it for its turn.
+    let halts = |early| {
+        let mut model = free(host(1, 3, 1), SchedKernel::V5);
+        let mut guest = vm("vm", &[0, 1, 2], 0, &[]);
+        let kind = LockKind::Paravirtual { spin_ns: 20_000_000, rules: rules(early) };
+        guest.locks = vec![guest_lock(kind, KeepsOff::Preemption)];
+        let program = vec![us(20), Op::Lock(0), us(30), Op::Unlock(0), Op::Done(0)];
+        guest.tasks = (0..3).map(|vcpu| pinned("task", vcpu, program.clone())).collect();
+        model.vms = vec![guest];
+        let hog = HostTask {
+            name: "hog".to_owned(),
+            pins: vec![1],
+            weight: 1024,
+            group: None,
+            burst: None,
+        };
+        model.host_tasks = vec![hog];
+        run(&model, || true).unwrap().counters.halt_exits
+    };
+    let found = [EarlyHalt::Never, EarlyHalt::Halted, EarlyHalt::Preempted].map(halts);
+    assert_eq!(found[..2], [0, 0]);
+    assert!(found[2] > 20, "{found:?}");
+}
+
+/// down_read and up_read of many: nobody waits for another's section, but all for the cache
+/// line, twice a section.
+#[test]
+fn a_shared_lock_moves_its_line() {
+    for vcpus in [1u32, 8] {
+        let mut model = free(host(1, vcpus, 1), SchedKernel::V5);
+        model.costs.lock_transfer_ns = 100.0;
+        let pcpus: Vec<u32> = (0..vcpus).collect();
+        let program = [Op::Lock(0), us(1), Op::Unlock(0), Op::Done(0)];
+        let mut guest = vm("vm", &pcpus, 0, &program);
+        guest.locks = vec![guest_lock(LockKind::Shared, KeepsOff::Nothing)];
+        model.vms = vec![guest];
+        // Who has the line already does not wait for it; eight want it more often than it moves.
+        let expected = if vcpus == 1 { 1e6 } else { 1.0 / 0.2e-6 };
+        near(rate(&model), expected, &format!("{vcpus} vCPUs"));
+    }
+}
+
+/// Which rules paravirtual spin locks have, by the guest's version.
+#[test]
+fn paravirtual_locks_go_with_the_release() {
+    let rules = |release: &str| PvLockRules::defaults(KernelRelease::parse(release).unwrap());
+    assert_eq!(rules("3.12"), PvLockRules::TICKET);
+    assert_eq!(rules("4.4.0-21-generic"), PvLockRules { steals: true, early: EarlyHalt::Never });
+    for (release, early) in [
+        ("4.5", EarlyHalt::Halted),
+        ("4.10", EarlyHalt::Preempted),
+        ("5.3.18", EarlyHalt::Preempted),
+        ("5.4", EarlyHalt::Halted),
+        ("6.12", EarlyHalt::Halted),
+    ] {
+        assert_eq!(rules(release), PvLockRules { steals: true, early }, "{release}");
+    }
+    // `vcpu->ready` came with 5.3.
+    let woken = |release: &str| OnSpin::defaults(KernelRelease::parse(release).unwrap()).skip_woken;
+    assert_eq!(
+        ["3.8", "3.10", "4.19", "5.2", "5.3", "6.6"].map(woken),
+        [false, true, true, true, false, false]
+    );
+}
