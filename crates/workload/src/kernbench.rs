@@ -10,8 +10,14 @@ use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::roles::{GuestStep, RoleCommands, SCRATCH};
 
-/// Debian's source in builtin:debian-12-full.
-const SOURCE: &str = "/usr/src/linux-source-6.1";
+macro_rules! source {
+    () => {
+        "/usr/src/linux-source-6.1"
+    };
+}
+
+/// Debian's source of Linux, unpacked: in builtin:debian-12-full it is.
+pub const KERNEL_SOURCE: &str = source!();
 
 pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     name: "kernbench",
@@ -24,7 +30,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
             Emulated, even the preparation takes minutes: give it `limit_s = 3000`.",
     measures: "Many short processes, page faults and computing: the classic of mixed loads.",
     // The last is a program of the source's, which must be unpacked.
-    needs: &["make", "gcc", "sh", "time", "/usr/src/linux-source-6.1/scripts/config"],
+    needs: &["make", "gcc", "sh", "time", concat!(source!(), "/scripts/config")],
     beside: RoleCommands {
         setup,
         scratch_mib: |params, _| if params.text("config") == "tinyconfig" { 1024 } else { 8192 },
@@ -98,7 +104,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
 };
 
 fn make(words: &str) -> String {
-    format!("make -s -C {SOURCE} O={SCRATCH}/build {words}")
+    format!("make -s -C {KERNEL_SOURCE} O={SCRATCH}/build {words}")
 }
 
 fn setup(params: &Params, facts: &GuestFacts) -> Vec<GuestStep> {

@@ -66,6 +66,7 @@ pub use docs::{markdown, shell_line};
 pub use entry::{
     CatalogueEntry, DefaultValue, ExampleParam, GuestFacts, MetricDef, Param, ParamKind, Scope,
 };
+pub use kernbench::KERNEL_SOURCE;
 pub use param::ParamValue;
 pub use params::{ParamError, Params, near};
 pub use parse::{CommandOutput, OutputStream, ParseError, ParsedOutput};

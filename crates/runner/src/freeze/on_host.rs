@@ -7,7 +7,7 @@ use record::Environment;
 use topology::bounded::LineProblem;
 use topology::{Host, PcpuSet};
 use vmconfig::{Accel, VmPatch, VmSpec, builtin};
-use workload::UnderTest;
+use workload::{KERNEL_SOURCE, UnderTest};
 
 use super::Freezer;
 use crate::probe;
@@ -164,11 +164,8 @@ fn missing(workloads: &[StudyWorkload], has: &dyn Fn(&str) -> bool) -> Option<St
     ))
 }
 
-/// Where Linux' source is, which Debian packs into a file beside it.
-const KERNEL_SOURCE: &str = "/usr/src/linux-source-6.1";
-
-/// What is needed to build it, beside compiler and make.
-const TO_BUILD_IT: &str = "bc bison flex libelf-dev libssl-dev linux-source-6.1";
+/// What is needed to build Linux, beside compiler and make.
+const TO_BUILD_LINUX: &str = "bc bison flex libelf-dev libssl-dev linux-source-6.1";
 
 /// What the VM under test, or the host in its place, needs for a workload.
 fn needs(workload: &StudyWorkload) -> Vec<&'static str> {
@@ -191,7 +188,7 @@ fn package(program: &str) -> Option<&'static str> {
         return Some("postgresql-15");
     }
     if program.starts_with(KERNEL_SOURCE) {
-        return Some(TO_BUILD_IT);
+        return Some(TO_BUILD_LINUX);
     }
     PACKAGES.iter().find(|(known, _)| *known == program).map(|(_, package)| *package)
 }

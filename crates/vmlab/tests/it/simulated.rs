@@ -294,6 +294,35 @@ fn ways_to_place_a_vm_are_ranked() {
     assert!(text(&output.stdout).contains("P(best)"), "{}", text(&output.stdout));
 }
 
+/// What `vmlab plan --toml` prints stands under `[[vm]]` as it is, of one node and of two.
+#[test]
+fn a_plan_is_a_vm_of_a_scenario() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("planned.toml");
+    let host = two_sockets().canonicalize().unwrap();
+    for (vcpus, left_out) in [("4", "memory_mib, emulator_pin"), ("20", "the guest's nodes")] {
+        let vm = ["plan", "--vcpus", vcpus, "--memory", "64GiB", "--iothreads", "2", "--toml"];
+        let plan = vmlab(&[&vm[..], &["--host", host.to_str().unwrap()]].concat());
+        assert!(plan.status.success(), "{}", text(&plan.stderr));
+        let plan = text(&plan.stdout).replace("[vm]\n", "[[vm]]\nworkload = \"own\"\n");
+        let around = format!(
+            "duration_ms = 50\nwarmup_ms = 10\n[host]\nfile = {host:?}\nkernel = \"6.1\"\n{plan}\n\
+             [workload.own]\nclass = \"compute\"\nwork = 100\n"
+        );
+        fs::write(&file, format!("sim = 1\ntitle = \"planned\"\n{around}")).unwrap();
+        let answer = vmlab(&["sim", file.to_str().unwrap(), "--draws", "1", "--json"]);
+        let told = text(&answer.stderr);
+        assert!(answer.status.success() && told.contains("left out of vm: "), "{told}");
+        // Iothreads are between the memory and the emulator.
+        assert!(left_out.split(", ").all(|one| told.contains(one)), "{told}");
+        let answer: Value = serde_json::from_slice(&answer.stdout).unwrap();
+        // 100 us a piece: each vCPU has a pCPU of its own.
+        let rate = answer["cells"][0]["meters"][0]["value"]["median"].as_f64().unwrap();
+        let whole = vcpus.parse::<f64>().unwrap() * 10_000.0;
+        assert!(rate > 0.3 * whole && rate <= whole, "{rate} of {whole}: {answer}");
+    }
+}
+
 #[test]
 fn recordings_of_real_machines_are_drawn() {
     let folder = tempfile::tempdir().unwrap();
