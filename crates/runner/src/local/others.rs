@@ -9,7 +9,7 @@ use workload::GuestFacts;
 
 use super::role_guest::RoleGuest;
 use super::scratch_disks::ScratchDisks;
-use super::{LocalLab, placement, trial_guests};
+use super::{LocalLab, placement, trial, trial_guests};
 use crate::plan::PlanVariant;
 use crate::study::{DiskWish, HostLoad, LONGEST_LIMIT_S, OtherVms, StudyDisk};
 
@@ -21,6 +21,8 @@ pub(super) struct OtherVm {
     _scratch: Option<ScratchDisks>,
     name: String,
     console_log: PathBuf,
+    /// What was noticed when it started.
+    warnings: Vec<String>,
 }
 
 impl OtherVm {
@@ -57,11 +59,17 @@ impl OtherVm {
         let with_disks = scratch.as_ref().map(|disks| disks.attach(spec)).transpose();
         let with_disks = with_disks.map_err(failed)?;
         let spec = with_disks.as_ref().unwrap_or(spec);
-        let console_log = lab.runtime.path().join(format!("{name}.console"));
-        let (place, _) = trial_guests::in_vm(lab, spec, &image, &name, None).map_err(failed)?;
-        let mut guest = RoleGuest::new(place, facts, None);
-        let boot_limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
-        guest.wait_ready(boot_limit, &lab.cancel).map_err(failed)?;
+        let console_log = trial_guests::console_file(lab, &name);
+        let names = [name];
+        let [name] = &names;
+        let mut warnings = Vec::new();
+        let started = trial::started_or_once_more(lab, spec.accel, &names, &mut warnings, || {
+            let (place, _) = trial_guests::in_vm(lab, spec, &image, name, None)?;
+            let mut guest = RoleGuest::new(place, facts, None);
+            guest.wait_ready(trial::boot_limit(lab), &lab.cancel)?;
+            Ok(guest)
+        });
+        let mut guest = started.map_err(failed)?;
         // It is what the plan says, or the load is another one.
         if let Some(threads) = guest.place.threads() {
             placement::check(threads, spec).map_err(failed)?;
@@ -78,7 +86,13 @@ impl OtherVm {
         let argv = entry.command(&params, &facts);
         guest.must(entry.name, argv.clone(), limit, &lab.cancel).map_err(failed)?;
         guest.repeat(argv, &lab.cancel).map_err(failed)?;
-        Ok(Self { guest, _scratch: scratch, name, console_log })
+        let [name] = names;
+        Ok(Self { guest, _scratch: scratch, name, console_log, warnings })
+    }
+
+    /// What was noticed when the VM started.
+    pub(super) fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Whether the VM still runs.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use guest::{Cancel, NOTE, read_end};
 use host::counters;
 use record::journal::{RunResult, TrialKey, TrialResult};
-use record::{CounterSet, CpuPmFinding, Environment, Failure, FailureKind, Outcome, TrialProfile};
+use record::{CounterSet, CpuPmFinding, Failure, FailureKind, Outcome, TrialProfile};
 use vmconfig::{Accel, VmSpec};
 
 use super::follow_memory::follow_memory;
@@ -142,37 +142,19 @@ impl<'a, 'lab> Trial<'a, 'lab> {
     }
 
     /// Starts the guests and waits until they are up; the boot of the one under
-    /// test, s. A guest under TCG that never answered is started once more: of
-    /// hundreds with two vCPUs and nothing special, under QEMU 7.2, two were seen not
-    /// to. Under KVM, on an emulated host too, such a guest may be what a study looks
-    /// for.
+    /// test, s.
     fn boot_or_once_more(
         &mut self,
         parts: &TrialParts<'_>,
     ) -> Result<(TrialGuests, Option<f64>), Failure> {
         let Self { lab, vm_names, record: TrialRecord { result, .. }, .. } = self;
-        let limit = Duration::from_secs_f64(lab.plan.budget.boot_limit_s);
-        let mut start = || {
-            let mut guests = TrialGuests::start(lab, parts, &mut result.qemu_args)?;
+        let limit = boot_limit(lab);
+        let TrialResult { qemu_args, warnings, .. } = result;
+        started_or_once_more(lab, parts.variant.spec.accel, vm_names, warnings, || {
+            let mut guests = TrialGuests::start(lab, parts, qemu_args)?;
             let boot_s = guests.wait_ready(limit, &lab.cancel)?;
             Ok((guests, boot_s))
-        };
-        let hung = |failure: &Failure| failure.kind == FailureKind::GuestNeverAnswered;
-        match start() {
-            Err(failure) if hung(&failure) && parts.variant.environment == Environment::Tcg => {
-                let said: Vec<String> = vm_names
-                    .iter()
-                    .map(|name| last_said(&read_end(&console_file(lab, name), 4096)))
-                    .collect();
-                result.warnings.push(format!(
-                    "An emulated guest did not answer within {} s and was started again{}",
-                    limit.as_secs(),
-                    said.concat()
-                ));
-                start()
-            }
-            started => started,
-        }
+        })
     }
 
     /// Begins to count what the VMs do, exits by reason where there are exits.
@@ -314,6 +296,38 @@ fn tail_of(console: &[u8]) -> String {
     let text = String::from_utf8_lossy(console);
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(CONSOLE_TAIL_LINES)..].join("\n")
+}
+
+/// How long a guest's boot may take.
+pub(super) fn boot_limit(lab: &LocalLab<'_>) -> Duration {
+    Duration::from_secs_f64(lab.plan.budget.boot_limit_s)
+}
+
+/// What `start` gives once its VMs, called `names`, are up. A guest under TCG that never
+/// answered is started once more, with a warning: of hundreds with two vCPUs and nothing
+/// special, under QEMU 7.2, two were seen not to. Under KVM, on an emulated host too, such
+/// a guest may be what a study looks for.
+pub(super) fn started_or_once_more<T>(
+    lab: &LocalLab<'_>,
+    accel: Accel,
+    names: &[String],
+    warnings: &mut Vec<String>,
+    mut start: impl FnMut() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let hung = |failure: &Failure| failure.kind == FailureKind::GuestNeverAnswered;
+    match start() {
+        Err(failure) if hung(&failure) && accel == Accel::Tcg => {
+            let said =
+                names.iter().map(|name| last_said(&read_end(&console_file(lab, name), 4096)));
+            warnings.push(format!(
+                "An emulated guest did not answer within {} s and was started again{}",
+                boot_limit(lab).as_secs(),
+                said.collect::<String>()
+            ));
+            start()
+        }
+        started => started,
+    }
 }
 
 /// The end of a console for a warning, with what vmlab saw of the guest's vCPUs:
@@ -547,6 +561,7 @@ impl LocalLab<'_> {
         let cancel = self.cancel.clone();
         for other in &mut self.others {
             other.check_alive(&cancel)?;
+            warnings.extend_from_slice(other.warnings());
         }
         Ok(())
     }
