@@ -96,6 +96,16 @@ impl OwnedVm {
     }
 }
 
+/// Whether a console, of which `console` is the end, is that of a kernel that panicked at
+/// a breakpoint which it had taken out of its code before: under QEMU's TCG before 8.1 a
+/// guest of several vCPUs may meet one, see docs/emulation.md.
+///
+/// Source: Linux `exc_int3()` in `arch/x86/kernel/traps.c`, `__die_header()` in `dumpstack.c`.
+#[must_use]
+pub fn met_removed_breakpoint(console: &[u8]) -> bool {
+    String::from_utf8_lossy(console).contains("int3: 0000 [#")
+}
+
 /// Each vCPU with its instruction's address and what says whether it waits, from
 /// QEMU's `info registers -a`.
 ///
@@ -175,6 +185,21 @@ mod tests {
         assert_eq!(places(arm64), ["CPU#0 PC=ffff800008bd2f88 PSTATE=600000c5"]);
         assert_eq!(breakpoint_gate(arm64), None);
         assert!(places("unknown command").is_empty());
+    }
+
+    #[test]
+    fn a_breakpoint_that_was_taken_out_is_told_from_other_panics() {
+        // Linux 6.12 and 6.1.
+        for oops in ["Oops: int3: 0000 [#1] PREEMPT SMP NOPTI", "int3: 0000 [#1] PREEMPT SMP"] {
+            let console = format!(
+                "[    3.717710] {oops}\r\n[    3.718928] RIP: 0010:sched_clock_tick+0x5/0xd0\r\n\
+                 [    3.733855] Kernel panic - not syncing: Fatal exception in interrupt\r\n"
+            );
+            assert!(met_removed_breakpoint(console.as_bytes()));
+        }
+        let other = "Oops: 0002 [#1] PREEMPT SMP\r\nKernel panic - not syncing: Fatal exception";
+        assert!(!met_removed_breakpoint(other.as_bytes()));
+        assert!(!met_removed_breakpoint(b"exc_int3+0x2f/0x50"));
     }
 
     #[test]

@@ -44,6 +44,7 @@ use protocol::{QmpMessage, QmpRefusal};
 
 pub use channel::AgentLine;
 pub use console::{NOTE, keep_console, read_end};
+pub use evidence::met_removed_breakpoint;
 pub use exec::{AgentLink, DEFAULT_MAX_OUTPUT_BYTES, GuestCommand, exec_over};
 pub use failure::GuestFailure;
 pub use monitor::{Monitor, MonitorError, Qmp};

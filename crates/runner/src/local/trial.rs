@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use guest::{Cancel, NOTE, read_end};
+use guest::{Cancel, NOTE, met_removed_breakpoint, read_end};
 use host::counters;
 use record::journal::{RunResult, TrialKey, TrialResult};
 use record::{CounterSet, CpuPmFinding, Failure, FailureKind, Outcome, TrialProfile};
@@ -303,10 +303,11 @@ pub(super) fn boot_limit(lab: &LocalLab<'_>) -> Duration {
     Duration::from_secs_f64(lab.plan.budget.boot_limit_s)
 }
 
-/// What `start` gives once its VMs, called `names`, are up. A guest under TCG that never
-/// answered is started once more, with a warning: of hundreds with two vCPUs and nothing
-/// special, under QEMU 7.2, two were seen not to. Under KVM, on an emulated host too, such
-/// a guest may be what a study looks for.
+/// What `start` gives once its VMs, called `names`, are up. What the emulator does to a
+/// booting guest is not the study's: under TCG one that never answered, or panicked at a
+/// breakpoint that was not there any more, is started once more, with a warning
+/// (docs/emulation.md). Under KVM, on an emulated host too, such a guest may be what a
+/// study looks for.
 pub(super) fn started_or_once_more<T>(
     lab: &LocalLab<'_>,
     accel: Accel,
@@ -314,20 +315,26 @@ pub(super) fn started_or_once_more<T>(
     warnings: &mut Vec<String>,
     mut start: impl FnMut() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let hung = |failure: &Failure| failure.kind == FailureKind::GuestNeverAnswered;
-    match start() {
-        Err(failure) if hung(&failure) && accel == Accel::Tcg => {
-            let said =
-                names.iter().map(|name| last_said(&read_end(&console_file(lab, name), 4096)));
-            warnings.push(format!(
-                "An emulated guest did not answer within {} s and was started again{}",
-                boot_limit(lab).as_secs(),
-                said.collect::<String>()
-            ));
-            start()
+    let failure = match start() {
+        Err(failure) if accel == Accel::Tcg => failure,
+        started => return started,
+    };
+    let consoles: Vec<Vec<u8>> =
+        names.iter().map(|name| read_end(&console_file(lab, name), CONSOLE_KEPT_BYTES)).collect();
+    let how = match failure.kind {
+        FailureKind::GuestNeverAnswered => {
+            format!("did not answer within {} s", boot_limit(lab).as_secs())
         }
-        started => started,
-    }
+        FailureKind::GuestPanicked if consoles.iter().any(|text| met_removed_breakpoint(text)) => {
+            "panicked at a breakpoint that its kernel had taken out, as QEMU's TCG before 8.1 lets \
+             it,"
+            .to_owned()
+        }
+        _ => return Err(failure),
+    };
+    let said: String = consoles.iter().map(|console| last_said(console)).collect();
+    warnings.push(format!("An emulated guest {how} and was started again{said}"));
+    start()
 }
 
 /// The end of a console for a warning, with what vmlab saw of the guest's vCPUs:
