@@ -1,9 +1,11 @@
 //! The scoreboard's rows without the machine at hand: each row, what was predicted, and
 //! each cell's value by draw. Deterministic; prints, asserts nothing.
 //!
-//! Arguments: the number of draws, then the scenarios (all if none). `KEY=off` for one of
+//! Arguments: the number of draws, then the scenarios (all if none), by name or as files; hosts
+//! that these name are JSON beside them. `KEY=off` for one of
 //! `queue_locks`, `smt`, `remote_memory`, `balance` and `ple` runs without it.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -11,6 +13,7 @@ use std::thread;
 use sim::answer::{self, DrawResult};
 use sim::scenario::Scenario;
 use sim::{SimModel, scoreboard};
+use topology::Host;
 
 fn without(model: &mut SimModel, off: &[String]) {
     for key in off {
@@ -68,7 +71,12 @@ fn main() {
     let files: Vec<(&str, Scenario)> = files
         .map(|path| {
             let text = std::fs::read_to_string(path).expect("a scenario");
-            let read = Scenario::parse(path, &text, |_| Err("no files".to_owned()));
+            let host = |file: &str| {
+                let path = Path::new(path).with_file_name(file);
+                let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+                Host::from_json(&text).map_err(|error| error.to_string())
+            };
+            let read = Scenario::parse(path, &text, host);
             (path.as_str(), read.unwrap_or_else(|error| panic!("{error}")))
         })
         .collect();
@@ -91,6 +99,7 @@ fn main() {
             println!("  {} {}: {values:.4?}", cell.variant, cell.point);
             if let Some(Some(outcome)) = drawn[at].outcomes.first() {
                 println!("    events {} {:?}", outcome.events, outcome.counters);
+                println!("    {:?}", outcome.time);
             }
         }
     }

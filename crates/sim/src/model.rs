@@ -266,6 +266,8 @@ pub enum Op {
     Sleep(Duration),
     /// Goes back by so many steps until they were done so often.
     Repeat(RepeatSteps),
+    /// Takes pages from a CPU's own list of free pages, or puts them back there.
+    Pages(PageListStep),
     /// A request begins.
     Begin,
     /// One more of a meter; with a latency if a request began.
@@ -286,6 +288,25 @@ pub struct RepeatSteps {
 impl RepeatSteps {
     /// How deep they may be nested.
     pub const MOST_NESTED: usize = 4;
+}
+
+/// Pages from or to the list of free pages of the CPU that the task is on (`rmqueue_pcplist`,
+/// `free_unref_page_commit`). The steps behind it move a batch between that list and the zone:
+/// they are left out unless the list has run empty or full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageListStep {
+    /// The zone's lock.
+    pub zone: u32,
+    /// They are taken, else put back.
+    pub taken: bool,
+    /// How many, no more than `batch`.
+    pub pages: u32,
+    /// What is moved at once (`pcp->batch`).
+    pub batch: u32,
+    /// With so many pages a batch goes back to the zone (`pcp->high`).
+    pub high: u32,
+    /// How many steps do that.
+    pub steps: u32,
 }
 
 /// What kind of work: how neighbours and memory slow it.

@@ -346,6 +346,12 @@ impl EngineState<'_> {
                     *round = 0;
                 }
             }
+            Op::Pages(step) => {
+                if !self.move_pages(vcpu, locks + step.zone, step) {
+                    let state = &mut self.tasks[task as usize];
+                    state.at = (state.at + step.steps as usize) % program.len();
+                }
+            }
             Op::Begin => self.tasks[task as usize].began = self.now + 1,
             Op::Done(meter) => self.count_done(task, meter),
         }

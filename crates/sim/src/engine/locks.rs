@@ -1,7 +1,9 @@
 //! Guests' locks: who has them, who waits how, and what holding them keeps off.
 
 use super::state::{Activity, BlockedOn, EngineState, SpinOn, ThreadState};
-use crate::model::{EarlyHalt, GuestLock, KeepsOff, LockKind, PvLockRules, WorkClass};
+use crate::model::{
+    EarlyHalt, GuestLock, KeepsOff, LockKind, PageListStep, PvLockRules, WorkClass,
+};
 use crate::queue::NEVER;
 
 /// `PV_PREV_CHECK_MASK`: of 2^15 rounds of spinning one in 2^8 looks at the waiter before.
@@ -66,6 +68,28 @@ impl EngineState<'_> {
             if owner.irqs_off == 0 {
                 self.allow_interrupts(vcpu);
             }
+        }
+    }
+
+    /// Moves pages between a task and the list of the vCPU that it is on. True if a batch has to
+    /// go between that list and the zone, which has the lock `zone`.
+    pub(super) fn move_pages(&mut self, vcpu: u32, zone: u32, step: PageListStep) -> bool {
+        let vm = &self.vms[self.vcpus[vcpu as usize].vm as usize];
+        let (own, vcpus) = ((vcpu - vm.first_vcpu) as usize, vm.vcpus as usize);
+        let lists = &mut self.locks[zone as usize].page_lists;
+        if lists.is_empty() {
+            lists.resize(vcpus, 0);
+        }
+        let list = &mut lists[own];
+        if step.taken {
+            let is_short = *list < step.pages;
+            *list = (*list + if is_short { step.batch } else { 0 }).saturating_sub(step.pages);
+            is_short
+        } else {
+            *list += step.pages;
+            let is_full = *list >= step.high;
+            *list -= if is_full { step.batch } else { 0 };
+            is_full
         }
     }
 

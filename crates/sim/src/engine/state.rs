@@ -362,6 +362,8 @@ pub(super) struct LockState {
     pub(super) waiters: VecDeque<u32>,
     /// The vCPU that has its cache line, and from when on.
     pub(super) line: (Option<u32>, u64),
+    /// Where it is a zone's: the pages on each CPU's own list (`pcp->count`).
+    pub(super) page_lists: Vec<u32>,
 }
 
 #[derive(Debug, Default)]

@@ -555,3 +555,46 @@ proptest! {
         }
     }
 }
+
+/// What a guest's pages move in at once, by its version.
+#[test]
+fn pages_go_with_the_release() {
+    let program = |release: &str, more: &str| {
+        let text = format!(
+            "sim = 1\n[host]\ncores = 2\n[[vm]]\nvcpus = 2\nkernel = \"{release}\"\n\
+             workload = \"buffers\"\n[workload.buffers]\nclass = \"pages\"\nfault_work = 0.7\n\
+             touch_work = 0.5\nrelease_work = 0.1\npage_hold = 0.05\n{more}"
+        );
+        let scenario = parse(&text).unwrap_or_else(|error| panic!("{error}"));
+        scenario.cells[0].draw(1, 0).vms[0].tasks[0].program.clone()
+    };
+    let moved = |program: &[Op], out: bool| {
+        let moves = program.iter().filter_map(|op| match op {
+            Op::Pages(step) if step.taken == out => Some((step.pages, step.batch, step.high)),
+            _ => None,
+        });
+        moves.collect::<Vec<_>>()
+    };
+    // Locks of the lists of memory: as many as groups are put on, and taken off.
+    let lists = |program: &[Op]| program.iter().filter(|op| **op == Op::Lock(1)).count();
+    for (release, batch, high, off) in
+        [("3.1", 31, 186, 9), ("4.18", 31, 186, 4), ("4.19", 63, 378, 4), ("6.12", 63, 378, 4)]
+    {
+        let steps = program(release, "");
+        let taken = moved(&steps, true);
+        assert_eq!(taken[0], (15, batch, high), "{release}");
+        assert_eq!(taken.iter().map(|(pages, ..)| pages).sum::<u32>(), 128, "{release}");
+        let freed = moved(&steps, false);
+        assert_eq!(freed[0], (batch, batch, high), "{release}");
+        assert_eq!(freed.iter().map(|(pages, ..)| pages).sum::<u32>(), 128, "{release}");
+        assert_eq!(lists(&steps), 9 + off, "{release}");
+    }
+    let steps = program("6.12", "batch = 8\nlist_high = 20\nlist_batch = 10\nrelease_batch = 64\n");
+    assert_eq!(moved(&steps, true)[0], (8, 8, 20));
+    assert_eq!(lists(&steps), 16 + 2);
+    // With fewer than a batch the list would have less than nothing.
+    let text = "sim = 1\n[host]\ncores = 1\n[[vm]]\nworkload = \"b\"\n[workload.b]\nclass = \"pages\"\n\
+                fault_work = 1\ntouch_work = 1\nrelease_work = 1\npage_hold = 1\nbatch = 8\nlist_high = 7";
+    let error = parse(text).map(|_| ()).unwrap_err();
+    assert!(error.contains("s.toml:13: list_high = 7"), "{error}");
+}

@@ -2,8 +2,8 @@
 
 use super::node::{ScenarioNode, ScenarioValue, TableReader, number_of};
 use crate::model::{
-    Barrier, EarlyHalt, GuestLock, GuestTask, KeepsOff, LockKind, Op, PvLockRules, RepeatSteps,
-    SimChannel, SimVm, WorkClass,
+    Barrier, EarlyHalt, GuestLock, GuestTask, KeepsOff, LockKind, Op, PageListStep, PvLockRules,
+    RepeatSteps, SimChannel, SimVm, WorkClass,
 };
 use crate::random::Duration;
 use crate::sched::KernelRelease;
@@ -69,6 +69,7 @@ impl GuestWork {
         for op in self.tasks.iter_mut().flat_map(|task| &mut task.program) {
             match op {
                 Op::Lock(at) | Op::Unlock(at) => *at += locks,
+                Op::Pages(step) => step.zone += locks,
                 Op::Barrier(at) => *at += barriers,
                 Op::Send(at) | Op::Receive(at) => *at += channels,
                 _ => {}
@@ -385,20 +386,29 @@ pub(super) fn read(
 }
 
 /// A buffer's pages are touched for the first time one by one, and given back together. As
-/// the kernel does it, pages come from and go to a CPU's own list, which is filled and emptied
-/// in batches under the zone's lock (`rmqueue_bulk`, `free_pcppages_bulk`), and are put on and
-/// taken off the lists of memory to reclaim in others under theirs (`pagevec_lru_move_fn`,
-/// `release_pages`). Faults share `mmap_sem`. Between unmapping and giving back is the flush of the TLBs.
+/// the kernel does it, pages come from and go to a CPU's own list; where that runs empty or full
+/// a batch moves between it and the zone, under the zone's lock (`rmqueue_bulk`,
+/// `free_pcppages_bulk`). They are put on and taken off the lists of memory to reclaim in groups
+/// under theirs (`pagevec_lru_move_fn`, `release_pages`). Faults share `mmap_sem`. Between
+/// unmapping and giving back is the flush of the TLBs.
 fn pages(
     name: &str,
     table: &TableReader<'_>,
     (kernel, class, done): (KernelRelease, WorkClass, Op),
     parts: &mut GuestWork,
 ) -> Vec<Op> {
+    let since = |major, minor| kernel >= KernelRelease { major, minor };
     let in_kernel = WorkClass { kernel: true, ..class };
     let pages = table.whole("pages", 128, 1, 100_000) as u32;
-    let batch = table.whole("batch", 31, 1, 100_000) as u32;
+    // zone_batchsize(), doubled by d8a759b57035.
+    let batch = if since(4, 19) { 63 } else { 31 };
+    let batch = table.whole("batch", batch, 1, 100_000) as u32;
+    // pageset_set_batch().
+    let high = table.whole("list_high", 6 * u64::from(batch), batch.into(), 1_000_000) as u32;
+    // PAGEVEC_SIZE; and SWAP_CLUSTER_MAX, since release_pages() takes all pages at once.
     let list_batch = table.whole("list_batch", 15, 1, 100_000) as u32;
+    let release_batch = if since(3, 18) { 32 } else { u64::from(list_batch) };
+    let release_batch = table.whole("release_batch", release_batch, 1, 100_000) as u32;
     let fault = Op::Work(needed(table, "fault_work"), in_kernel);
     let touch = Op::Work(needed(table, "touch_work"), class);
     let release = needed(table, "release_work");
@@ -407,35 +417,32 @@ fn pages(
     let zone = parts.lock(format!("{name} free pages"), kind);
     let lists = parts.lock(format!("{name} lists"), kind);
     let map = parts.lock(format!("{name} mmap_sem"), (LockKind::Shared, KeepsOff::Nothing));
-    let has_map_lock = kernel < KernelRelease { major: 6, minor: 4 };
     let under = |lock: u32, pages: u32| {
         [Op::Lock(lock), Op::Work(hold.times(pages), in_kernel), Op::Unlock(lock)]
     };
-    // Pages from `at` on in a group of `size`.
-    let group = |at: u32, size: u32| size.min(pages - at);
-    let (mut taken, mut freed) = (Vec::new(), Vec::new());
-    for at in (0..pages).step_by(list_batch as usize) {
-        let size = group(at, list_batch);
-        // Where the CPU's list is empty it is filled first.
-        for batch_at in (at..at + size).filter(|page| page % batch == 0) {
-            taken.extend(under(zone, group(batch_at, batch)));
-        }
-        let round = [Op::Lock(map), fault, Op::Unlock(map), touch];
-        // Since 6.4 a fault takes the lock of its part of the map instead (lock_vma_under_rcu).
-        let round = if has_map_lock { &round[..] } else { &[fault, touch] };
-        taken.extend(round);
-        let steps = round.len() as u32;
-        taken.push(Op::Repeat(RepeatSteps { steps, times: size, depth: 0 }));
-        taken.extend(under(lists, size));
-        freed.extend(under(lists, size));
+    let groups = |size: u32| (0..pages).step_by(size as usize).map(move |at| size.min(pages - at));
+    let own_list = |taken: bool, pages: u32| {
+        let batched = under(zone, batch);
+        let steps = batched.len() as u32;
+        let moved = Op::Pages(PageListStep { zone, taken, pages, batch, high, steps });
+        std::iter::once(moved).chain(batched)
+    };
+    let round = [Op::Lock(map), fault, Op::Unlock(map), touch];
+    // Since 6.4 a fault takes the lock of its part of the map instead (lock_vma_under_rcu).
+    let round = if since(6, 4) { &[fault, touch] } else { &round[..] };
+    let mut steps = Vec::new();
+    for size in groups(list_batch.min(batch)) {
+        steps.extend(own_list(true, size));
+        steps.extend(round);
+        let repeated = round.len() as u32;
+        steps.push(Op::Repeat(RepeatSteps { steps: repeated, times: size, depth: 0 }));
+        steps.extend(under(lists, size));
     }
-    for at in (0..pages).step_by(batch as usize) {
-        freed.extend(under(zone, group(at, batch)));
-    }
-    taken.extend([Op::Work(release.times(pages), in_kernel), Op::Flush]);
-    taken.append(&mut freed);
-    taken.push(done);
-    taken
+    steps.extend([Op::Work(release.times(pages), in_kernel), Op::Flush]);
+    steps.extend(groups(release_batch).flat_map(|size| under(lists, size)));
+    steps.extend(groups(batch).flat_map(|size| own_list(false, size)));
+    steps.push(done);
+    steps
 }
 
 /// Whether something in a program takes time, or waits for others who take it.

@@ -176,6 +176,47 @@ fn a_shared_lock_moves_its_line() {
     }
 }
 
+/// rmqueue_pcplist and free_unref_page_commit: a CPU's own list of free pages goes to the zone
+/// when it has run empty, or has got `pcp->high` pages, and then moves `pcp->batch`.
+#[test]
+fn pages_go_to_the_zone_in_batches() {
+    let step = |taken, pages| {
+        Op::Pages(PageListStep { zone: 0, taken, pages, batch: 31, high: 186, steps: 1 })
+    };
+    // One vCPU's program a list of groups; how often it is done, and goes to the zone.
+    let counts = |programs: &[Vec<(bool, u32)>]| {
+        let mut model = free(host(1, programs.len() as u32, 1), SchedKernel::V5);
+        (model.warmup_ns, model.duration_ns) = (0, 1_000_000);
+        let mut guest = vm("vm", &(0..programs.len() as u32).collect::<Vec<_>>(), 1, &[]);
+        model.meters = Vec::new();
+        for (vcpu, program) in (0..).zip(programs) {
+            let groups = program
+                .iter()
+                .flat_map(|(taken, pages)| [step(*taken, *pages), Op::Done(2 * vcpu + 1)]);
+            let steps = [us(1), Op::Done(2 * vcpu)].into_iter().chain(groups).collect();
+            guest.tasks.push(pinned("task", vcpu, steps));
+            model.meters.extend(["rounds", "batches"].map(str::to_owned));
+        }
+        guest.tasks.drain(..programs.len());
+        model.vms = vec![guest];
+        let outcome = run(&model, || true).unwrap();
+        let done: Vec<u64> = outcome.meters.iter().map(|meter| meter.done).collect();
+        done.chunks(2).map(|pair| (pair[0], pair[1])).collect::<Vec<_>>()
+    };
+    // What was put back is taken again: the zone is asked once.
+    assert_eq!(counts(&[vec![(true, 10), (false, 10)]])[0].1, 1);
+    // 128 pages need five batches, of which 27 stay; with all put back there are 155.
+    let groups = |taken| [31, 31, 31, 31, 4].map(|pages| (taken, pages));
+    let buffer: Vec<_> = groups(true).into_iter().chain(groups(false)).collect();
+    assert_eq!(counts(&[buffer])[0].1, 5);
+    // Each CPU has its own: one that only takes asks each time, one that only puts back does so
+    // from the sixth time on, when it has 186.
+    let found = counts(&[vec![(true, 31)], vec![(false, 31)]]);
+    assert!(found[0].0 > 900, "{found:?}");
+    assert_eq!(found[0].1, found[0].0);
+    assert_eq!(found[1].1 + 5, found[1].0);
+}
+
 /// Which rules paravirtual spin locks have, by the guest's version.
 #[test]
 fn paravirtual_locks_go_with_the_release() {
