@@ -106,6 +106,19 @@ impl VmMapping {
 }
 
 impl VmMemory {
+    /// Says of each region that has the address of a backend, by its id, that it is that
+    /// backend's. Of guest nodes of one size only QEMU knows it.
+    pub fn name_backends_at(&mut self, addresses: &BTreeMap<String, u64>) {
+        for (backend, address) in addresses {
+            let holds = |region: &&mut VmMapping| {
+                address.checked_sub(region.start).is_some_and(|offset| offset < region.bytes)
+            };
+            if let Some(region) = self.regions.iter_mut().find(holds) {
+                region.backend = Some(backend.clone());
+            }
+        }
+    }
+
     /// Present guest memory.
     #[must_use]
     pub fn guest_bytes(&self) -> u64 {
@@ -437,6 +450,17 @@ VmFlags: rd wr sh mr mw me pf io dc de dd
         let by_page = memory.guest_by_page_size(2 * MIB);
         assert_eq!(by_page[&(2 * MIB)], 2560 * MIB);
         assert_eq!(memory.guest_by_node().map(|by_node| by_node[&1]), Some(560 * MIB));
+    }
+
+    #[test]
+    fn addresses_name_regions() {
+        let region = |start, bytes| VmMapping { start, bytes, ..VmMapping::default() };
+        let regions = vec![region(0x1000, 0x2000), region(0x3000, 0x2000), region(0x9000, 0x1000)];
+        let mut memory = VmMemory { regions, ..VmMemory::default() };
+        let at = [("mem1", 0x2fff), ("mem0", 0x3000), ("gone", 0xa000), ("low", 0)];
+        memory.name_backends_at(&at.map(|(id, address)| (id.to_owned(), address)).into());
+        let named: Vec<_> = memory.regions.iter().map(|one| one.backend.as_deref()).collect();
+        assert_eq!(named, [Some("mem1"), Some("mem0"), None]);
     }
 
     #[test]

@@ -11,12 +11,10 @@ use vmconfig::{VmSettings, VmSpec};
 use super::placement::own_backend;
 
 /// `spec` with the vCPUs of each guest node on the pCPUs of the host node that has most of
-/// its memory, and that node in words, by guest node; `addresses` are in the memory of each
-/// backend.
+/// its memory, and that node in words, by guest node.
 pub(super) fn follow_memory(
     spec: &VmSpec,
     memory: &VmMemory,
-    addresses: &BTreeMap<String, u64>,
     host: &Host,
 ) -> Result<(VmSpec, BTreeMap<usize, String>), Failure> {
     let mut settings = VmSettings::clone(spec);
@@ -35,9 +33,8 @@ pub(super) fn follow_memory(
                 format!("The memory of guest node {number} can't be followed: {why}"),
             )
         };
-        let at = backend.map(|backend| addresses.get(&backend).copied());
-        let region = region(&memory.regions, at);
-        let region = region.ok_or_else(|| refused("its mapping is not known"))?;
+        let region =
+            region(&memory.regions, backend).ok_or_else(|| refused("its mapping is not known"))?;
         let by_node = region.by_node.as_ref();
         let by_node = by_node.ok_or_else(|| refused("the kernel shows no nodes of mappings"))?;
         let (home, percent) = home(by_node).ok_or_else(|| refused("none of it is present"))?;
@@ -55,14 +52,13 @@ pub(super) fn follow_memory(
     Ok((followed, told))
 }
 
-/// The mapping with the address of a backend, if that is known; for none the greatest, which
-/// is the RAM of a guest without nodes.
-fn region(regions: &[VmMapping], at: Option<Option<u64>>) -> Option<&VmMapping> {
-    let Some(at) = at else { return regions.iter().max_by_key(|region| region.bytes) };
-    let holds = |region: &&VmMapping, at: u64| {
-        at.checked_sub(region.start).is_some_and(|offset| offset < region.bytes)
-    };
-    at.and_then(|at| regions.iter().find(|region| holds(region, at)))
+/// The mapping of a backend; for none the greatest, which is the RAM of a guest without
+/// nodes.
+fn region(regions: &[VmMapping], backend: Option<String>) -> Option<&VmMapping> {
+    match backend {
+        Some(backend) => regions.iter().find(|region| region.backend.as_ref() == Some(&backend)),
+        None => regions.iter().max_by_key(|region| region.bytes),
+    }
 }
 
 /// The node that has most, and its share, percent; the lowest of equals.
@@ -96,29 +92,25 @@ mod tests {
             ..settings
         })
         .unwrap();
-        // Of the same size, as guest nodes are.
-        let start = |number: u64| 0x7000_0000_0000 + (number << 28);
-        let mapping = |number: u64, by_node: &[(u32, u64)]| VmMapping {
-            start: start(number),
+        let mapping = |number: usize, by_node: &[(u32, u64)]| VmMapping {
             bytes: 128 << 20,
+            backend: Some(own_backend(number)),
             by_node: Some(by_node.iter().copied().collect()),
             ..VmMapping::default()
         };
         let regions = vec![mapping(0, &[(0, 1), (1, 3)]), mapping(1, &[(0, 8), (1, 8)])];
         let mut memory = VmMemory { regions, ..VmMemory::default() };
-        let address = |number: u64| (own_backend(number as usize), start(number) + 4096);
-        let mut addresses = BTreeMap::from([address(0), address(1)]);
-        let (followed, told) = follow_memory(&spec, &memory, &addresses, &host).unwrap();
+        let (followed, told) = follow_memory(&spec, &memory, &host).unwrap();
         let pins: Vec<String> = followed.pins.vcpus.values().map(ToString::to_string).collect();
         assert_eq!(pins, ["2-3", "0-1", "2-3"]);
         assert_eq!(told[&0], "node 1 has 75 % of it: pCPUs 2-3");
         memory.regions[1].by_node = Some(BytesByNode::new());
-        let check = |memory: &VmMemory, addresses: &BTreeMap<String, u64>, part: &str| {
-            let failure = follow_memory(&spec, memory, addresses, &host).unwrap_err();
+        let check = |memory: &VmMemory, part: &str| {
+            let failure = follow_memory(&spec, memory, &host).unwrap_err();
             assert!(failure.detail.contains(part), "{failure:?}");
         };
-        check(&memory, &addresses, "guest node 1 can't be followed: none of it is present");
-        addresses.remove(&own_backend(0));
-        check(&memory, &addresses, "guest node 0 can't be followed: its mapping is not known");
+        check(&memory, "guest node 1 can't be followed: none of it is present");
+        memory.regions[0].backend = None;
+        check(&memory, "guest node 0 can't be followed: its mapping is not known");
     }
 }

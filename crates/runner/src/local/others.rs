@@ -1,5 +1,6 @@
 //! Other VMs that run beside the one under test.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -71,8 +72,12 @@ impl OtherVm {
         });
         let mut guest = started.map_err(failed)?;
         // It is what the plan says, or the load is another one.
+        let addresses = match placement::asks_of_nodes(spec) {
+            true => guest.place.ram_addresses(&lab.cancel),
+            false => BTreeMap::new(),
+        };
         if let Some(threads) = guest.place.threads() {
-            placement::check(threads, spec).map_err(failed)?;
+            placement::check(threads, spec, &addresses).map_err(failed)?;
         }
         guest.found(spec, &lab.cancel).map_err(failed)?;
 

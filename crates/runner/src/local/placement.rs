@@ -114,12 +114,19 @@ fn iothreads(spec: &VmSpec) -> BTreeMap<String, &PcpuSet> {
 }
 
 /// Whether pins and memory of the booted VM are what `spec` says; where each
-/// vCPU may run, read back from the kernel.
-pub(super) fn check(vm: Threads<'_>, spec: &VmSpec) -> Result<Vec<String>, Failure> {
+/// vCPU may run, read back from the kernel. `addresses` are in the memory of each backend, as
+/// far as QEMU tells.
+pub(super) fn check(
+    vm: Threads<'_>,
+    spec: &VmSpec,
+    addresses: &BTreeMap<String, u64>,
+) -> Result<Vec<String>, Failure> {
     let backend = if vm.is_domain { libvirts_backend } else { own_backend };
     let wishes = wishes(spec, backend);
     if wishes != Wishes::default() {
-        let deviations = placement_in_force(&wishes, &read(vm)?);
+        let mut running = read(vm)?;
+        running.memory.name_backends_at(addresses);
+        let deviations = placement_in_force(&wishes, &running);
         if !deviations.is_empty() {
             let all: Vec<_> = deviations.iter().map(ToString::to_string).collect();
             let kind = FailureKind::NotAsClaimed;
@@ -131,6 +138,11 @@ pub(super) fn check(vm: Threads<'_>, spec: &VmSpec) -> Result<Vec<String>, Failu
         .map(|tid| thread_affinity(*tid).map(|pcpus| pcpus.to_string()))
         .collect::<Result<_, _>>()
         .map_err(|error| refused(&error))
+}
+
+/// Whether `spec` asks for something of the memory of single guest nodes.
+pub(super) fn asks_of_nodes(spec: &VmSpec) -> bool {
+    wishes(spec, own_backend).memory.iter().any(|wish| wish.backend.is_some())
 }
 
 /// What QEMU's memory of a guest node is called where vmlab starts it.

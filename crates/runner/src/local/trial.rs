@@ -101,15 +101,17 @@ impl<'a, 'lab> Trial<'a, 'lab> {
         result.boot_s = boot_s;
         let mut follows = BTreeMap::new();
         for (number, (guest, spec)) in guests.measured().zip(parts.variant.specs()).enumerate() {
-            let addresses = match parts.variant.follows_memory {
+            let follows_memory = parts.variant.follows_memory;
+            let addresses = match follows_memory || placement::asks_of_nodes(spec) {
                 true => guest.place.ram_addresses(&lab.cancel),
                 false => BTreeMap::new(),
             };
             if let Some(vm) = guest.place.threads() {
                 let mut followed = None;
-                if parts.variant.follows_memory {
-                    let found = placement::read(vm)?;
-                    let found = follow_memory(spec, &found.memory, &addresses, lab.host);
+                if follows_memory {
+                    let mut found = placement::read(vm)?;
+                    found.memory.name_backends_at(&addresses);
+                    let found = follow_memory(spec, &found.memory, lab.host);
                     let (spec, told) = found.map_err(|failure| guest.named(failure))?;
                     placement::pin(vm, &spec)?;
                     let told = told.into_iter();
@@ -119,7 +121,8 @@ impl<'a, 'lab> Trial<'a, 'lab> {
                     followed = Some(spec);
                 }
                 let spec = followed.as_ref().unwrap_or(spec);
-                let checked = placement::check(vm, spec).map_err(|failure| guest.named(failure))?;
+                let checked = placement::check(vm, spec, &addresses)
+                    .map_err(|failure| guest.named(failure))?;
                 result.vcpu_affinity.extend(checked);
                 let checked = placement::schedulers(vm, spec);
                 let checked = checked.map_err(|failure| guest.named(failure))?;
