@@ -389,7 +389,7 @@ fn device(device: &Properties, parts: &CrossReferences, vm: &mut Vm) {
         }
         "usb-storage" => ("usb", true),
         "nvme" => ("nvme", true),
-        "vfio-pci" => {
+        "vfio-pci" | "vfio-pci-nohotplug" => {
             vm.passthrough = Some(device.span());
             vm.host_devices.extend(device.at("host").and_then(|host| {
                 Some(Located { value: host.value.parse().ok()?, span: host.span })

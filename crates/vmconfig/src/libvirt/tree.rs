@@ -138,6 +138,23 @@ impl DomainElement {
         PciAddress::new(part("domain")?, part("bus")?, part("slot")?, part("function")?)
     }
 
+    /// The PCI device of the host that a `<hostdev>`, or an `<interface>` of that type,
+    /// gives to the guest. One with `<address type='unassigned'/>` is taken from the host
+    /// and given to nobody.
+    #[must_use]
+    pub fn host_device(&self) -> Option<Located<PciAddress>> {
+        // The type of an interface does not tell; that of its address does.
+        let is_pci = |kind: &str| ["pci", "hostdev"].contains(&kind);
+        let place = self.first("source")?.first("address")?;
+        let is_other = self.get("mode").is_some_and(|mode| mode != "subsystem")
+            || self.named("address").any(|guests| guests.is("type", "unassigned"))
+            || ![self, place].iter().filter_map(|one| one.get("type")).all(is_pci);
+        if is_other {
+            return None;
+        }
+        Some(Located::new(place.pci_address()?, place.span))
+    }
+
     /// Where an attribute stands, or the element that lacks it.
     #[must_use]
     pub fn place(&self, name: &str) -> Span {
