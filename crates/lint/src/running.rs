@@ -21,6 +21,7 @@ use std::str::FromStr;
 
 use topology::PcpuSet;
 use vmconfig::command_line::shell::quote;
+use vmconfig::source::NamedFile;
 
 /// How such a text begins.
 pub(crate) const MARK: &str = "# vmlab: running ";
@@ -36,6 +37,8 @@ pub struct ObservedVm {
     pub pid: u32,
     /// Its arguments, the program among them.
     pub argv: Vec<String>,
+    /// The files of options that they name, for who joins them with its text.
+    pub config_files: Vec<NamedFile>,
     /// What is known of it.
     pub facts: Vec<Observation>,
 }

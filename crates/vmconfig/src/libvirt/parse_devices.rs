@@ -55,9 +55,7 @@ impl<'a> DomainParser<'a> {
                 "disk" => self.disk(element, &controllers),
                 "hostdev" if element.get("type") == Some("pci") => self.host_device(element),
                 "hostdev" => self.vhost_scsi(element),
-                "interface" if element.get("type") == Some("hostdev") => {
-                    self.host_device(element)
-                }
+                "interface" if element.get("type") == Some("hostdev") => self.host_device(element),
                 "interface" => self.interface(element),
                 "iommu" => self.iommu(element),
                 "controller" | "memballoon" | "serial" => {

@@ -28,8 +28,16 @@ pub struct NotQemu;
 /// # Errors
 /// [`NotQemu`] if there is no option at all.
 pub fn parse(text: &str) -> Result<Parsed, NotQemu> {
-    let line = CommandLine::one(text).ok_or(NotQemu)?;
-    Ok(CommandLineReader::new().read(line, &SourceText::new(text)))
+    parse_source(&SourceText::new(text))
+}
+
+/// The same of a text with the files that it names behind it.
+///
+/// # Errors
+/// [`NotQemu`] if there is no option at all.
+pub fn parse_source(source: &SourceText<'_>) -> Result<Parsed, NotQemu> {
+    let line = CommandLine::one_of(source).ok_or(NotQemu)?;
+    Ok(CommandLineReader::new().read(line, source))
 }
 
 /// The VM of a command line that is taken apart already; `source` is the text that it
@@ -60,6 +68,9 @@ impl CommandLineReader {
         for word in &command.unresolved {
             let line = source.line_number(word.span());
             self.keep(line, "not resolved", word.text.clone());
+        }
+        for said in &command.unread {
+            self.keep(source.line_number(said.span), "not read", said.value.clone());
         }
         let options = command.options.into_iter().map(|option| LocatedOption::new(option, source));
         let options = without_own(options.collect());
@@ -95,7 +106,17 @@ impl CommandLineReader {
             (None, _) => {}
         }
         self.memory();
-        Parsed { settings: self.settings, kept: self.kept, lines: self.lines }.finish()
+        let mut files = BTreeMap::new();
+        for kept in &mut self.kept {
+            let (file, line) = source.line_in_file(kept.line);
+            (kept.file, kept.line) = (file.map(str::to_owned), line);
+        }
+        for line in self.lines.values() {
+            if let (Some(file), number) = source.line_in_file(*line) {
+                files.insert(line - number + 1, file.to_owned());
+            }
+        }
+        Parsed { settings: self.settings, kept: self.kept, lines: self.lines, files }.finish()
     }
 
     /// The program, and what stands before it.
