@@ -43,7 +43,7 @@ pub use fix::{apply, difference};
 pub use fleet::SharedHostVm;
 pub use placement::predict::KubevirtVersion;
 pub use read::TextError;
-pub use rule::{Affected, ConfigFormat, Rule, RuleExample};
+pub use rule::{AffectedVersions, ConfigFormat, Rule, RuleExample};
 pub use rules::{RULES, UnknownRule, find};
 pub use running::{
     MemoryPlacement, Observation, Observed, ObservedVm, ParseFactError, ThreadOwner,
@@ -212,7 +212,7 @@ fn check_source(
         });
         let mut notes = draft.notes;
         if !rule.affected.is_empty() {
-            let versions: Vec<String> = rule.affected.iter().map(Affected::text).collect();
+            let versions: Vec<String> = rule.affected.iter().map(AffectedVersions::text).collect();
             notes.push(format!("concerns {}", versions.join("; ")));
         }
         Finding {

@@ -44,7 +44,6 @@ mod pins;
 pub mod proxmox;
 pub mod qemu;
 mod sched;
-mod size;
 pub mod source;
 mod spec;
 mod weight;

@@ -11,7 +11,6 @@ use crate::rule::ConfigFormat;
 use crate::vm::{
     CpuView, DiskView, GuestNodeView, NicBackendView, NicView, Pin, Timer, Topology, Vm,
 };
-use vmconfig::PciAddress;
 use vmconfig::libvirt::{self, DomainElement, bus_of_target};
 use vmconfig::source::{Located, SourceText};
 

@@ -10,8 +10,9 @@ use std::str::FromStr;
 use roxmltree::Node;
 use topology::PcpuSet;
 use topology::bounded::{self, MalformedText, Span};
+use topology::bytes;
 
-use super::{QEMU_NAMESPACE, list, unit};
+use super::{QEMU_NAMESPACE, list};
 use crate::PciAddress;
 use crate::source::Located;
 
@@ -100,7 +101,7 @@ impl DomainElement {
 
     /// Bytes of a size; one without a unit counts KiB.
     fn scaled(&self, size: &str) -> Option<u64> {
-        let unit = unit::bytes(self.get("unit").unwrap_or("KiB"))?;
+        let unit = bytes::libvirt_unit(self.get("unit").unwrap_or("KiB"))?;
         size.parse::<u64>().ok()?.checked_mul(unit)
     }
 

@@ -6,8 +6,9 @@ use crate::invalid::MAX_VCPUS;
 use crate::memory::MAX_NODES;
 use crate::{
     Accel, Arch, BootSource, ClockBase, GuestNode, GuestTopology, Irqchip, MemoryBacking,
-    MemoryPolicy, MemorySource, NumberSet, Parsed, PcpuSet, RtcTrack, TickPolicy, cpu, size,
+    MemoryPolicy, MemorySource, NumberSet, Parsed, PcpuSet, RtcTrack, TickPolicy, cpu,
 };
+use topology::bytes;
 
 use super::attached::BackendOptions;
 use super::reader::{BackendObject, CommandLineReader, LocatedOption};
@@ -191,7 +192,7 @@ impl CommandLineReader {
             ("-smp", text) if !text.is_empty() => {}
             ("-m", text) => {
                 let mut properties = option.properties("size");
-                match properties.take_if("size", |text| size::bytes(text, 1 << 20)) {
+                match properties.take_if("size", |text| bytes::parse(text, 1 << 20)) {
                     Some(_) => self.leftover(line, "-m", &properties),
                     None => self.keep(line, "-m", text.to_owned()),
                 }
@@ -268,7 +269,7 @@ impl CommandLineReader {
         // What `-smp` and `-m` say in other words.
         properties.take_object("smp");
         let mut memory = properties.take_object("memory");
-        memory.take_if("size", |text| size::bytes(text, 1));
+        memory.take_if("size", |text| bytes::parse(text, 1));
         self.leftover(option.line, "-m", &memory);
         if let Some(id) = properties.take("memory-backend") {
             self.whole = Some(id);
@@ -332,7 +333,7 @@ impl CommandLineReader {
         if !["ram", "file", "memfd"].iter().any(|name| kind == format!("memory-backend-{name}")) {
             return false;
         }
-        let bytes = properties.take_if("size", |text| size::bytes(text, 1));
+        let bytes = properties.take_if("size", |text| bytes::parse(text, 1));
         properties.take("id");
         let size_mib = bytes.unwrap_or(0).div_ceil(1 << 20);
         self.backends.insert(id, BackendObject { properties, line, size_mib });
@@ -392,7 +393,7 @@ impl CommandLineReader {
                     .collect(),
                 ..GuestNode::default()
             };
-            if let Some(mib) = properties.take_if("mem", |text| size::mib(text, 1 << 20)) {
+            if let Some(mib) = properties.take_if("mem", |text| bytes::parse(text, 1 << 20)) {
                 node.memory_mib = mib;
             }
             let backend = properties.take("memdev").and_then(|id| self.backends.remove(&id));

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use host::audit::argv::MemoryBackend;
-use host::audit::in_force::size;
 use host::audit::memory::VmMapping;
 use host::audit::thread::{RunningThread, ThreadRole};
 use host::audit::{RunningVm, guest_view::GuestView};
 use lint::{MemoryPlacement, Observation, Observed, ObservedVm, ThreadOwner, ThreadPlacement};
+use topology::bytes::rounded as size;
 use topology::{Host, PcpuSet};
 
 /// Mappings smaller than this part of the biggest are firmware and tables.
