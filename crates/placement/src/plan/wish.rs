@@ -261,7 +261,9 @@ impl FromStr for Size {
         let text = text.trim();
         let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
         let number = &text[..text.len() - unit.len()];
-        let bytes = bytes::parse(&format!("{number}{}", unit.trim_start()), MIB);
+        let unit = unit.trim_start();
+        let is_unit = !unit.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+        let bytes = bytes::parse(&format!("{number}{unit}"), MIB).filter(|_| is_unit);
         let bytes = bytes.ok_or_else(wrong)?;
         // More than any machine has would overflow sums.
         if bytes == 0 || bytes > 1 << 52 { Err(wrong()) } else { Ok(Self(bytes)) }
@@ -270,7 +272,17 @@ impl FromStr for Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&bytes::rounded(self.0))
+        // Cells are told closer than by one digit: a unit counts that is whole, or of which
+        // there are 100.
+        for (name, shift) in [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+            if self.0 >= 1 << shift && self.0.is_multiple_of(1 << shift) {
+                return write!(f, "{} {name}", self.0 >> shift);
+            }
+            if self.0 >= 100 << shift {
+                return write!(f, "{:.1} {name}", self.0 as f64 / (1_u64 << shift) as f64);
+            }
+        }
+        write!(f, "{} B", self.0)
     }
 }
 
@@ -331,9 +343,9 @@ mod tests {
             ("512MiB", 512 << 20, "512 MiB"),
             ("2m", 2 << 20, "2 MiB"),
             ("1024", 1 << 30, "1 GiB"),
-            ("1500MiB", 1500 << 20, "1.5 GiB"),
-            ("1.5GiB", 1536 << 20, "1.5 GiB"),
-            ("102401MiB", 102_401 << 20, "100 GiB"),
+            ("1500MiB", 1500 << 20, "1500 MiB"),
+            ("1.5GiB", 1536 << 20, "1536 MiB"),
+            ("102401MiB", 102_401 << 20, "100.0 GiB"),
             ("64kb", 64 << 10, "64 KiB"),
             ("3b", 3, "3 B"),
         ] {
