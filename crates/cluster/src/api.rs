@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use topology::bounded::MAX_BYTES;
 
 use crate::error::{ClusterError, Unread};
-use crate::resource::Read;
+use crate::resource::ResourceKind;
 
 /// Objects of a page, as kubectl asks for.
 const PAGE: usize = 500;
@@ -245,7 +245,7 @@ impl Api {
     /// serves the resource.
     pub(crate) async fn list<T>(
         &self,
-        what: &Read,
+        what: &ResourceKind,
         namespace: Option<&str>,
         each: impl FnMut(&RawValue) -> Result<Option<T>, serde_json::Error>,
         progress: &mut dyn FnMut(usize),
@@ -256,7 +256,7 @@ impl Api {
     /// The same of those whose labels `selector` selects.
     pub(crate) async fn list_labelled<T>(
         &self,
-        what: &Read,
+        what: &ResourceKind,
         namespace: Option<&str>,
         selector: Option<&str>,
         mut each: impl FnMut(&RawValue) -> Result<Option<T>, serde_json::Error>,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// An event of Kubernetes'.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Happened {
+pub struct KubeEvent {
     /// When it happened last, as the server writes it; sorts by time.
     pub at: String,
     /// Kind and name of what it happened to.
@@ -49,9 +49,9 @@ struct EventList {
 }
 
 /// The events in a list; none where it is none.
-pub(crate) fn read_events(text: &[u8]) -> Vec<Happened> {
+pub(crate) fn read_events(text: &[u8]) -> Vec<KubeEvent> {
     let list: EventList = serde_json::from_slice(text).unwrap_or(EventList { items: Vec::new() });
-    let events = list.items.into_iter().map(|event| Happened {
+    let events = list.items.into_iter().map(|event| KubeEvent {
         at: event.last_timestamp.or(event.event_time).unwrap_or_default(),
         object: format!("{} {}", event.involved_object.kind, event.involved_object.name),
         is_warning: event.kind == "Warning",

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::agent::{AgentOver, PodAgent};
 use crate::api::{ClusterTarget, RequestFailure};
-use crate::events::Happened;
+use crate::events::KubeEvent;
 use crate::kind::INSTANCE;
 use crate::made::{OwnedObject, text_at};
 use crate::resource::PODS;
@@ -203,7 +203,7 @@ impl Instance {
     }
 
     /// What happened with the instance and its pods, as far as it may be read.
-    pub fn events(&self, cancel: &Cancel) -> Vec<Happened> {
+    pub fn events(&self, cancel: &Cancel) -> Vec<KubeEvent> {
         let pod: Vec<&str> = self.pod.iter().map(String::as_str).collect();
         self.made.events(&pod, cancel)
     }

@@ -1,6 +1,6 @@
 //! What vmlab creates in a cluster, and how it is found again.
 
-use crate::resource::{INSTANCES, JOBS, Read};
+use crate::resource::{INSTANCES, JOBS, ResourceKind};
 
 /// The label by which a Job's pods are found, with its name.
 pub(crate) const JOB_LABEL: &str = "vmlab/job";
@@ -8,7 +8,7 @@ pub(crate) const JOB_LABEL: &str = "vmlab/job";
 /// What vmlab creates.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct MadeKind {
-    pub(crate) read: Read,
+    pub(crate) read: ResourceKind,
     /// What it is, in a sentence.
     pub(crate) what: &'static str,
     /// What a cluster lacks that does not serve it.

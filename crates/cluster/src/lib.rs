@@ -7,7 +7,7 @@
 //! without it.
 //!
 //! [`Instance`] is a VM that vmlab itself creates there, reaches by its guest agent and
-//! deletes ([`role_of_runs`]); [`Placed`] says where it is, beside what was predicted.
+//! deletes ([`role_of_runs`]); [`InstanceLocation`] says where it is, beside what was predicted.
 //! [`NodeRun`] is a study on a node, in the pod of a Job ([`role_of_jobs`]). [`marked`] finds
 //! what dead runs left.
 //!
@@ -37,7 +37,7 @@ mod survey;
 
 pub use api::ClusterTarget;
 pub use error::{ClusterError, Unread};
-pub use events::Happened;
+pub use events::KubeEvent;
 pub use instance::{Instance, condition_lines, phases_s};
 pub use job::{JobSpec, KvmAccess, WORK, manifest};
 pub use left::{
@@ -46,12 +46,12 @@ pub use left::{
 pub use node::ClusterNode;
 pub use node_run::{NodeFailure, NodeFile, NodeRun};
 pub use object::ClusterObject;
-pub use placed::{Forecast, Placed};
+pub use placed::{Forecast, InstanceLocation};
 pub use pod::GuaranteedPod;
 pub use read::{ClusterFacts, read};
 pub use refusal::{ClusterFailure, Refusal};
 pub use resource::{
-    READS, RIGHTS_OF_JOBS, RIGHTS_OF_RUNS, Read, Right, RoleSubject, role, role_of_jobs,
+    READS, RIGHTS_OF_JOBS, RIGHTS_OF_RUNS, ResourceKind, Right, RoleSubject, role, role_of_jobs,
     role_of_runs,
 };
 pub use survey::{ClusterSurvey, NodesSurvey, survey, survey_nodes};

@@ -7,7 +7,7 @@ use guest::{Cancel, GuestFailure};
 use serde_json::Value;
 
 use crate::api::{Call, RequestFailure, escaped};
-use crate::events::{Happened, read_events};
+use crate::events::{KubeEvent, read_events};
 use crate::kind::{MadeKind, PodsBy};
 use crate::refusal::{ClusterFailure, refused};
 use crate::resource::PODS;
@@ -237,7 +237,7 @@ impl OwnedObject {
 
     /// What happened with the object and with those that are named, as far as it may be
     /// read.
-    pub(crate) fn events(&self, others: &[&str], cancel: &Cancel) -> Vec<Happened> {
+    pub(crate) fn events(&self, others: &[&str], cancel: &Cancel) -> Vec<KubeEvent> {
         let mut found = Vec::new();
         for name in others.iter().chain([&self.name.as_str()]) {
             let path = format!(

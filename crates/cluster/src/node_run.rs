@@ -11,7 +11,7 @@ use guest::Cancel;
 use serde_json::Value;
 
 use crate::api::{ClusterTarget, RequestFailure};
-use crate::events::Happened;
+use crate::events::KubeEvent;
 use crate::exec::{ExecLoop, LoopAnswer, PodExec};
 use crate::job::{CONTAINER, JobSpec, WORK, manifest};
 use crate::kind::JOB;
@@ -247,7 +247,7 @@ impl NodeRun {
 
     /// What happened with the Job and its pod, as far as it may be read.
     #[must_use]
-    pub fn events(&self, cancel: &Cancel) -> Vec<Happened> {
+    pub fn events(&self, cancel: &Cancel) -> Vec<KubeEvent> {
         let pod: Vec<&str> = self.pod.iter().map(|pod| pod.pod.as_str()).collect();
         self.made.events(&pod, cancel)
     }
@@ -257,7 +257,7 @@ impl NodeRun {
     pub fn warnings(&self, cancel: &Cancel) -> Vec<String> {
         let events = self.events(cancel);
         // Of every pod of a cluster without DNS.
-        let tells = |event: &&Happened| event.is_warning && event.reason != "MissingClusterDNS";
+        let tells = |event: &&KubeEvent| event.is_warning && event.reason != "MissingClusterDNS";
         let warnings = events.iter().filter(tells);
         let mut said: Vec<String> =
             warnings.map(|event| format!("{}: {}", event.reason, event.message)).collect();

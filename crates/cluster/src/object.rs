@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::resource::Read;
+use crate::resource::ResourceKind;
 
 /// An object, as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ struct PodStatus {
 
 impl ClusterObject {
     /// Reads an item of a list of this kind, which may leave out its kind.
-    pub(crate) fn read(kind: &Read, item: &RawValue) -> Result<Self, serde_json::Error> {
+    pub(crate) fn read(kind: &ResourceKind, item: &RawValue) -> Result<Self, serde_json::Error> {
         let mut value: Value = serde_json::from_str(item.get())?;
         let Header { metadata, status } = Header::deserialize(&value)?;
         if let Value::Object(fields) = &mut value {
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use crate::resource::{INSTANCES, VMS};
 
-    fn read(kind: &Read, text: &str) -> Result<ClusterObject, serde_json::Error> {
+    fn read(kind: &ResourceKind, text: &str) -> Result<ClusterObject, serde_json::Error> {
         ClusterObject::read(kind, &RawValue::from_string(text.to_owned())?)
     }
 

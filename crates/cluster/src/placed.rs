@@ -36,7 +36,7 @@ const LOOK: &str = "echo @cgroup; cat /proc/self/cgroup\n\
 
 /// Where an instance is, as its node and its libvirt tell.
 #[derive(Debug, Clone, Default)]
-pub struct Placed {
+pub struct InstanceLocation {
     /// The node.
     pub node: String,
     /// The compute container's cgroup, a hierarchy a line.
@@ -74,7 +74,7 @@ pub struct Forecast {
     pub findings: Vec<String>,
 }
 
-impl Placed {
+impl InstanceLocation {
     /// Asks the pod of an instance that runs.
     ///
     /// # Errors
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn what_a_pod_tells_is_read() {
-        let placed = Placed::read(&printed("2-3", ["2", "3"]));
+        let placed = InstanceLocation::read(&printed("2-3", ["2", "3"]));
         assert_eq!(placed.cpuset.to_string(), "2-3");
         let vcpus: Vec<String> = placed.vcpus.iter().map(ToString::to_string).collect();
         assert_eq!(vcpus, ["2", "3"]);
@@ -309,22 +309,22 @@ mod tests {
         assert_eq!(placed.qemu_args, ["-name", "guest=lab_vm"]);
         assert_eq!(placed.domain_xml, "<domain type='kvm'>\n</domain>\n");
         assert!(placed.is_virtual && placed.cgroup.contains("cpuset"));
-        assert_eq!(Placed::read("").vcpus, []);
+        assert_eq!(InstanceLocation::read("").vcpus, []);
     }
 
     #[test]
     fn what_is_not_as_predicted_names_its_rule() {
-        let forecast = |placed: &Placed, policy: &str, own: bool| {
+        let forecast = |placed: &InstanceLocation, policy: &str, own: bool| {
             placed.forecast_with(&vmi(own), &settings(policy), &[], "v1.7.0").expect("a forecast")
         };
-        let right = Placed::read(&printed("1-2", ["1", "2"]));
+        let right = InstanceLocation::read(&printed("1-2", ["1", "2"]));
         let of_static = forecast(&right, "static", true);
         assert_eq!(
             (of_static.cpuset.to_string().as_str(), &of_static.vcpus[..]),
             ("1-2", &[1, 2][..])
         );
         assert_eq!(right.mismatches(&of_static), Vec::<String>::new());
-        let wrong = Placed::read(&printed("2-3", ["2", "3"]));
+        let wrong = InstanceLocation::read(&printed("2-3", ["2", "3"]));
         let found = wrong.mismatches(&of_static);
         assert_eq!(found.len(), 3, "{found:#?}");
         let rule = "by the kubelet's static policy (no options; topology none), then KubeVirt \
@@ -332,7 +332,7 @@ mod tests {
         assert!(found[0].contains(rule), "{found:#?}");
         assert!(found[1].ends_with("vCPU 0 is on pCPUs 2, predicted 1"), "{found:#?}");
         // What has no pCPUs of its own has those that nobody else has.
-        let shared = Placed::read(&printed("0-3", ["0-3", "0-3"]));
+        let shared = InstanceLocation::read(&printed("0-3", ["0-3", "0-3"]));
         assert_eq!(shared.mismatches(&forecast(&shared, "static", false)), Vec::<String>::new());
         assert_eq!(shared.mismatches(&forecast(&shared, "none", false)), Vec::<String>::new());
     }

@@ -11,7 +11,8 @@ use crate::node::ClusterNode;
 use crate::object::ClusterObject;
 use crate::pod::GuaranteedPod;
 use crate::resource::{
-    INSTANCES, INSTANCETYPES, KUBELETS, KUBEVIRTS, NAMESPACES, NODES, PODS, PROFILES, Read, VMS,
+    INSTANCES, INSTANCETYPES, KUBELETS, KUBEVIRTS, NAMESPACES, NODES, PODS, PROFILES, ResourceKind,
+    VMS,
 };
 use placement::predict::kubelet::{KubeletSettings, PerformanceProfile};
 
@@ -101,7 +102,10 @@ fn typed<T: for<'de> Deserialize<'de>>(item: &RawValue) -> Result<Option<T>, ser
     serde_json::from_str(item.get()).map(Some)
 }
 
-fn object(kind: &Read, item: &RawValue) -> Result<Option<ClusterObject>, serde_json::Error> {
+fn object(
+    kind: &ResourceKind,
+    item: &RawValue,
+) -> Result<Option<ClusterObject>, serde_json::Error> {
     ClusterObject::read(kind, item).map(Some)
 }
 
@@ -115,7 +119,7 @@ impl Reader<'_> {
     /// A list without which there is nothing to say. `None`: nobody serves it.
     async fn needed<T>(
         &mut self,
-        what: &Read,
+        what: &ResourceKind,
         namespace: Option<&str>,
         each: impl FnMut(&RawValue) -> Result<Option<T>, serde_json::Error>,
     ) -> Result<Option<Vec<T>>, ClusterError> {
@@ -132,7 +136,7 @@ impl Reader<'_> {
     /// A list without which less can be said. `None`: it is not there, or may not be read.
     async fn optional<T>(
         &mut self,
-        what: &Read,
+        what: &ResourceKind,
         namespace: Option<&str>,
         each: impl FnMut(&RawValue) -> Result<Option<T>, serde_json::Error>,
     ) -> Result<Option<Vec<T>>, ClusterError> {
@@ -179,7 +183,7 @@ impl Reader<'_> {
 
     async fn objects(
         &mut self,
-        what: &Read,
+        what: &ResourceKind,
         namespace: Option<&str>,
     ) -> Result<Option<Vec<ClusterObject>>, ClusterError> {
         self.optional(what, namespace, |item| object(what, item)).await

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 /// One kind of thing that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Read {
+pub struct ResourceKind {
     /// API group; empty: the core's.
     pub group: &'static str,
     /// Version of the group.
@@ -21,7 +21,7 @@ pub struct Read {
     pub purpose: &'static str,
 }
 
-impl Read {
+impl ResourceKind {
     /// Path of the list; of one namespace where objects have one.
     pub(crate) fn path(&self, namespace: Option<&str>) -> String {
         let root = match self.group {
@@ -49,8 +49,8 @@ const fn core(
     verb: &'static str,
     namespaced: bool,
     purpose: &'static str,
-) -> Read {
-    Read { group: "", version: "v1", resource, kind, verb, namespaced, purpose }
+) -> ResourceKind {
+    ResourceKind { group: "", version: "v1", resource, kind, verb, namespaced, purpose }
 }
 
 const fn kubevirt(
@@ -58,12 +58,24 @@ const fn kubevirt(
     kind: &'static str,
     namespaced: bool,
     purpose: &'static str,
-) -> Read {
-    Read { group: "kubevirt.io", version: "v1", resource, kind, verb: "list", namespaced, purpose }
+) -> ResourceKind {
+    ResourceKind {
+        group: "kubevirt.io",
+        version: "v1",
+        resource,
+        kind,
+        verb: "list",
+        namespaced,
+        purpose,
+    }
 }
 
-const fn instancetype(resource: &'static str, kind: &'static str, namespaced: bool) -> Read {
-    Read {
+const fn instancetype(
+    resource: &'static str,
+    kind: &'static str,
+    namespaced: bool,
+) -> ResourceKind {
+    ResourceKind {
         group: "instancetype.kubevirt.io",
         version: "v1beta1",
         resource,
@@ -74,34 +86,34 @@ const fn instancetype(resource: &'static str, kind: &'static str, namespaced: bo
     }
 }
 
-pub(crate) const NAMESPACES: Read = core(
+pub(crate) const NAMESPACES: ResourceKind = core(
     "namespaces",
     "Namespace",
     "get",
     false,
     "whether the one that is meant is there, where it holds no VM",
 );
-pub(crate) const NODES: Read =
+pub(crate) const NODES: ResourceKind =
     core("nodes", "Node", "list", false, "labels, and what is there for pods");
-pub(crate) const KUBELETS: Read = core(
+pub(crate) const KUBELETS: ResourceKind = core(
     "nodes/proxy",
     "Node",
     "get",
     false,
     "the kubelets' settings (/configz); this right also lets its owner run commands in pods",
 );
-pub(crate) const PODS: Read =
+pub(crate) const PODS: ResourceKind =
     core("pods", "Pod", "list", true, "who has pCPUs or memory of a node alone");
-pub(crate) const KUBEVIRTS: Read =
+pub(crate) const KUBEVIRTS: ResourceKind =
     kubevirt("kubevirts", "KubeVirt", true, "version and feature gates");
-pub(crate) const VMS: Read = kubevirt("virtualmachines", "VirtualMachine", true, "the VMs");
-pub(crate) const INSTANCES: Read = kubevirt(
+pub(crate) const VMS: ResourceKind = kubevirt("virtualmachines", "VirtualMachine", true, "the VMs");
+pub(crate) const INSTANCES: ResourceKind = kubevirt(
     "virtualmachineinstances",
     "VirtualMachineInstance",
     true,
     "the VMs that run, and on which node",
 );
-pub(crate) const JOBS: Read = Read {
+pub(crate) const JOBS: ResourceKind = ResourceKind {
     group: "batch",
     version: "v1",
     resource: "jobs",
@@ -110,13 +122,13 @@ pub(crate) const JOBS: Read = Read {
     namespaced: true,
     purpose: "a study's part on each node",
 };
-pub(crate) const INSTANCETYPES: [Read; 4] = [
+pub(crate) const INSTANCETYPES: [ResourceKind; 4] = [
     instancetype("virtualmachineinstancetypes", "VirtualMachineInstancetype", true),
     instancetype("virtualmachineclusterinstancetypes", "VirtualMachineClusterInstancetype", false),
     instancetype("virtualmachinepreferences", "VirtualMachinePreference", true),
     instancetype("virtualmachineclusterpreferences", "VirtualMachineClusterPreference", false),
 ];
-pub(crate) const PROFILES: Read = Read {
+pub(crate) const PROFILES: ResourceKind = ResourceKind {
     group: "performance.openshift.io",
     version: "v2",
     resource: "performanceprofiles",
@@ -127,7 +139,7 @@ pub(crate) const PROFILES: Read = Read {
 };
 
 /// Everything that is read, in that order.
-pub const READS: [Read; 12] = {
+pub const READS: [ResourceKind; 12] = {
     let [a, b, c, d] = INSTANCETYPES;
     [NODES, KUBELETS, PODS, KUBEVIRTS, VMS, INSTANCES, a, b, c, d, PROFILES, NAMESPACES]
 };
@@ -204,7 +216,7 @@ pub const RIGHTS_OF_JOBS: [Right; 4] = [
 ];
 
 /// What a run reads of the whole cluster.
-const READS_OF_RUNS: [Read; 4] = [NODES, KUBELETS, PODS, KUBEVIRTS];
+const READS_OF_RUNS: [ResourceKind; 4] = [NODES, KUBELETS, PODS, KUBEVIRTS];
 
 /// A ClusterRole that allows runs, as YAML, with a binding where there is somebody to bind
 /// it to. Without `kubelets` it leaves out what placements are predicted from.
@@ -269,9 +281,9 @@ fn head(name: &str) -> String {
     )
 }
 
-fn rules<'a>(out: &mut String, reads: impl Iterator<Item = &'a Read>) {
+fn rules<'a>(out: &mut String, reads: impl Iterator<Item = &'a ResourceKind>) {
     for read in reads {
-        let Read { group, resource, verb, purpose, .. } = read;
+        let ResourceKind { group, resource, verb, purpose, .. } = read;
         // Writing to a String can't fail.
         let _ = write!(
             out,

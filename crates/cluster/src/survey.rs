@@ -14,7 +14,9 @@ use crate::error::ClusterError;
 use crate::kind::{INSTANCE, JOB};
 use crate::node::ClusterNode;
 use crate::refusal::refused;
-use crate::resource::{INSTANCES, KUBEVIRTS, NODES, RIGHTS_OF_JOBS, RIGHTS_OF_RUNS, Read, Right};
+use crate::resource::{
+    INSTANCES, KUBEVIRTS, NODES, RIGHTS_OF_JOBS, RIGHTS_OF_RUNS, ResourceKind, Right,
+};
 use crate::session::{PATIENCE, Session};
 
 /// A cluster in which instances are to be created.
@@ -141,7 +143,7 @@ impl Asked {
 
     fn list<T>(
         &self,
-        what: &Read,
+        what: &ResourceKind,
         selector: Option<&str>,
         each: impl FnMut(&RawValue) -> Result<Option<T>, serde_json::Error>,
     ) -> Result<Option<Vec<T>>, ClusterError> {

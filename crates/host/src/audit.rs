@@ -10,11 +10,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use vmconfig::command_line::CommandLine;
+use vmconfig::source::NamedFile;
 
 use crate::proc;
 
@@ -48,6 +50,9 @@ pub struct RunningVm {
     pub program: String,
     /// Its arguments, the program's name among them.
     pub argv: Vec<String>,
+    /// The files of options that they name (`-readconfig`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub config_files: Vec<NamedFile>,
     /// What they ask for.
     pub asked: CommandLineRequest,
     /// Its threads by thread id; kernel threads that work for it (vhost before
@@ -227,12 +232,15 @@ fn read_with(
     if has_no_machine(&argv) {
         return Err(ReadVmError::NoVm { pid });
     }
-    let asked = argv::parse(argv.get(1..).unwrap_or_default());
+    let arguments = argv.get(1..).unwrap_or_default();
+    let config_files = CommandLine::config_files_of(arguments, |name| config_file(pid, name));
+    let (asked, unread) = argv::parse_with(arguments, config_files.clone());
     let mut vm = RunningVm {
         pid,
         starttime_ticks: stat.starttime_ticks,
         program,
         argv,
+        config_files,
         asked,
         threads: Vec::new(),
         vcpus_known_by: KnownBy::Nothing,
@@ -241,7 +249,7 @@ fn read_with(
         halts: None,
         cpu_pm: None,
         start: None,
-        notes: Vec::new(),
+        notes: unread.into_iter().map(|said| format!("Not read: {said}")).collect(),
     };
     if look.qmp {
         match guest_view::ask(pid, vm.asked.libvirt, &vm.asked.qmp) {
@@ -272,6 +280,30 @@ fn read_argv(root: &Path, pid: u32) -> Result<Vec<String>, ReadVmError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(ReadVmError::Gone { pid }),
         Err(source) => Err(ReadVmError::Denied { path: path.display().to_string(), source }),
     }
+}
+
+/// A file of options where the process `pid` would find it: below its root, from its
+/// folder. It may be another by now than the one that it read.
+fn config_file(pid: u32, name: &str) -> (String, Result<String, String>) {
+    let base = if name.starts_with('/') { "root" } else { "cwd" };
+    let path = format!("/proc/{pid}/{base}/{}", name.trim_start_matches('/'));
+    (name.to_owned(), read_config_file(Path::new(&path)))
+}
+
+/// A regular file, of no more bytes than a text may have: a name may be a pipe's.
+fn read_config_file(path: &Path) -> Result<String, String> {
+    let read = || {
+        let is_file = fs::metadata(path)?.is_file();
+        let refuse = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why.to_owned());
+        if !is_file {
+            return Err(refuse("no regular file"));
+        }
+        let mut text = String::new();
+        let most = topology::bounded::MAX_BYTES as u64;
+        fs::File::open(path)?.take(most + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > most { Err(refuse("too large")) } else { Ok(text) }
+    };
+    read().map_err(|error: io::Error| error.to_string())
 }
 
 fn is_named_like_qemu(pid: u32) -> bool {

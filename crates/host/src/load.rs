@@ -138,12 +138,12 @@ pub enum StartLoadError {
     },
     /// It ended at once.
     #[error(transparent)]
-    Died(#[from] LoadDied),
+    Died(#[from] LoadFailure),
 }
 
 /// The load is not what it was.
 #[derive(Debug, thiserror::Error)]
-pub enum LoadDied {
+pub enum LoadFailure {
     /// stress-ng has ended, by itself or because its time limit was over.
     #[error("stress-ng ended ({status}): {}", if .stderr.is_empty() { "it said nothing" } else { .stderr })]
     Ended {
@@ -219,7 +219,7 @@ impl StressLoad {
         let mut load = RunningLoad::new(child, self, plan)?;
         match load.wait_started() {
             Ok(()) => Ok(load),
-            Err(StartLoadError::Died(LoadDied::Ended { .. })) => Err(load.last_words().into()),
+            Err(StartLoadError::Died(LoadFailure::Ended { .. })) => Err(load.last_words().into()),
             Err(error) => Err(error),
         }
     }
@@ -308,10 +308,10 @@ impl RunningLoad {
     }
 
     /// Returns after a moment, or as soon as stress-ng has ended.
-    fn look_again(&self) -> Result<(), LoadDied> {
+    fn look_again(&self) -> Result<(), LoadFailure> {
         match wait_exit(&self.leader, Instant::now() + LOOK_INTERVAL) {
             // The caller asks for the last words, which needs the child.
-            true => Err(LoadDied::Ended { status: String::new(), stderr: String::new() }),
+            true => Err(LoadFailure::Ended { status: String::new(), stderr: String::new() }),
             false => Ok(()),
         }
     }
@@ -377,8 +377,8 @@ impl RunningLoad {
     /// Whether all workers still run.
     ///
     /// # Errors
-    /// [`LoadDied`] when stress-ng has ended, or some workers have, or are stopped.
-    pub fn check_alive(&mut self) -> Result<(), LoadDied> {
+    /// [`LoadFailure`] when stress-ng has ended, or some workers have, or are stopped.
+    pub fn check_alive(&mut self) -> Result<(), LoadFailure> {
         if self.stopped || wait_exit(&self.leader, Instant::now()) {
             return Err(self.last_words());
         }
@@ -386,7 +386,7 @@ impl RunningLoad {
         let running = workers.iter().filter(|(_, stat)| !matches!(stat.state, 'T' | 't')).count();
         match running == self.plan.workers as usize {
             true => Ok(()),
-            false => Err(LoadDied::Workers { running, asked: self.plan.workers }),
+            false => Err(LoadFailure::Workers { running, asked: self.plan.workers }),
         }
     }
 
@@ -407,7 +407,7 @@ impl RunningLoad {
     }
 
     /// What stress-ng said before it ended.
-    fn last_words(&mut self) -> LoadDied {
+    fn last_words(&mut self) -> LoadFailure {
         let mut stderr = String::new();
         let mut status = "not to be waited for".to_owned();
         // Its workers hold the pipe's other end, too.
@@ -421,7 +421,7 @@ impl RunningLoad {
             }
         }
         let last = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        LoadDied::Ended { status, stderr: last.trim().to_owned() }
+        LoadFailure::Ended { status, stderr: last.trim().to_owned() }
     }
 }
 

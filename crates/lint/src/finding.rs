@@ -132,6 +132,10 @@ impl Draft {
         if self.edits.is_empty() {
             return None;
         }
+        // A file that the text names is another's.
+        if self.edits.iter().any(|edit| edit.end > source.text.len()) {
+            return None;
+        }
         let mut edits: Vec<Edit> =
             self.edits.iter().map(|edit| with_its_line(source.text, edit.clone())).collect();
         // An option in JSON is not mended as if it were written with commas.

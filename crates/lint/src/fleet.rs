@@ -37,8 +37,7 @@ impl SharedHostVm {
         allowed: &AllowComments,
         about_fleets: &[&str],
     ) -> Self {
-        let silenced =
-            |place: &LineColumn| about_fleets.iter().any(|id| allowed.covers(id, place.line));
+        let silenced = |place: &LineColumn| about_fleets.iter().any(|id| allowed.covers(id, place));
         let vcpus_place = source.place(vm.vcpus.span);
         let mut pins = Vec::new();
         for pin in vm.live_pins() {
@@ -121,7 +120,7 @@ impl FleetDrafts<'_> {
         self.findings.push(Finding {
             rule: Cow::Borrowed(self.rule),
             severity: self.severity,
-            file: vm.file.clone(),
+            file: place.file_or(&vm.file),
             vm: vm.name.clone(),
             place: place.clone(),
             message,
@@ -200,9 +199,13 @@ impl AllowComments {
         allowed
     }
 
-    pub(crate) fn covers(&self, rule: &str, line: usize) -> bool {
+    pub(crate) fn covers(&self, rule: &str, place: &LineColumn) -> bool {
+        // Lines of a file that the text names are others.
+        let line = place.file.is_none().then_some(place.line);
         self.everywhere.iter().any(|id| id == rule)
-            || self.lines.iter().any(|(at, id)| id == rule && (*at == line || *at + 1 == line))
+            || self.lines.iter().any(|(at, id)| {
+                id == rule && line.is_some_and(|line| *at == line || *at + 1 == line)
+            })
     }
 
     /// The ids in comments, with their lines.

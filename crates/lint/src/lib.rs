@@ -43,14 +43,14 @@ pub use fix::{apply, difference};
 pub use fleet::SharedHostVm;
 pub use placement::predict::KubevirtVersion;
 pub use read::TextError;
-pub use rule::{Affected, ConfigFormat, Rule, RuleExample};
+pub use rule::{AffectedVersions, ConfigFormat, Rule, RuleExample};
 pub use rules::{RULES, UnknownRule, find};
 pub use running::{
     MemoryPlacement, Observation, Observed, ObservedVm, ParseFactError, ThreadOwner,
     ThreadPlacement,
 };
 pub use version::{ParseReleaseError, ReleaseVersion};
-pub use vmconfig::source::{LineColumn, Span};
+pub use vmconfig::source::{JoinedText, LineColumn, Span};
 
 use std::borrow::Cow;
 
@@ -150,23 +150,46 @@ pub fn check_text_by(
     context: &Context,
     sets: &[&site::SiteRules],
 ) -> Result<CheckedText, TextError> {
+    check_source(file, &SourceText::new(text), context, sets)
+}
+
+/// The same of a text with the files that it names behind it: what is found there has
+/// their names.
+///
+/// # Errors
+/// [`TextError`] when the text is in none of the formats, or breaks its own.
+pub fn check_joined(
+    file: &str,
+    text: &JoinedText,
+    context: &Context,
+    sets: &[&site::SiteRules],
+) -> Result<CheckedText, TextError> {
+    check_source(file, &text.source(), context, sets)
+}
+
+fn check_source(
+    file: &str,
+    source: &SourceText<'_>,
+    context: &Context,
+    sets: &[&site::SiteRules],
+) -> Result<CheckedText, TextError> {
+    let text = source.text;
     let Some(format) = read::format_of(text) else {
         return Err(TextError::Unknown { file: file.to_owned() });
     };
-    let source = SourceText::new(text);
     let placeholder = match format {
         ConfigFormat::Kubevirt => read::template::placeholder(text),
         _ => None,
     };
     if let Some(span) = placeholder {
-        return Ok(template(file, format, &source, span));
+        return Ok(template(file, format, source, span));
     }
     let asker = site::PreparedRules::new(sets, context);
     let wanted = read::ReadOptions { types: &context.instancetypes, settings: asker.is_some() };
-    let allowed = AllowComments::new(&source);
+    let allowed = AllowComments::new(source);
     let mut findings = Vec::new();
     let mut suppressed = Vec::new();
-    let mut keep = |finding: Finding| match allowed.covers(&finding.rule, finding.place.line) {
+    let mut keep = |finding: Finding| match allowed.covers(&finding.rule, &finding.place) {
         false => findings.push(finding),
         true => suppressed.push(site::SuppressedFinding::by_comment(finding)),
     };
@@ -179,23 +202,23 @@ pub fn check_text_by(
     let mut drafts = Drafts::default();
     let of_item = |rule: &Rule, draft: Draft, name: &str, vm: Option<&Vm>| {
         let place = source.place(draft.span);
-        let live = vm.and_then(|vm| asked_and_is::said(vm, &source, draft.span));
+        let live = vm.and_then(|vm| asked_and_is::said(vm, source, draft.span));
         // A command line that was followed long ago is not mended.
         // Nor is what a command line is made of: it is written otherwise.
-        let fix = draft.fix_in(&source).filter(|fix| {
+        let fix = draft.fix_in(source).filter(|fix| {
             live.is_none()
                 && format != ConfigFormat::Proxmox
                 && fix.edits.iter().all(|edit| vm.is_none_or(|vm| !vm.is_elsewhere(edit)))
         });
         let mut notes = draft.notes;
         if !rule.affected.is_empty() {
-            let versions: Vec<String> = rule.affected.iter().map(Affected::text).collect();
+            let versions: Vec<String> = rule.affected.iter().map(AffectedVersions::text).collect();
             notes.push(format!("concerns {}", versions.join("; ")));
         }
         Finding {
             rule: Cow::Borrowed(rule.id),
             severity: rule.severity,
-            file: file.to_owned(),
+            file: place.file_or(file),
             vm: name.to_owned(),
             place,
             message: draft.message,
@@ -225,11 +248,11 @@ pub fn check_text_by(
             all.for_each(|draft| keep(of_item(rule, draft, &vm.name, Some(vm))));
         }
         if let Some(asker) = &asker {
-            asker.check(file, vm, &source).into_iter().for_each(&mut keep);
+            asker.check(file, vm, source).into_iter().for_each(&mut keep);
         }
-        vms.push(SharedHostVm::new(vm, file, &source, &allowed, &about_fleets));
+        vms.push(SharedHostVm::new(vm, file, source, &allowed, &about_fleets));
     };
-    read::read(format, &source, wanted, &mut look)
+    read::read(format, source, wanted, &mut look)
         .map_err(|broken| read::in_file(broken, file, text))?;
     let known = |id: &str| {
         RULES.iter().any(|rule| rule.id == id)
@@ -239,7 +262,10 @@ pub fn check_text_by(
         let place = source.place(source.line_span(line));
         findings.push(unknown_allow(file, place, id));
     }
-    findings.sort_by_key(|finding| (finding.place.line, finding.place.column));
+    findings.sort_by(|one, other| {
+        let at = |found: &Finding| (found.place.line, found.place.column);
+        (&one.place.file, at(one)).cmp(&(&other.place.file, at(other)))
+    });
     Ok(CheckedText { format, findings, suppressed, vms })
 }
 
@@ -288,7 +314,7 @@ fn template(file: &str, format: ConfigFormat, source: &SourceText, span: Span) -
     let finding = of_text(rule, file, place, message.to_owned(), rule.mend.into());
     let mut checked =
         CheckedText { format, findings: Vec::new(), suppressed: Vec::new(), vms: Vec::new() };
-    match AllowComments::new(source).covers(rule.id, finding.place.line) {
+    match AllowComments::new(source).covers(rule.id, &finding.place) {
         false => checked.findings.push(finding),
         true => checked.suppressed.push(site::SuppressedFinding::by_comment(finding)),
     }

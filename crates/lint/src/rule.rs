@@ -13,7 +13,7 @@ use crate::vm::Vm;
 /// Versions in which a rule holds: from `since`, before `until`; all where a bound is
 /// missing.
 #[derive(Debug, Clone, Copy)]
-pub enum Affected {
+pub enum AffectedVersions {
     /// Of KubeVirt.
     Kubevirt {
         /// First version that has the fault.
@@ -28,7 +28,7 @@ pub enum Affected {
     },
 }
 
-impl Affected {
+impl AffectedVersions {
     /// KubeVirt's versions from one, before another, as they are written.
     pub(crate) const fn kubevirt(since: Option<&'static str>, until: Option<&'static str>) -> Self {
         const fn version(text: Option<&str>) -> Option<KubevirtVersion> {
@@ -197,7 +197,7 @@ pub struct Rule {
     /// Where this is known from.
     pub sources: &'static [&'static str],
     /// Versions in which it holds; empty: all.
-    pub affected: &'static [Affected],
+    pub affected: &'static [AffectedVersions],
     pub(crate) check: Check,
     /// Configurations in which it fires: one for each format it applies to.
     pub fires: &'static [RuleExample],

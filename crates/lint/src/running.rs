@@ -20,7 +20,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use topology::PcpuSet;
+use topology::bytes::exact;
 use vmconfig::command_line::shell::quote;
+use vmconfig::source::NamedFile;
 
 /// How such a text begins.
 pub(crate) const MARK: &str = "# vmlab: running ";
@@ -36,6 +38,8 @@ pub struct ObservedVm {
     pub pid: u32,
     /// Its arguments, the program among them.
     pub argv: Vec<String>,
+    /// The files of options that they name, for who joins them with its text.
+    pub config_files: Vec<NamedFile>,
     /// What is known of it.
     pub facts: Vec<Observation>,
 }
@@ -247,21 +251,10 @@ impl fmt::Display for MemoryPlacement {
     }
 }
 
-/// The units of sizes that are said without loss.
-const UNITS: [(&str, u64); 5] =
-    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
-
-/// A size without loss.
-fn exact(bytes: u64) -> String {
-    let fits = |(_, unit): &&(&str, u64)| bytes >= *unit && bytes.is_multiple_of(*unit);
-    let (name, unit) = UNITS.iter().find(fits).unwrap_or(&("B", 1));
-    format!("{} {name}", bytes / unit)
-}
-
+/// Bytes of such a size.
 fn bytes(text: &str) -> Option<u64> {
-    let (number, name) = text.trim().split_once(' ')?;
-    let (_, unit) = UNITS.iter().find(|(known, _)| *known == name)?;
-    number.parse::<u64>().ok()?.checked_mul(*unit)
+    let (number, unit) = text.trim().split_once(' ')?;
+    topology::bytes::parse(&format!("{number}{unit}"), 1)
 }
 
 /// Error type of reading facts: a line that says nothing known.

@@ -17,12 +17,12 @@ pub(crate) const PLACE: &str = "/scratch/node";
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(300);
 
 /// Whether all is to end.
-pub(crate) type IsCancelled<'a> = &'a (dyn Fn() -> bool + Sync);
+pub(crate) type CancelCheck<'a> = &'a (dyn Fn() -> bool + Sync);
 
 /// Does something in the node's host.
 pub(crate) fn with_session<T>(
     replica: &Replica,
-    is_cancelled: IsCancelled<'_>,
+    is_cancelled: CancelCheck<'_>,
     work: impl FnOnce(&SshSession) -> Result<T, String>,
 ) -> Result<T, String> {
     let owner = Owner::current("cluster").map_err(|error| error.to_string())?;
@@ -47,7 +47,7 @@ pub(crate) fn told(error: impl std::error::Error) -> String {
 pub(crate) fn load(
     node: &MadeNode,
     archive: &Path,
-    is_cancelled: IsCancelled<'_>,
+    is_cancelled: CancelCheck<'_>,
 ) -> Result<Vec<String>, LoadError> {
     let failed =
         |said: String| LoadError::Node { path: archive.to_owned(), node: node.name.clone(), said };

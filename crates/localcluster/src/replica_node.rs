@@ -30,7 +30,7 @@ use crate::image::CONTAINERD;
 use crate::keeper::LOGS;
 use crate::made_node::MadeNode;
 use crate::node::{SERVICE_ADDRESS, SERVICE_PORT};
-use crate::node_session::{ANSWER_LIMIT, IsCancelled, PLACE, told, with_session};
+use crate::node_session::{ANSWER_LIMIT, CancelCheck, PLACE, told, with_session};
 use crate::store::{API_SOCKET, LocalCluster, PAUSE};
 
 const START: &str = "start-node";
@@ -71,7 +71,7 @@ pub(crate) fn join(
     at: usize,
     wanted: &NodeRequest<'_>,
     more: Option<&[u8]>,
-    is_cancelled: IsCancelled<'_>,
+    is_cancelled: CancelCheck<'_>,
     say: &mut dyn FnMut(&str),
 ) -> Result<(), UpError> {
     cluster.made.nodes[at].check_free()?;
@@ -272,7 +272,7 @@ fn wait(
     cluster: &LocalCluster,
     node: &MadeNode,
     session: &SshSession,
-    is_cancelled: IsCancelled<'_>,
+    is_cancelled: CancelCheck<'_>,
     is_lost: &mut dyn FnMut() -> Option<String>,
 ) -> Result<(), String> {
     let patience = Patience::new(ANSWER_LIMIT, is_cancelled);

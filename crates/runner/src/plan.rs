@@ -25,8 +25,8 @@ use workload::{CatalogueEntry, ParamValue, Params, UnderTest};
 use crate::kubevirt_facts::KubevirtFacts;
 use crate::limits::StabilityLimits;
 use crate::study::{
-    Background, HostLoad, RunsOn, StudyBudget, StudyClaim, StudyDisk, StudyNetwork, StudyPublished,
-    VariantParams, params_in,
+    Background, HostLoad, PublishedFigure, RunsOn, StudyBudget, StudyClaim, StudyDisk,
+    StudyNetwork, VariantParams, params_in,
 };
 
 /// Version of `plan.json`. A field may be added to it, with a default for the
@@ -120,7 +120,7 @@ pub struct StudyPlan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<String>,
     /// Published results.
-    pub published: Vec<StudyPublished>,
+    pub published: Vec<PublishedFigure>,
     /// What was published of two variants and is no variant's value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub published_claims: Vec<StudyClaim>,

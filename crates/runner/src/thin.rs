@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use thinguest::{Done, Item, MAX_IO_BYTES, MAX_N, Operation};
+use thinguest::{Item, MAX_IO_BYTES, MAX_N, Measurement, Operation};
 use vmconfig::{BootSource, VmSpec};
 
 /// The program that is the guest itself.
@@ -25,7 +25,7 @@ pub(crate) fn is_thin(spec: &VmSpec) -> bool {
 }
 
 /// Measures items in a thin guest.
-pub(crate) type MeasureItems<'a, E> = dyn FnMut(&[Item]) -> Result<Vec<Done>, E> + 'a;
+pub(crate) type MeasureItems<'a, E> = dyn FnMut(&[Item]) -> Result<Vec<Measurement>, E> + 'a;
 
 /// How much a repeat does.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -185,7 +185,7 @@ impl ThinOutput {
         self.metrics.push(json!({ "name": name, "value": value, "unit": unit, "repeat": repeat }));
     }
 
-    fn operation(&mut self, empty: &Done, done: &Done) {
+    fn operation(&mut self, empty: &Measurement, done: &Measurement) {
         // An empty sample is what the clock's two readings take.
         let each =
             |cycles: u64| (cycles.saturating_sub(empty.median)) as f64 / f64::from(done.batch);
@@ -205,7 +205,7 @@ impl ThinOutput {
     }
 
     /// One sample of so many operations, in a probe's metrics.
-    fn repeat(&mut self, repeat: u32, done: &Done) {
+    fn repeat(&mut self, repeat: u32, done: &Measurement) {
         let (elapsed, count) = (done.sum as f64 * self.seconds, f64::from(done.batch));
         if done.operation == Operation::NullIo {
             self.push(repeat, "calls-per-s", "1/s", 2.0 * count / elapsed);
@@ -250,10 +250,10 @@ mod tests {
         text.split(' ').map(str::to_owned).collect()
     }
 
-    fn done(item: &Item, cycles: u64) -> Done {
+    fn done(item: &Item, cycles: u64) -> Measurement {
         let Item { operation, n, warmup, batch, .. } = *item;
         let all = u64::from(batch) * cycles;
-        Done {
+        Measurement {
             operation,
             n,
             warmup,

@@ -28,13 +28,13 @@ mod start_info;
 pub use node::{MAX_FAR_NODES, MAX_NODES, NodeMap, NodePieces, PhysicalRange};
 pub use operation::{Apic, Calls, MAX_IO_BYTES, MAX_N, Operation, VirtioDevice, Wait};
 pub use physical::PhysicalMemory;
-pub use plan::{BadPlan, Item, Plan, Provoked, read_items};
-pub use queue::{Piece, QUEUE_SIZE, Queue, Used};
+pub use plan::{BadPlan, InjectedFault, Item, Plan, read_items};
+pub use queue::{Piece, QUEUE_SIZE, Queue, UsedRingState};
 pub use record::{
-    BadRecord, ClockSource, Done, Fault, Hello, LINE_BYTES, Record, Skip, TimerIrq, read_record,
-    write_record,
+    BadRecord, ClockSource, Fault, Hello, LINE_BYTES, Measurement, Record, Skip, TimerIrq,
+    read_record, write_record,
 };
-pub use start_info::{MapPiece, StartInfo, Told, write_start_info};
+pub use start_info::{BootAddresses, MapPiece, StartInfo, write_start_info};
 
 /// Version of what the guest and its host say to each other: the plan's words and
 /// the records' fields.

@@ -87,7 +87,7 @@ pub fn read_items(text: &str) -> Result<impl Iterator<Item = Item> + use<'_>, Ba
 
 /// A failure that is wanted, so that what is made of it can be tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Provoked {
+pub enum InjectedFault {
     /// The stack runs over.
     Stack,
     /// Address 0 is written.
@@ -102,7 +102,7 @@ pub enum Provoked {
     Spin,
 }
 
-impl Provoked {
+impl InjectedFault {
     const ALL: [(Self, &'static str); 6] = [
         (Self::Stack, "stack"),
         (Self::Null, "null"),
@@ -128,7 +128,7 @@ pub struct Plan<'a> {
     /// [`Operation::MmioQemu`].
     pub mmio: Option<u32>,
     /// What goes wrong in the first operation.
-    pub provoked: Option<Provoked>,
+    pub provoked: Option<InjectedFault>,
     /// Whether more items come over the serial line.
     pub orders: bool,
     /// How calls reach the null device.
@@ -207,7 +207,7 @@ impl<'a> Plan<'a> {
                     plan.mmio = Some(address.filter(|at| at % 4 == 0).ok_or(BadPlan::Word)?);
                 }
                 "provoke" => {
-                    plan.provoked = Some(Provoked::from_name(value).ok_or(BadPlan::Word)?);
+                    plan.provoked = Some(InjectedFault::from_name(value).ok_or(BadPlan::Word)?);
                 }
                 "run" => plan.items = value,
                 // QEMU's microvm tells of its devices so.

@@ -24,7 +24,7 @@ pub struct Piece {
 
 /// What a look at the used ring finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Used {
+pub enum UsedRingState {
     /// The device has not answered yet.
     NotYet,
     /// It gave the chain back, and says that it wrote so many bytes.
@@ -137,17 +137,17 @@ impl Queue {
 
     /// Whether the device gave the chain back.
     #[must_use]
-    pub fn used(&self) -> Used {
+    pub fn used(&self) -> UsedRingState {
         let given = self.available.index.load(Ordering::Relaxed);
         let back = self.used.index.load(Ordering::Acquire);
         if back == given.wrapping_sub(1) {
-            return Used::NotYet;
+            return UsedRingState::NotYet;
         }
         let [chain, bytes] = &self.used.ring[usize::from(given.wrapping_sub(1) % QUEUE_SIZE)];
         if back != given || chain.load(Ordering::Relaxed) != 0 {
-            return Used::Lie;
+            return UsedRingState::Lie;
         }
-        Used::Back(bytes.load(Ordering::Relaxed))
+        UsedRingState::Back(bytes.load(Ordering::Relaxed))
     }
 }
 
@@ -190,9 +190,9 @@ mod tests {
         let queue = begun();
         for round in 1..=70_000_u32 {
             queue.give();
-            assert_eq!(queue.used(), Used::NotYet);
+            assert_eq!(queue.used(), UsedRingState::NotYet);
             answer(&queue, round as u16, 0, round);
-            assert_eq!(queue.used(), Used::Back(round));
+            assert_eq!(queue.used(), UsedRingState::Back(round));
         }
     }
 
@@ -203,9 +203,9 @@ mod tests {
             queue.give();
             answer(&queue, index, chain, 1);
             let expected = match (index, chain) {
-                (0, _) => Used::NotYet,
-                (1, 0) => Used::Back(1),
-                _ => Used::Lie,
+                (0, _) => UsedRingState::NotYet,
+                (1, 0) => UsedRingState::Back(1),
+                _ => UsedRingState::Lie,
             };
             prop_assert_eq!(queue.used(), expected);
         }

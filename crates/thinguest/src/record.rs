@@ -95,7 +95,7 @@ pub struct TimerIrq {
 /// An operation that was measured. Times are in cycles of the TSC, a sample being
 /// `batch` operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Done {
+pub struct Measurement {
     /// Which.
     pub operation: Operation,
     /// Samples.
@@ -151,7 +151,7 @@ pub enum Record {
     /// The operation is warm, and the guest waits for a byte.
     Ready(Operation),
     /// It was measured.
-    Done(Done),
+    Done(Measurement),
     /// It was not.
     Skipped(Operation, Skip),
     /// The command line is no plan.
@@ -230,7 +230,7 @@ fn write_fields(line: &mut Line, seq: u32, record: &Record) -> fmt::Result {
         }
         Record::Ready(operation) => write!(line, "ready seq={seq} op={}", operation.name()),
         Record::Done(done) => {
-            let Done { n, warmup, batch, min, median, p99, sum, ipis, hlts, .. } = done;
+            let Measurement { n, warmup, batch, min, median, p99, sum, ipis, hlts, .. } = done;
             let name = done.operation.name();
             write!(
                 line,
@@ -303,7 +303,7 @@ pub fn read_record(line: &str) -> Result<(u32, Record), BadRecord> {
         }
         "ready" => Record::Ready(operation()?),
         "done" => {
-            let done = Done {
+            let done = Measurement {
                 operation: operation()?,
                 n: narrow("n")?,
                 warmup: narrow("warmup")?,
@@ -346,8 +346,8 @@ mod tests {
 
     use super::*;
 
-    fn done() -> Done {
-        Done {
+    fn done() -> Measurement {
+        Measurement {
             operation: Operation::Cpuid,
             n: u32::MAX,
             warmup: u32::MAX,
@@ -404,9 +404,9 @@ mod tests {
 
     #[test]
     fn lies_are_seen() {
-        let line = written(3, &Record::Done(Done { sum: 0, ..done() }));
+        let line = written(3, &Record::Done(Measurement { sum: 0, ..done() }));
         assert_eq!(read_record(&line), Err(BadRecord::Field));
-        let line = written(3, &Record::Done(Done { min: u64::MAX, ..done() }));
+        let line = written(3, &Record::Done(Measurement { min: u64::MAX, ..done() }));
         assert_eq!(read_record(&line), Err(BadRecord::Field));
         assert_eq!(read_record("@bye seq=1 #00000000"), Err(BadRecord::Checksum));
         assert_eq!(read_record("@bye seq=1"), Err(BadRecord::NoRecord));

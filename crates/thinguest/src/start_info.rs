@@ -93,7 +93,7 @@ pub struct MapPiece {
 
 /// What a loader tells: physical addresses, 0 where there is nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
+pub struct BootAddresses {
     /// The command line, which ends with 0.
     pub cmdline: u64,
     /// ACPI's root system description pointer.
@@ -107,7 +107,7 @@ pub struct Told {
 pub fn write_start_info(
     page: &mut [u8],
     at: u64,
-    told: &Told,
+    told: &BootAddresses,
     map: impl Iterator<Item = MapPiece>,
 ) {
     let mut put = |offset: usize, bytes: &[u8]| {
@@ -162,7 +162,7 @@ mod tests {
         MapPiece { begin, end, is_free }
     }
 
-    fn written(told: &Told, map: &[MapPiece]) -> Vec<u8> {
+    fn written(told: &BootAddresses, map: &[MapPiece]) -> Vec<u8> {
         let mut page = vec![0; 4096];
         write_start_info(&mut page, AT, told, map.iter().copied());
         page
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let told = Told { cmdline: AT + 4000, acpi_root: 0x1234, module: (0x5000, 0x600) };
+        let told = BootAddresses { cmdline: AT + 4000, acpi_root: 0x1234, module: (0x5000, 0x600) };
         let map = [
             piece(0x1000, 0x2000, true),
             piece(0x2000, 0x4000, true),
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_was_not_told_is_not_there() {
-        let told = Told { cmdline: 0, acpi_root: 0, module: (0, 0) };
+        let told = BootAddresses { cmdline: 0, acpi_root: 0, module: (0, 0) };
         let page = written(&told, &[]);
         let memory = TestMemory { begin: AT, bytes: &page };
         let start = StartInfo::at(memory, AT).unwrap();
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_map_that_is_too_long_keeps_what_fits() {
-        let told = Told { cmdline: 0, acpi_root: 0, module: (0, 0) };
+        let told = BootAddresses { cmdline: 0, acpi_root: 0, module: (0, 0) };
         let pieces: Vec<_> = (0..1000).map(|n| piece(n * 2, n * 2 + 1, true)).collect();
         let page = written(&told, &pieces);
         let entries = u32::from_le_bytes(page[48..52].try_into().unwrap());
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_map_that_lies_is_bounded() {
-        let told = Told { cmdline: u64::MAX, acpi_root: 0, module: (0, 0) };
+        let told = BootAddresses { cmdline: u64::MAX, acpi_root: 0, module: (0, 0) };
         let mut page = written(&told, &[piece(0x1000, 0x2000, true)]);
         // It claims four thousand millions of entries, and one that wraps around.
         page[48..52].copy_from_slice(&u32::MAX.to_le_bytes());

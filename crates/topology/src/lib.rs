@@ -9,12 +9,13 @@
 //! are the same to the reader. [`read_description`] reads what other tools say
 //! about a machine. [`bounded`] is where every text in XML or YAML is parsed, here
 //! and in the crates above: one budget for all. [`MacAddress`] is the address of a network
-//! card, whoever reads one.
+//! card, whoever reads one; [`bytes`] is how sizes are said and read.
 //!
 //! What is not here: touching files (`host`), drawing (`report`), deciding
 //! where a VM should go.
 
 pub mod bounded;
+pub mod bytes;
 mod describe;
 mod host;
 mod mac_address;

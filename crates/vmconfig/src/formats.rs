@@ -45,11 +45,21 @@ pub struct EmittedText {
 pub struct UnmodelledSetting {
     /// Its line, from 1.
     pub line: u32,
+    /// The file that holds the line, if it is one that the text names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     /// Where it stands: `/domain/devices/video`, `spec.domain.firmware`,
     /// `-device`.
     pub path: String,
     /// It, verbatim.
     pub text: String,
+}
+
+impl UnmodelledSetting {
+    /// One of the text itself.
+    pub(crate) fn of_text(line: u32, path: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { line, file: None, path: path.into(), text: text.into() }
+    }
 }
 
 /// A VM as a text describes it.
@@ -64,7 +74,10 @@ pub struct Parsed {
     pub kept: Vec<UnmodelledSetting>,
     /// Lines of the fields that the text sets, by path: `pins.vcpus.0`,
     /// `memory.huge_pages`; the VM's own by the empty path. A field that isn't listed has a default.
+    /// They are counted through the text and the files behind it: [`Parsed::in_file`].
     pub lines: BTreeMap<String, u32>,
+    /// The files that the text names, by the line that is their first one.
+    pub files: BTreeMap<u32, String>,
 }
 
 impl Parsed {
@@ -88,6 +101,16 @@ impl Parsed {
         }
     }
 
+    /// The file that holds such a line, if it is not the text itself, and the line's number
+    /// there.
+    #[must_use]
+    pub fn in_file(&self, line: u32) -> (Option<&str>, u32) {
+        match self.files.range(..=line).next_back() {
+            Some((first, file)) => (Some(file), line - first + 1),
+            None => (None, line),
+        }
+    }
+
     /// The line where the VM begins, of texts that may hold several.
     #[must_use]
     pub fn line_of_vm(&self) -> Option<u32> {
@@ -97,7 +120,7 @@ impl Parsed {
     /// The settings in their one way of saying things.
     pub(crate) fn finish(mut self) -> Self {
         self.settings.normalise();
-        self.kept.sort_by_key(|kept| kept.line);
+        self.kept.sort_by(|one, other| (&one.file, one.line).cmp(&(&other.file, other.line)));
         self
     }
 }

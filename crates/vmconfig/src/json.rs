@@ -31,7 +31,7 @@ pub fn parse(text: &str) -> Result<Parsed, NotJson> {
     let KnownFields { value: settings, unknown } =
         bounded::json(text.as_bytes()).map_err(|error| NotJson(error.to_string()))?;
     let kept = if unknown.is_empty() { Vec::new() } else { kept(text, &unknown)? };
-    Ok(Parsed { settings, kept, lines: BTreeMap::new() }.finish())
+    Ok(Parsed { settings, kept, lines: BTreeMap::new(), files: BTreeMap::new() }.finish())
 }
 
 /// What stands at these paths of a JSON text that is sound, with its lines.
@@ -47,6 +47,7 @@ fn kept(text: &str, paths: &[String]) -> Result<Vec<UnmodelledSetting>, NotJson>
     }
     let kept = paths.iter().map(|path| UnmodelledSetting {
         line: lines.get(path).copied().unwrap_or(1),
+        file: None,
         text: texts.get(path.as_str()).cloned().flatten().unwrap_or_default(),
         path: path.clone(),
     });

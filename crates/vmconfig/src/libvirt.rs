@@ -13,7 +13,6 @@ pub mod list;
 mod parse;
 mod parse_devices;
 mod tree;
-mod unit;
 mod xml;
 
 pub use emit::{emit, emit_interface, emit_launched};

@@ -156,7 +156,7 @@ impl FromStr for PageSize {
     type Err = ParsePageSizeError;
 
     fn from_str(text: &str) -> Result<Self, ParsePageSizeError> {
-        crate::size::bytes(text, 1)
+        topology::bytes::parse(text, 1)
             .filter(|bytes| bytes.is_multiple_of(1024))
             .and_then(|bytes| Self::from_kib(bytes / 1024))
             .ok_or_else(|| ParsePageSizeError(text.to_owned()))

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub use capabilities::{Capabilities, QemuVersion, UnusableVersion};
 pub use devices::{iothread_id, memory_backend, memory_backend_id, numa_distance, numa_node};
 pub use interface::{Interface, Netdev};
-pub use parse::{NotQemu, parse, parse_args, parse_line};
+pub use parse::{NotQemu, parse, parse_args, parse_line, parse_source};
 
 use crate::command_line::shell;
 use crate::{Arch, BootSource, GuestTopology, SpecFinding, VmSpec};
@@ -63,7 +63,7 @@ enum ChannelEnd<'a> {
 
 /// Arguments for QEMU, and what they can't say.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Emitted {
+pub struct EmittedArguments {
     /// The arguments, without the program.
     pub args: Vec<String>,
     /// What the VM is besides.
@@ -72,7 +72,7 @@ pub struct Emitted {
     starts: Vec<usize>,
 }
 
-impl Emitted {
+impl EmittedArguments {
     /// One option with its value a line, quoted for a shell: joined by
     /// backslash and line feed after the program's name, they start the VM.
     #[must_use]
@@ -105,7 +105,7 @@ impl Emitted {
 ///
 /// Never fails: what QEMU refuses is emitted as asked, and [`check`] tells.
 #[must_use]
-pub fn emit(spec: &VmSpec, channels: &Channels, capabilities: &Capabilities) -> Emitted {
+pub fn emit(spec: &VmSpec, channels: &Channels, capabilities: &Capabilities) -> EmittedArguments {
     emit_with(spec, ChannelEnd::Agent(channels), capabilities)
 }
 
@@ -116,20 +116,20 @@ pub fn emit_serial(
     spec: &VmSpec,
     channels: &SerialChannels,
     capabilities: &Capabilities,
-) -> Emitted {
+) -> EmittedArguments {
     emit_with(spec, ChannelEnd::Serial(channels), capabilities)
 }
 
 /// The arguments that start this VM on a terminal, for people: nothing of
 /// vmlab's own is connected.
 #[must_use]
-pub fn emit_plain(spec: &VmSpec, capabilities: &Capabilities) -> Emitted {
+pub fn emit_plain(spec: &VmSpec, capabilities: &Capabilities) -> EmittedArguments {
     emit_with(spec, ChannelEnd::Terminal, capabilities)
 }
 
-fn emit_with(spec: &VmSpec, talk: ChannelEnd<'_>, capabilities: &Capabilities) -> Emitted {
+fn emit_with(spec: &VmSpec, talk: ChannelEnd<'_>, capabilities: &Capabilities) -> EmittedArguments {
     let losses = devices::losses(spec);
-    let mut emitted = Emitted { args: Vec::new(), losses, starts: Vec::new() };
+    let mut emitted = EmittedArguments { args: Vec::new(), losses, starts: Vec::new() };
     emitted.option("-name", format!("guest={},debug-threads=on", escape(&spec.name)));
     for bare in ["-no-user-config", "-nodefaults", "-no-reboot"] {
         emitted.flag(bare);
@@ -256,7 +256,7 @@ fn apic_ids(topology: &GuestTopology) -> u64 {
 /// The first serial port and QEMU's monitor on the terminal.
 const TERMINAL: &str = "mon:stdio";
 
-fn boot(spec: &VmSpec, emitted: &mut Emitted) {
+fn boot(spec: &VmSpec, emitted: &mut EmittedArguments) {
     match &spec.boot {
         BootSource::Direct { kernel, initrd, root_image, .. } => {
             emitted.option("-kernel", kernel.to_string_lossy());
@@ -294,7 +294,7 @@ fn boot(spec: &VmSpec, emitted: &mut Emitted) {
     }
 }
 
-fn channel_args(channels: &Channels, emitted: &mut Emitted) {
+fn channel_args(channels: &Channels, emitted: &mut EmittedArguments) {
     monitor_args(&channels.qmp_socket, emitted);
     emitted.option("-device", "virtio-serial-pci,id=vserial");
     let ports = [
@@ -312,12 +312,12 @@ fn channel_args(channels: &Channels, emitted: &mut Emitted) {
     emitted.option("-device", "pvpanic-pci");
 }
 
-fn monitor_args(path: &Path, emitted: &mut Emitted) {
+fn monitor_args(path: &Path, emitted: &mut EmittedArguments) {
     emitted.option("-chardev", socket("qmp", path));
     emitted.option("-mon", "chardev=qmp,mode=control");
 }
 
-fn console_args(path: &Path, emitted: &mut Emitted) {
+fn console_args(path: &Path, emitted: &mut EmittedArguments) {
     // No file: it would grow as fast as the guest prints.
     emitted.option("-chardev", socket("console", path));
     emitted.option("-serial", "chardev:console");

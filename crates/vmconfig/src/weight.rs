@@ -434,7 +434,7 @@ mod tests {
     use super::*;
 
     fn kept(path: &str, text: &str) -> LossWeight {
-        UnmodelledSetting { line: 1, path: path.to_owned(), text: text.to_owned() }.weight()
+        UnmodelledSetting::of_text(1, path, text).weight()
     }
 
     #[test]

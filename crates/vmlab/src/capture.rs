@@ -263,10 +263,7 @@ fn text(facts: &CaptureFacts, out: &Path) -> String {
     let machine = facts.machine.as_ref().map_or(String::new(), |machine| format!(", {machine}"));
     line("QEMU", format!("{}{machine}", facts.qemu));
     for file in &facts.files {
-        let size = match file.bytes {
-            bytes if bytes < 1 << 20 => format!("{} KiB", bytes.div_ceil(1 << 10)),
-            bytes => format!("{} MiB", bytes.div_ceil(1 << 20)),
-        };
+        let size = topology::bytes::rounded(file.bytes);
         let path = out.join(file.name).display().to_string();
         line(&size, format!("{path}  {}", file.holds));
     }

@@ -11,6 +11,7 @@ use guest::image::oci::OciImage;
 use thinguest::{Item, Operation};
 use topology::bounded;
 use vmconfig::qemu::Capabilities;
+use vmconfig::source::SourceText;
 use vmconfig::{
     AccelChoice, Arch, BootSource, BuiltinKernel, DiskFormat, EmittedText, ImagePatch, InvalidVm,
     Loss, LossWeight, Parsed, Resolve, SpecFinding, UnmodelledSetting, VmPatch, VmSpec, builtin,
@@ -138,7 +139,8 @@ pub(crate) struct EmitArgs {
 pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     let text = read(&args.file)?;
     let from = args.from.unwrap_or_else(|| guess(&text));
-    let all = parse(&text, from)
+    let text = input::with_config_files(&args.file, text);
+    let all = parse(&text.source(), from)
         .with_context(|| format!("Cannot read {} as {from:?}", args.file.display()))?;
     let host = HostOffers::load(&args.offers)?;
     let many = all.len() > 1;
@@ -146,15 +148,15 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     for (number, parsed) in all.iter().enumerate() {
         let spec = parsed.spec().map_err(|error| {
             let (line, error) = in_words_of(from, parsed, error);
-            cannot_be(&args.file, line, &parsed.settings.name, error)
+            cannot_be(&args.file, parsed, line, error)
         })?;
         let (spec, added) = completed(spec, args.to);
         if let Some(refused) = refused(&spec, args.to) {
             let line = parsed.line(&refused.field);
-            return Err(cannot_be(&args.file, line, &spec.name, anyhow::anyhow!(refused.message)));
+            return Err(cannot_be(&args.file, parsed, line, anyhow::anyhow!(refused.message)));
         }
         for one in added {
-            let place = place(&args.file, parsed.line("vcpus"));
+            let place = place(&args.file, parsed, parsed.line("vcpus"));
             terminal::note(&format!("{place}: {one}"));
         }
         let emitted = emit(&spec, args.to);
@@ -168,14 +170,21 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
     Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(FINDINGS) })
 }
 
-/// `FILE:LINE`, if there is a line.
-fn place(file: &Path, line: Option<u32>) -> String {
-    let file = file.display();
-    line.map_or_else(|| file.to_string(), |line| format!("{file}:{line}"))
+/// `FILE:LINE`, if there is a line; one of `parsed` may be in a file that the text names.
+fn place(file: &Path, parsed: &Parsed, line: Option<u32>) -> String {
+    let Some(line) = line else { return file.display().to_string() };
+    let (named, line) = parsed.in_file(line);
+    named.map_or_else(|| format!("{}:{line}", file.display()), |named| format!("{named}:{line}"))
 }
 
-fn cannot_be(file: &Path, line: Option<u32>, name: &str, error: anyhow::Error) -> anyhow::Error {
-    error.context(format!("{}: VM {name:?} can't be", place(file, line)))
+fn cannot_be(
+    file: &Path,
+    parsed: &Parsed,
+    line: Option<u32>,
+    error: anyhow::Error,
+) -> anyhow::Error {
+    let name = &parsed.settings.name;
+    error.context(format!("{}: VM {name:?} can't be", place(file, parsed, line)))
 }
 
 /// The line that is at fault, and what is wrong as the text's own format says it.
@@ -442,9 +451,10 @@ fn guess(text: &str) -> SourceFormat {
     }
 }
 
-fn parse(text: &str, format: SourceFormat) -> anyhow::Result<Vec<Parsed>> {
+fn parse(source: &SourceText<'_>, format: SourceFormat) -> anyhow::Result<Vec<Parsed>> {
+    let text = source.text;
     Ok(match format {
-        SourceFormat::Qemu => vec![qemu::parse(text)?],
+        SourceFormat::Qemu => vec![qemu::parse_source(source)?],
         SourceFormat::Libvirt => libvirt::parse(text)?,
         SourceFormat::Kubevirt => kubevirt::parse(text)?,
         SourceFormat::Proxmox => vec![proxmox::parse(text)?],
@@ -474,16 +484,17 @@ fn emit(spec: &VmSpec, format: ConvertFormat) -> EmittedText {
 /// Something that was left out.
 struct PlacedLoss {
     weight: LossWeight,
-    /// Its line, if it stands somewhere.
-    line: Option<u32>,
+    /// `FILE:LINE`, if it stands somewhere.
+    place: Option<String>,
     text: String,
     /// In a word or two, for where many are folded.
     short: String,
 }
 
 impl PlacedLoss {
-    fn kept(kept: &UnmodelledSetting) -> Self {
-        let UnmodelledSetting { line, path, text } = kept;
+    fn kept(file: &Path, kept: &UnmodelledSetting) -> Self {
+        let UnmodelledSetting { line, path, text, file: named } = kept;
+        let file = named.clone().unwrap_or_else(|| file.display().to_string());
         let first = text.lines().next().unwrap_or_default();
         let more = if text.lines().nth(1).is_some() { " ..." } else { "" };
         let short = match path.as_str() {
@@ -491,26 +502,28 @@ impl PlacedLoss {
             path => path.rsplit(['/', '.']).next().unwrap_or(path).to_owned(),
         };
         let text = format!("not understood: {path}: {first}{more}");
-        Self { weight: kept.weight(), line: Some(*line), text, short }
+        Self { weight: kept.weight(), place: Some(format!("{file}:{line}")), text, short }
     }
 
-    fn loss(loss: &Loss, parsed: Option<&Parsed>) -> Self {
+    fn loss(file: &Path, loss: &Loss, parsed: Option<&Parsed>) -> Self {
         let Loss { what, why, fields } = loss;
         let line = fields.iter().find_map(|field| parsed?.line(field));
+        let place = parsed.filter(|_| line.is_some()).map(|parsed| place(file, parsed, line));
         let short = fields.first().cloned().unwrap_or_else(|| what.clone());
-        Self { weight: loss.weight(), line, text: format!("left out: {what}: {why}"), short }
+        Self { weight: loss.weight(), place, text: format!("left out: {what}: {why}"), short }
     }
 }
 
 /// Says what was left out, what matters first; true if nothing was that changes
 /// performance.
 fn report(file: &Path, parsed: Option<&Parsed>, losses: &[Loss], all: bool) -> bool {
-    let kept = parsed.iter().flat_map(|parsed| &parsed.kept).map(PlacedLoss::kept);
-    let mut left: Vec<PlacedLoss> = kept.collect();
-    left.extend(losses.iter().map(|loss| PlacedLoss::loss(loss, parsed)));
+    let kept = parsed.iter().flat_map(|parsed| &parsed.kept);
+    let mut left: Vec<PlacedLoss> = kept.map(|kept| PlacedLoss::kept(file, kept)).collect();
+    left.extend(losses.iter().map(|loss| PlacedLoss::loss(file, loss, parsed)));
     left.sort_by_key(|one| one.weight);
     for one in left.iter().filter(|one| all || one.weight == LossWeight::Performance) {
-        terminal::note(&format!("{}: {}", place(file, one.line), one.text));
+        let place = one.place.clone().unwrap_or_else(|| file.display().to_string());
+        terminal::note(&format!("{place}: {}", one.text));
     }
     let file = file.display();
     let folded = |weight: LossWeight| {
@@ -553,19 +566,21 @@ mod tests {
         let text = "<domain type='kvm'><memory unit='GiB'>1</memory><uuid>1</uuid>
   <cputune><shares>100</shares></cputune>
   <devices><video><model type='qxl'/></video></devices></domain>";
-        let parsed = parse(text, guess(text)).unwrap().remove(0);
-        let left: Vec<PlacedLoss> = parsed.kept.iter().map(PlacedLoss::kept).collect();
+        let parsed = parse(&SourceText::new(text), guess(text)).unwrap().remove(0);
+        let kept = parsed.kept.iter().map(|kept| PlacedLoss::kept(Path::new("x"), kept));
+        let left: Vec<PlacedLoss> = kept.collect();
         let of = |weight: LossWeight| {
             let these = left.iter().filter(|one| one.weight == weight);
-            these.map(|one| (one.line, one.short.as_str())).collect::<Vec<_>>()
+            let place = |one: &&PlacedLoss| one.place.clone().unwrap_or_default();
+            these.map(|one| (place(&one), one.short.clone())).collect::<Vec<_>>()
         };
-        assert_eq!(of(LossWeight::Performance), [(Some(2), "shares")]);
-        assert_eq!(of(LossWeight::Devices), [(Some(3), "video")]);
-        assert_eq!(of(LossWeight::Nothing), [(Some(1), "uuid")]);
+        assert_eq!(of(LossWeight::Performance), [("x:2".to_owned(), "shares".to_owned())]);
+        assert_eq!(of(LossWeight::Devices), [("x:3".to_owned(), "video".to_owned())]);
+        assert_eq!(of(LossWeight::Nothing), [("x:1".to_owned(), "uuid".to_owned())]);
         let report = |parsed: &Parsed| report(Path::new("x"), Some(parsed), &[], false);
         assert!(!report(&parsed));
         let text = text.replace("<shares>100</shares>", "");
-        assert!(report(&parse(&text, guess(&text)).unwrap().remove(0)));
+        assert!(report(&parse(&SourceText::new(&text), guess(&text)).unwrap().remove(0)));
     }
 
     #[test]
@@ -581,7 +596,7 @@ mod tests {
             (libvirt, "<access mode='shared'/>"),
         ] {
             let from = guess(text);
-            let parsed = parse(text, from).unwrap().remove(0);
+            let parsed = parse(&SourceText::new(text), from).unwrap().remove(0);
             let (line, error) = in_words_of(from, &parsed, parsed.spec().unwrap_err());
             let error = error.to_string();
             assert_eq!(line, Some(3), "{error}");
@@ -595,7 +610,7 @@ mod tests {
   <devices>
     <disk type='file' device='disk'><driver name='qemu' io='native'/><source file='/a'/>
       <target dev='vda' bus='virtio'/></disk></devices></domain>";
-        let parsed = parse(text, guess(text)).unwrap().remove(0);
+        let parsed = parse(&SourceText::new(text), guess(text)).unwrap().remove(0);
         let error = parsed.spec().unwrap_err();
         assert_eq!(first_line_below(&parsed, error.field()), Some(3));
     }
@@ -605,7 +620,7 @@ mod tests {
         let spec = |machine: &str| {
             let text =
                 format!("qemu-system-x86_64 -accel kvm -machine {machine} -cpu host -smp 288");
-            parse(&text, SourceFormat::Qemu).unwrap().remove(0).spec().unwrap()
+            parse(&SourceText::new(&text), SourceFormat::Qemu).unwrap().remove(0).spec().unwrap()
         };
         let (whole, added) = completed(spec("q35"), ConvertFormat::Libvirt);
         assert_eq!((added.len(), refused(&whole, ConvertFormat::Libvirt)), (2, None));
@@ -627,7 +642,15 @@ mod tests {
         let (asked, unasked) = (HostOffers(context), HostOffers(lint::Context::default()));
         let written = |machine: &str, to: ConvertFormat| {
             let text = format!("qemu-system-x86_64 -accel kvm -machine {machine} -cpu host -m 1G");
-            emit(&parse(&text, SourceFormat::Qemu).unwrap().remove(0).spec().unwrap(), to).text
+            emit(
+                &parse(&SourceText::new(&text), SourceFormat::Qemu)
+                    .unwrap()
+                    .remove(0)
+                    .spec()
+                    .unwrap(),
+                to,
+            )
+            .text
         };
         for to in [ConvertFormat::Qemu, ConvertFormat::Libvirt] {
             assert!(asked.report(&written("pc-q35-7.2", to), to).unwrap());
@@ -641,7 +664,7 @@ mod tests {
     #[test]
     fn a_vm_goes_round_the_formats() {
         let text = "qemu-system-x86_64 -name db -accel kvm -machine q35 -cpu host -smp 4,cores=2,threads=2 -m 4G";
-        let spec = parse(text, guess(text)).unwrap().remove(0).spec().unwrap();
+        let spec = parse(&SourceText::new(text), guess(text)).unwrap().remove(0).spec().unwrap();
         let mut now = spec.clone();
         for format in [
             ConvertFormat::Libvirt,
@@ -652,7 +675,7 @@ mod tests {
         ] {
             let EmittedText { text, losses } = emit(&now, format);
             assert_eq!(losses, [], "{text}");
-            now = parse(&text, guess(&text)).unwrap().remove(0).spec().unwrap();
+            now = parse(&SourceText::new(&text), guess(&text)).unwrap().remove(0).spec().unwrap();
         }
         assert_eq!(now, spec);
     }

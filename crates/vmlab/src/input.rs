@@ -5,6 +5,9 @@ use std::fs::File;
 use std::io::{self, BufRead, Read};
 use std::path::Path;
 
+use vmconfig::command_line::CommandLine;
+use vmconfig::source::JoinedText;
+
 /// Bytes of a text that describes something: a study, a VM, a host, rules, a scenario; and
 /// of a line of entries.
 pub(crate) const MAX_TEXT_BYTES: u64 = topology::bounded::MAX_BYTES as u64;
@@ -62,6 +65,25 @@ pub(crate) fn text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     open(path, MAX_TEXT_BYTES)?.read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// A text with the files of options that its command lines name (`-readconfig`), which
+/// are looked for beside it; for no file (`-`) in the folder where vmlab runs.
+pub(crate) fn with_config_files(file: &Path, text: String) -> JoinedText {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let files = CommandLine::config_files(&text, |name| {
+        let path = folder.join(name);
+        (path.display().to_string(), regular(&path).map_err(|error| error.to_string()))
+    });
+    JoinedText::new(text, files)
+}
+
+/// The text of a regular file: what another text names may be a pipe.
+fn regular(path: &Path) -> io::Result<String> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    text(path)
 }
 
 /// As `BufRead::read_until` of a newline, of a line of at most [`MAX_TEXT_BYTES`].

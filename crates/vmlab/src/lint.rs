@@ -24,6 +24,7 @@ use lint::{
 use runner::machine;
 use topology::PcpuSet;
 use vmconfig::kubevirt::Catalogue;
+use vmconfig::source::JoinedText;
 
 use crate::audit::{self, AuditedVms};
 use crate::exit::{ERROR, FINDINGS};
@@ -631,10 +632,16 @@ fn check(input: &Input, text: &str, context: &Context, own: &OwnRules) -> TextOu
     if !input.named && !lint::holds_vms(text) {
         return TextOutcome::Skipped;
     }
-    match lint::check_text_by(&input.name, text, context, &own.of(&input.name)) {
+    let text = joined(input, text.to_owned());
+    match lint::check_joined(&input.name, &text, context, &own.of(&input.name)) {
         Ok(checked) => TextOutcome::Checked(checked),
         Err(error) => TextOutcome::Failed(error.to_string()),
     }
+}
+
+/// A text with the files that it names.
+fn joined(input: &Input, text: String) -> JoinedText {
+    input::with_config_files(input.path().unwrap_or(Path::new("-")), text)
 }
 
 fn read(from: &Input) -> io::Result<String> {
@@ -679,7 +686,8 @@ fn mend(
         fs::write(path, &after).with_context(|| format!("Cannot write {}", input.name))?;
         terminal::note(&format!("{}: mended {mended}", input.name));
         // Lines have moved, so the rest is found anew.
-        let again = lint::check_text_by(&input.name, &after, context, &own.of(&input.name))?;
+        let after = joined(input, after);
+        let again = lint::check_joined(&input.name, &after, context, &own.of(&input.name))?;
         left.extend(of_level(args, own.settle(again.findings).0));
         left.extend(of_file.into_iter().filter(|finding| lint::is_about_fleets(&finding.rule)));
     }

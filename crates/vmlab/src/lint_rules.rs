@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf, absolute};
 
 use anyhow::{Context as _, bail};
-use lint::output::RulesUsed;
+use lint::output::RulesFileUse;
 use lint::site::{self, SiteRule, SiteRules, SuppressedFinding};
 use lint::{Context, Finding};
 
@@ -161,14 +161,14 @@ impl OwnRules {
     }
 
     /// Each file with the number of inputs that it held for.
-    pub(crate) fn used(&self) -> Vec<RulesUsed<'_>> {
+    pub(crate) fn used(&self) -> Vec<RulesFileUse<'_>> {
         let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
         for (number, _) in self.of_input.values().flatten() {
             *counts.entry(*number).or_default() += 1;
         }
         let files = |number: usize| counts.get(&number).copied().unwrap_or(0);
         let all = self.all.iter().enumerate();
-        all.map(|(number, one)| RulesUsed {
+        all.map(|(number, one)| RulesFileUse {
             file: &one.rules.file,
             files: files(number),
             rules: &one.rules,

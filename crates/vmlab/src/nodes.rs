@@ -29,7 +29,7 @@ use vmconfig::Arch;
 use crate::kubernetes::left::{RunInCluster, machine_name};
 use crate::kubernetes::named_cluster;
 use crate::on::files::{StudyImages, builtin_images, image_files};
-use crate::on::node_args::NodesAsked;
+use crate::on::node_args::NodeSelection;
 use crate::progress::Spinner;
 use crate::study_file::{BudgetArgs, StudyText};
 use crate::terminal;
@@ -45,7 +45,7 @@ const RUN_CHARS: usize = 10;
 pub(crate) struct ReachedNodes {
     target: ClusterTarget,
     survey: NodesSurvey,
-    asked: NodesAsked,
+    asked: NodeSelection,
     /// The label of the classes, where nodes have it.
     class_label: Option<String>,
     owner: Owner,
@@ -57,7 +57,7 @@ pub(crate) struct ReachedNodes {
 /// Why no study can run there.
 pub(crate) fn reach(
     (cluster, kubeconfig): (Option<&str>, Option<&Path>),
-    asked: NodesAsked,
+    asked: NodeSelection,
 ) -> anyhow::Result<ReachedNodes> {
     let spinner = Spinner::start();
     spinner.say("looking at the cluster");

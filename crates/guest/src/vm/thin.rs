@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::{Value, json};
 use thinguest::{
-    BadPlan, BadRecord, Done, Fault, Hello, Item, Operation, Record, Skip, read_record,
+    BadPlan, BadRecord, Fault, Hello, Item, Measurement, Operation, Record, Skip, read_record,
 };
 use vmconfig::Arch;
 use vmconfig::qemu::SerialChannels;
@@ -205,7 +205,7 @@ pub enum ThinMessage {
     /// The samples are taken; the record follows [`ThinVm::go`].
     Taken,
     /// The record.
-    Done(Done),
+    Done(Measurement),
     /// The operation was not measured.
     Skipped(Operation, Skip),
     /// All was done.

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use topology::PcpuSet;
 use vmconfig::command_line::{CommandLine, Properties};
+use vmconfig::source::{JoinedText, NamedFile};
 
 /// What a command line asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -104,7 +105,19 @@ pub(crate) fn number_list(text: &str) -> BTreeSet<u32> {
 /// not known.
 #[must_use]
 pub fn parse(args: &[String]) -> CommandLineRequest {
-    let line = CommandLine::of_arguments(args);
+    parse_with(args, Vec::new()).0
+}
+
+/// The same with what the files of `-readconfig` say; and what was not read of them.
+#[must_use]
+pub fn parse_with(args: &[String], files: Vec<NamedFile>) -> (CommandLineRequest, Vec<String>) {
+    let joined = JoinedText::new(String::new(), files);
+    let line = CommandLine::of_arguments(args).with_config_files(&joined.source());
+    let asked = request(&line);
+    (asked, line.unread.into_iter().map(|said| said.value).collect())
+}
+
+fn request(line: &CommandLine) -> CommandLineRequest {
     let mut asked = CommandLineRequest::default();
     let mut chardevs: BTreeMap<String, Properties> = BTreeMap::new();
     let mut monitors: Vec<String> = Vec::new();

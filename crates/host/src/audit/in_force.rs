@@ -11,6 +11,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use topology::PcpuSet;
+use topology::bytes::rounded as size;
 
 use super::RunningVm;
 use super::memory::VmMapping;
@@ -202,18 +203,6 @@ pub(crate) fn list(nodes: &BTreeSet<u32>) -> String {
     nodes.iter().copied().collect::<PcpuSet>().to_string()
 }
 
-/// `64 MiB`, with at most one digit behind the point.
-#[must_use]
-pub fn size(bytes: u64) -> String {
-    for (unit, name) in [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
-        if bytes >= unit {
-            let tenths = (bytes as f64 / unit as f64 * 10.0).round() / 10.0;
-            return format!("{tenths} {name}");
-        }
-    }
-    format!("{bytes} B")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -333,13 +322,5 @@ mod tests {
             &running,
             &["memory: asked for node 0, but its nodes are not known"],
         );
-    }
-
-    #[test]
-    fn sizes_are_short() {
-        for (bytes, text) in [(0, "0 B"), (4096, "4 KiB"), (3 << 19, "1.5 MiB"), (1 << 30, "1 GiB")]
-        {
-            assert_eq!(size(bytes), text);
-        }
     }
 }

@@ -129,22 +129,22 @@ fn a_load_that_dies_or_stops_is_noticed() {
         let pid = Pid::from_raw(i32::try_from(pid).expect("a pid")).expect("a pid");
         kill_process(pid, signal).expect("sent");
     };
-    let wait_for = |running: &mut RunningLoad, wanted: &dyn Fn(&LoadDied) -> bool| {
+    let wait_for = |running: &mut RunningLoad, wanted: &dyn Fn(&LoadFailure) -> bool| {
         until("the load's end is noticed", || {
             running.check_alive().is_err_and(|died| wanted(&died)).then_some(())
         });
     };
-    let one_less = |died: &LoadDied| matches!(died, LoadDied::Workers { running, .. } if *running + 1 == asked as usize);
+    let one_less = |died: &LoadFailure| matches!(died, LoadFailure::Workers { running, .. } if *running + 1 == asked as usize);
     for signal in [Signal::STOP, Signal::KILL] {
         let mut running = load.start(&owner()).expect("starts");
         signal_worker(&running, signal);
-        wait_for(&mut running, &|died| one_less(died) || matches!(died, LoadDied::Ended { .. }));
+        wait_for(&mut running, &|died| one_less(died) || matches!(died, LoadFailure::Ended { .. }));
         running.stop().expect("stops");
     }
     let mut running = load.start(&owner()).expect("starts");
     let workers = running.workers();
     running.child.kill().expect("killed");
-    wait_for(&mut running, &|died| matches!(died, LoadDied::Ended { .. }));
+    wait_for(&mut running, &|died| matches!(died, LoadFailure::Ended { .. }));
     for (pid, stat) in workers {
         let now = proc::stat(pid).filter(|now| now.starttime_ticks == stat.starttime_ticks);
         assert!(now.is_none_or(|now| now.is_dead()), "worker {pid} is left");

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::finding::{Finding, Severity};
-use crate::output::{LintNotes, RulesUsed, count};
+use crate::output::{LintNotes, RulesFileUse, count};
 use crate::site::SuppressedFinding;
 
 /// What [`json`] gives.
@@ -18,7 +18,7 @@ pub struct JsonReport<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     suppressed: &'a [SuppressedFinding],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    rules: &'a [RulesUsed<'a>],
+    rules: &'a [RulesFileUse<'a>],
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     failed: &'a [String],
 }

@@ -25,14 +25,14 @@ pub struct LintNotes<'a> {
     /// Findings that somebody suppressed.
     pub suppressed: &'a [site::SuppressedFinding],
     /// Rules files that were applied.
-    pub rules: &'a [RulesUsed<'a>],
+    pub rules: &'a [RulesFileUse<'a>],
     /// What could not be linted, each with its file and why.
     pub failed: &'a [String],
 }
 
 /// A rules file and how many files it was applied to.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct RulesUsed<'a> {
+pub struct RulesFileUse<'a> {
     /// Its name.
     pub file: &'a str,
     /// Number of files.

@@ -11,7 +11,6 @@ use crate::rule::ConfigFormat;
 use crate::vm::{
     CpuView, DiskView, GuestNodeView, NicBackendView, NicView, Pin, Timer, Topology, Vm,
 };
-use vmconfig::PciAddress;
 use vmconfig::libvirt::{self, DomainElement, bus_of_target};
 use vmconfig::source::{Located, SourceText};
 
@@ -235,14 +234,14 @@ fn devices(devices: &DomainElement, vm: &mut Vm) {
             "interface" => {
                 if node.get("type") == Some("hostdev") {
                     vm.passthrough = Some(node.tag);
-                    vm.host_devices.extend(host_device(node));
+                    vm.host_devices.extend(node.host_device());
                 } else {
                     vm.nics.push(nic(node));
                 }
             }
             "hostdev" => {
                 vm.passthrough = Some(node.tag);
-                vm.host_devices.extend(host_device(node));
+                vm.host_devices.extend(node.host_device());
             }
             "controller" if node.get("type") == Some("pci") => {
                 let targets = node.named("target");
@@ -279,18 +278,6 @@ fn devices(devices: &DomainElement, vm: &mut Vm) {
             _ => {}
         }
     }
-}
-
-/// The address of a PCI device of the host.
-fn host_device(node: &DomainElement) -> Option<Located<PciAddress>> {
-    // The type of an interface does not tell; that of its address does.
-    let is_pci = |kind: &str| ["pci", "hostdev"].contains(&kind);
-    let source = node.first("source")?;
-    let place = source.first("address")?;
-    if ![node, place].iter().filter_map(|one| one.get("type")).all(is_pci) {
-        return None;
-    }
-    Some(Located::new(place.pci_address()?, place.span))
 }
 
 /// The iothread of a driver, or those that its queues are shared out to.

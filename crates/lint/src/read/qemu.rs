@@ -18,7 +18,7 @@ pub(crate) fn holds_command(text: &str) -> bool {
 }
 
 pub(crate) fn read(source: &SourceText<'_>, settings: bool, each: &mut dyn FnMut(Vm)) {
-    for line in CommandLine::all(source.text) {
+    for line in CommandLine::all_of(source) {
         let mut vm = command(&line);
         vm.parsed = settings.then(|| Box::new(parse_line(line, source)));
         each(vm);
@@ -72,10 +72,8 @@ pub(super) fn command(line: &CommandLine) -> Vm {
         values.any(|value| value.span() == word.span())
     };
     vm.unread_options = !line.unresolved.iter().all(is_value);
-    for file in line.config_files() {
-        vm.unread_options = true;
-        vm.unread.push(Located::new(format!("-readconfig {}", file.text), file.span()));
-    }
+    vm.unread_options |= !line.unread.is_empty();
+    vm.unread.extend(line.unread.iter().cloned());
     let mut parts = CrossReferences::default();
     let mut devices = Vec::new();
     for option in &line.options {
@@ -389,7 +387,7 @@ fn device(device: &Properties, parts: &CrossReferences, vm: &mut Vm) {
         }
         "usb-storage" => ("usb", true),
         "nvme" => ("nvme", true),
-        "vfio-pci" => {
+        "vfio-pci" | "vfio-pci-nohotplug" => {
             vm.passthrough = Some(device.span());
             vm.host_devices.extend(device.at("host").and_then(|host| {
                 Some(Located { value: host.value.parse().ok()?, span: host.span })

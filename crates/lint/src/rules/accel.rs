@@ -68,9 +68,9 @@ pub(crate) const NOT_RESOLVED: Rule = Rule {
               running it tells",
     why: "Variables and arrays that are assigned in a straight line are followed. What depends on \
           arguments, branches, loops or other programs is not guessed: options in it were not \
-          looked at, and findings may come from their absence. So it is with what the file of \
-          -readconfig says.",
-    mend: "Write the file's settings as options, or check the command line as it runs: `ps -ww -o args`, or `vmlab lint --running`",
+          looked at, and findings may come from their absence. So it is with the file of \
+          -readconfig where it can't be read, and with a line there that QEMU does not take.",
+    mend: "Check a script where the files are that it names, or check the command line as it runs: `ps -ww -o args`, or `vmlab lint --running`",
     sources: &["https://pubs.opengroup.org/onlinepubs/9799919799/utilities/V3_chap02.html"],
     affected: &[],
     check: Check::Vm(not_resolved),

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use topology::bytes::rounded as size;
+
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, ConfigFormat, Rule, qemu, xml};
-use crate::rules::words::size;
 use crate::rules::worlds::ANY;
 use crate::{Span, vm::Vm};
 

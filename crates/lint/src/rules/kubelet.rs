@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::yaml::{Node, QuantityValue as _};
-use crate::rule::{Affected, Check, Rule, yaml};
+use crate::rule::{AffectedVersions, Check, Rule, yaml};
 use crate::rules::samples::{POLICIES, TUNED};
 use crate::rules::worlds::{
     ANY, EIGHT_NODES, FULL_PCPUS, KUBERNETES_1_32, KUBERNETES_1_32_NO_QUOTA, TWO_SOCKETS,
@@ -90,7 +90,7 @@ pub(crate) const DEDICATED_THROTTLED: Rule = Rule {
         "https://github.com/kubevirt/kubevirt/issues/12970",
         "https://github.com/k0sproject/k0s/issues/4954",
     ],
-    affected: &[Affected::kubernetes(Some("1.33.0"))],
+    affected: &[AffectedVersions::kubernetes(Some("1.33.0"))],
     check: Check::Vm(dedicated_throttled),
     fires: &[yaml(KUBERNETES_1_32, TUNED)],
     quiet: &[yaml(ANY, TUNED), yaml(KUBERNETES_1_32_NO_QUOTA, TUNED)],
@@ -201,7 +201,7 @@ pub(crate) const DISTRIBUTE_WRONG: Rule = Rule {
           and 28-31 instead of 0-15.",
     mend: "Leave distribute-cpus-across-numa off on such hosts until it is mended",
     sources: &["https://github.com/kubernetes/kubernetes/issues/141237"],
-    affected: &[Affected::kubernetes(None)],
+    affected: &[AffectedVersions::kubernetes(None)],
     check: Check::Vm(distribute_wrong),
     fires: &[yaml(
         EIGHT_NODES,

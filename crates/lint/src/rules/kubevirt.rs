@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::forecast::HostForecast;
 use crate::read::yaml::Node;
-use crate::rule::{Affected, Check, Rule, yaml};
+use crate::rule::{AffectedVersions, Check, Rule, yaml};
 use crate::rules::samples::{POLICIES, TUNED};
 use crate::rules::worlds::{
     ANY, KUBEVIRT_0_44, KUBEVIRT_1_7, KUBEVIRT_1_8, NEIGHBOURS, TWO_CACHES, TWO_SOCKETS,
@@ -66,8 +66,8 @@ pub(crate) const OLD_PINNING: Rule = Rule {
         "https://github.com/kubevirt/kubevirt/pull/6251",
     ],
     affected: &[
-        Affected::before(Ability::PlacesByCore),
-        Affected::without_again(Ability::PlacesByCore),
+        AffectedVersions::before(Ability::PlacesByCore),
+        AffectedVersions::without_again(Ability::PlacesByCore),
     ],
     check: Check::Vm(old_pinning),
     fires: &[yaml(KUBEVIRT_0_44, TUNED)],
@@ -138,7 +138,7 @@ pub(crate) const IOTHREADS_CRASH: Rule = Rule {
           starts.",
     mend: "Update to KubeVirt 1.7.5 or 1.8.0, or take ioThreadsPolicy and dedicatedIOThread out",
     sources: &["https://github.com/kubevirt/kubevirt/issues/16271"],
-    affected: &[Affected::with(Ability::IothreadsCrash)],
+    affected: &[AffectedVersions::with(Ability::IothreadsCrash)],
     check: Check::Vm(iothreads_crash),
     fires: &[yaml(
         KUBEVIRT_1_7,
@@ -173,7 +173,7 @@ pub(crate) const IOTHREADS_HEADROOM: Rule = Rule {
           unless maxSockets says otherwise), which is more than there are: slice out of range.",
     mend: "Set maxSockets equal to sockets",
     sources: &["https://github.com/kubevirt/kubevirt/issues/17247"],
-    affected: &[Affected::kubevirt(Some("1.8.0"), Some("1.9.0"))],
+    affected: &[AffectedVersions::kubevirt(Some("1.8.0"), Some("1.9.0"))],
     check: Check::Vm(iothreads_headroom),
     fires: &[yaml(
         KUBEVIRT_1_8,
@@ -224,7 +224,7 @@ pub(crate) const POOL_OUTSIDE_POD: Rule = Rule {
         "https://github.com/kubevirt/kubevirt/issues/16992",
         "https://github.com/kubevirt/kubevirt/pull/16996",
     ],
-    affected: &[Affected::between(Ability::SupplementalPool, Ability::PoolInsidePod)],
+    affected: &[AffectedVersions::between(Ability::SupplementalPool, Ability::PoolInsidePod)],
     check: Check::Vm(pool_outside_pod),
     fires: &[yaml(
         KUBEVIRT_1_8,
@@ -265,7 +265,7 @@ pub(crate) const SIBLING_RANGES: Rule = Rule {
     mend: "Check the pins of the running VM; ask for an even number of pCPUs in all pods, so that \
            cores stay whole",
     sources: &["https://github.com/kubevirt/kubevirt/pull/12652"],
-    affected: &[Affected::with(Ability::LosesSiblingRanges)],
+    affected: &[AffectedVersions::with(Ability::LosesSiblingRanges)],
     check: Check::Vm(sibling_ranges),
     fires: &[yaml(NEIGHBOURS, TUNED)],
     quiet: &[yaml(TWO_SOCKETS, TUNED)],
@@ -290,7 +290,7 @@ pub(crate) const ARM_MAX_SOCKETS: Rule = Rule {
     why: "Hot-pluggable vCPUs have no pin, and the code for arm64 reads it: a nil pointer.",
     mend: "Set maxSockets equal to sockets, or update to KubeVirt 1.9.0",
     sources: &["https://github.com/kubevirt/kubevirt/issues/16395"],
-    affected: &[Affected::before(Ability::HotplugOnArm)],
+    affected: &[AffectedVersions::before(Ability::HotplugOnArm)],
     check: Check::Vm(arm_max_sockets),
     fires: &[yaml(
         KUBEVIRT_1_8,
@@ -397,7 +397,7 @@ pub(crate) const HEADROOM_EXCEEDS_HOST: Rule = Rule {
         "https://github.com/kubevirt/kubevirt/issues/17248",
         "https://docs.kernel.org/virt/kvm/api.html",
     ],
-    affected: &[Affected::with(Ability::SocketHotplug)],
+    affected: &[AffectedVersions::with(Ability::SocketHotplug)],
     check: Check::Vm(headroom_exceeds_host),
     fires: &[yaml(
         TWO_SOCKETS,
@@ -458,7 +458,7 @@ pub(crate) const NUMA_MBIND: Rule = Rule {
         "https://github.com/kubevirt/kubevirt/issues/17248",
         "https://man7.org/linux/man-pages/man2/mbind.2.html",
     ],
-    affected: &[Affected::kubevirt(Some("1.8.0"), Some("1.9.0"))],
+    affected: &[AffectedVersions::kubevirt(Some("1.8.0"), Some("1.9.0"))],
     check: Check::Vm(numa_mbind),
     fires: &[yaml(KUBEVIRT_1_8, NUMA)],
     quiet: &[yaml(KUBEVIRT_1_8, TUNED)],
@@ -652,7 +652,7 @@ pub(crate) const MULTIFD: Rule = Rule {
           from the topology. Migration is slow.",
     mend: "Update KubeVirt, or say the CPUs by resources.limits.cpu",
     sources: &["https://github.com/kubevirt/kubevirt/issues/17879"],
-    affected: &[Affected::kubevirt(Some("1.8.0"), Some("1.8.1"))],
+    affected: &[AffectedVersions::kubevirt(Some("1.8.0"), Some("1.8.1"))],
     check: Check::Vm(multifd),
     fires: &[yaml(
         KUBEVIRT_1_8,

@@ -1,11 +1,11 @@
 //! On which nodes memory lies.
 
 use topology::PcpuSet;
+use topology::bytes::rounded as size;
 
 use crate::context::{Context, HostLookup};
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, running, xml};
-use crate::rules::words::size;
 use crate::rules::worlds::{ANY, BALANCING, NODES_NEARLY_FULL, TWO_SOCKETS};
 use crate::vm::Vm;
 

@@ -1,9 +1,10 @@
 //! Page sizes: pools of huge pages, transparent ones, merging.
 
+use topology::bytes::rounded as size;
+
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, running, xml, yaml};
-use crate::rules::words::size;
 use crate::rules::worlds::{ANY, HUGE_ON_NODE_1, KSM, THP_NEVER};
 use crate::vm::{HugeMemory, Vm};
 use vmconfig::source::Span;

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use topology::PcpuSet;
+use topology::bytes::rounded as size;
 
 use crate::ConfigFormat;
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, xml};
-use crate::rules::words::size;
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
 use vmconfig::libvirt::DomainElement;

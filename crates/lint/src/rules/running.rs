@@ -1,11 +1,13 @@
 //! What only a VM that runs can get wrong: it is not what was asked for.
 
+use topology::bytes::rounded as size;
+
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::live::LiveVm;
 use crate::read::running::SMALL_PAGE_BYTES;
 use crate::rule::{Check, Rule, running};
-use crate::rules::words::{pcpus, size};
+use crate::rules::words::pcpus;
 use crate::rules::worlds::{ANY, TWO_SOCKETS};
 use crate::running::{MemoryPlacement, Observed, ThreadPlacement};
 use crate::vm::Vm;

@@ -1,11 +1,11 @@
 //! The guest's topology and processor model.
 
 use topology::PcpuSet;
+use topology::bytes::rounded as size;
 
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, ConfigFormat, Rule, conf, qemu, xml, yaml};
-use crate::rules::words::size;
 use crate::rules::worlds::{AMD, ANY, FAR_NODES, NO_SMT, TWO_SOCKETS};
 use crate::vm::{CpuView, Vm};
 

@@ -143,7 +143,8 @@ impl ValueSpans<'_> {
             },
             "kept" => {
                 let number: usize = rest.split('.').next()?.parse().ok()?;
-                let line = self.parsed.kept.get(number)?.line;
+                let kept = self.parsed.kept.get(number)?;
+                let line = self.source.line_through(kept.file.as_deref(), kept.line);
                 Some((true, self.on_lines(line, line, "", value)))
             }
             "vcpus" => {
@@ -211,7 +212,7 @@ impl ValueSpans<'_> {
             if line > first && span.is_empty() {
                 break;
             }
-            let said = self.source.text.get(span.start..span.end).unwrap_or_default();
+            let said = self.source.at(span);
             let Some(at) = word(said, &text) else { continue };
             let here = Span { start: span.start + at, end: span.start + at + text.len() };
             if said.contains(name) {
@@ -221,7 +222,7 @@ impl ValueSpans<'_> {
         }
         found.unwrap_or_else(|| {
             let span = self.source.line_span(first as usize);
-            let said = self.source.text.get(span.start..span.end).unwrap_or_default();
+            let said = self.source.at(span);
             let lead = said.len() - said.trim_start().len();
             Span { start: span.start + lead, end: span.start + said.trim_end().len().max(lead) }
         })

@@ -84,7 +84,7 @@ impl<'a> PreparedRules<'a> {
             findings.extend(found.into_iter().map(|told| Finding {
                 rule: Cow::Owned(rule.id.clone()),
                 severity: told.severity,
-                file: file.to_owned(),
+                file: told.place.file_or(file),
                 vm: vm.name.clone(),
                 place: told.place,
                 message: told.message,

@@ -8,14 +8,14 @@ use super::wish::VmWish;
 
 /// VMs placed one after the other.
 #[derive(Clone, Debug)]
-pub(crate) struct Packed {
+pub(crate) struct PackedVms {
     pub(crate) placed: Vec<(usize, Choice)>,
     pub(crate) refused: Vec<usize>,
     refused_vcpus: u32,
     pub(crate) score: Score,
 }
 
-impl Packed {
+impl PackedVms {
     pub(crate) fn rank(&self) -> (usize, u32, Score) {
         (self.refused.len(), self.refused_vcpus, self.score)
     }
@@ -27,9 +27,9 @@ pub(crate) fn pack(
     wishes: &[VmWish],
     order: &[usize],
     choose: &dyn Fn(&Layout, &Free, &VmWish) -> Option<Choice>,
-) -> Packed {
+) -> PackedVms {
     let mut free = Free::new(layout);
-    let mut packed = Packed {
+    let mut packed = PackedVms {
         placed: Vec::new(),
         refused: Vec::new(),
         refused_vcpus: 0,

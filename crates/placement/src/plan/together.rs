@@ -8,7 +8,7 @@
 use super::choose::{Choice, choose};
 use super::free::Free;
 use super::layout::{CoreSet, Layout};
-use super::packed::{Packed, left_behind, take};
+use super::packed::{PackedVms, left_behind, take};
 use super::score::Score;
 use super::wish::VmWish;
 
@@ -24,8 +24,8 @@ pub(crate) fn improve(
     layout: &Layout,
     wishes: &[VmWish],
     order: &[usize],
-    known: &Packed,
-) -> Option<Packed> {
+    known: &PackedVms,
+) -> Option<PackedVms> {
     let free = Free::new(layout);
     let caches: Vec<&CoreSet> =
         layout.caches.iter().filter(|cache| free.cores.common(&layout.usable, cache) > 0).collect();

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use topology::PcpuSet;
+use topology::{PcpuSet, bytes};
 
 use vmconfig::defaults;
 
@@ -252,31 +252,19 @@ impl Size {
 #[error("Not an amount of memory: {0:?} (write 16GiB, 512MiB, or a number of MiB)")]
 pub struct ParseSizeError(String);
 
-/// Powers of 1024, largest first.
-const UNITS: [(&str, u32); 4] = [("T", 40), ("G", 30), ("M", 20), ("K", 10)];
-
 impl FromStr for Size {
     type Err = ParseSizeError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = || ParseSizeError(text.to_owned());
-        let upper = text.trim().to_ascii_uppercase();
-        let digits = upper.trim_end_matches(|c: char| !c.is_ascii_digit());
-        let unit = upper[digits.len()..].trim();
-        let shift = match unit {
-            "" => 20,
-            "B" => 0,
-            _ => {
-                let letter = unit.strip_suffix("IB").or(unit.strip_suffix('B')).unwrap_or(unit);
-                UNITS.iter().find(|(name, _)| *name == letter).ok_or_else(wrong)?.1
-            }
-        };
-        let digits = digits.trim();
-        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(wrong());
-        }
-        let number: u64 = digits.parse().map_err(|_| wrong())?;
-        let bytes = number.checked_mul(1 << shift).ok_or_else(wrong)?;
+        // A blank may stand between number and unit.
+        let text = text.trim();
+        let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        let number = &text[..text.len() - unit.len()];
+        let unit = unit.trim_start();
+        let is_unit = !unit.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+        let bytes = bytes::parse(&format!("{number}{unit}"), MIB).filter(|_| is_unit);
+        let bytes = bytes.ok_or_else(wrong)?;
         // More than any machine has would overflow sums.
         if bytes == 0 || bytes > 1 << 52 { Err(wrong()) } else { Ok(Self(bytes)) }
     }
@@ -284,13 +272,14 @@ impl FromStr for Size {
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, shift) in UNITS {
-            // A tenth is told, more is noise.
+        // Cells are told closer than by one digit: a unit counts that is whole, or of which
+        // there are 100.
+        for (name, shift) in [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)] {
             if self.0 >= 1 << shift && self.0.is_multiple_of(1 << shift) {
-                return write!(f, "{} {name}iB", self.0 >> shift);
+                return write!(f, "{} {name}", self.0 >> shift);
             }
             if self.0 >= 100 << shift {
-                return write!(f, "{:.1} {name}iB", self.0 as f64 / (1u64 << shift) as f64);
+                return write!(f, "{:.1} {name}", self.0 as f64 / (1_u64 << shift) as f64);
             }
         }
         write!(f, "{} B", self.0)
@@ -299,7 +288,7 @@ impl fmt::Display for Size {
 
 impl Serialize for Size {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.to_string().replace(' ', ""))
+        serializer.collect_str(&bytes::exact(self.0).replace(' ', ""))
     }
 }
 
@@ -355,6 +344,8 @@ mod tests {
             ("2m", 2 << 20, "2 MiB"),
             ("1024", 1 << 30, "1 GiB"),
             ("1500MiB", 1500 << 20, "1500 MiB"),
+            ("1.5GiB", 1536 << 20, "1536 MiB"),
+            ("102401MiB", 102_401 << 20, "100.0 GiB"),
             ("64kb", 64 << 10, "64 KiB"),
             ("3b", 3, "3 B"),
         ] {
@@ -363,7 +354,7 @@ mod tests {
             let json = serde_json::to_string(&size).expect("a text");
             assert_eq!(serde_json::from_str::<Size>(&json).expect("own text"), size);
         }
-        for text in ["", "GiB", "-1GiB", "1.5GiB", "0", "16XiB", "99999999999TiB", "1 2"] {
+        for text in ["", "GiB", "-1GiB", "1.GiB", "0", "16XiB", "99999999999TiB", "1 2"] {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }
     }

@@ -3,20 +3,7 @@
 use topology::{CoreKind, Host, PcpuGroup, PcpuSet, TopologyLevel};
 
 pub(super) use crate::quantity::counted;
-
-/// A size in the biggest binary unit that leaves at least 1: `22 MiB`,
-/// `62.8 GiB`.
-pub(super) fn bytes(bytes: u64) -> String {
-    const UNITS: &[&str] = &["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let (mut unit, mut value) = (0, bytes as f64);
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    let shown = format!("{value:.1}");
-    let shown = shown.strip_suffix(".0").unwrap_or(&shown);
-    format!("{shown} {}", UNITS[unit])
-}
+pub(super) use topology::bytes::rounded as bytes;
 
 /// The heading of a group's box.
 pub(super) fn title(host: &Host, group: &PcpuGroup) -> String {

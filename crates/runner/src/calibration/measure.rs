@@ -11,7 +11,7 @@ use host::counters::tracing::{Tracing, TracingError};
 use host::counters::{VmThreads, read_vm};
 use host::owner::{self, Owner, OwnerError, RuntimeDirError};
 use record::Environment;
-use thinguest::{Apic, Done, Hello, Item, Operation, Skip, TimerIrq, VirtioDevice};
+use thinguest::{Apic, Hello, Item, Measurement, Operation, Skip, TimerIrq, VirtioDevice};
 use vmconfig::qemu::{SerialChannels, emit_serial};
 use vmconfig::{Arch, BootSource, InvalidVm, VmSettings, VmSpec};
 
@@ -483,7 +483,7 @@ impl List {
         }
     }
 
-    fn add(&mut self, done: &Done, has_mean: bool, kvm: BTreeMap<String, f64>) {
+    fn add(&mut self, done: &Measurement, has_mean: bool, kvm: BTreeMap<String, f64>) {
         let each = |cycles: u64| cycles as f64 / f64::from(done.batch);
         let boot = BootPrice {
             min: each(done.min),

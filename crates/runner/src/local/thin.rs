@@ -8,7 +8,7 @@ use guest::thin::{ThinFailure, ThinLaunch, ThinMessage, ThinVm};
 use guest::{Cancel, ExecOutput, ExecStatusCode, GuestCommand};
 use host::counters;
 use record::{CounterSet, Failure, FailureKind};
-use thinguest::{Done, FORMAT_VERSION, Hello, Item, Operation, Skip, TimerIrq};
+use thinguest::{FORMAT_VERSION, Hello, Item, Measurement, Operation, Skip, TimerIrq};
 use vmconfig::qemu::{SerialChannels, emit_serial};
 use vmconfig::{VmSettings, VmSpec};
 
@@ -145,7 +145,7 @@ impl ThinPlace {
         begun: Instant,
         limit: Duration,
         cancel: &Cancel,
-    ) -> Result<Vec<Done>, Failure> {
+    ) -> Result<Vec<Measurement>, Failure> {
         self.vm.order(items);
         let mut found = Vec::new();
         let mut before = BTreeMap::new();

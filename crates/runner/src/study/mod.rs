@@ -37,7 +37,7 @@ pub use measured::{
     metrics_over_vms, values_over_vms,
 };
 pub use network::{NetworkKind, NetworkPatch, StudyNetwork, SwitchProgram};
-pub use published::{StudyClaim, StudyClaimKind, StudyPublished};
+pub use published::{PublishedFigure, StudyClaim, StudyClaimKind};
 pub use runs_on::RunsOn;
 pub use settings::{HostSettings, SettingOf, describe};
 use topology::bounded::FileProblems;
@@ -111,7 +111,7 @@ pub struct Study {
     /// Workloads that the study names but does not run yet, with the reason.
     pub later: Vec<(String, String)>,
     /// Published results to show beside the measured ones.
-    pub published: Vec<StudyPublished>,
+    pub published: Vec<PublishedFigure>,
     /// What was published of two variants and is no variant's value.
     pub published_claims: Vec<StudyClaim>,
 }

@@ -14,7 +14,7 @@ use super::names::PublishableNames;
 
 /// A result that somebody published.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct StudyPublished {
+pub struct PublishedFigure {
     /// The workload's label.
     pub workload: String,
     /// The host-load level.
@@ -141,7 +141,7 @@ impl StudyChecker {
         parsed: &StudyFile,
         baseline: &str,
         named: &PublishableNames<'_>,
-    ) -> (Vec<StudyPublished>, Vec<StudyClaim>) {
+    ) -> (Vec<PublishedFigure>, Vec<StudyClaim>) {
         let (mut values, mut claims) = (Vec::new(), Vec::new());
         for (index, table) in parsed.published.iter().enumerate() {
             let at = |key| [Key("published"), Index(index), Key(key)];
@@ -171,7 +171,7 @@ impl StudyChecker {
         index: usize,
         table: &PublishedTable,
         named: &PublishableNames<'_>,
-    ) -> Vec<StudyPublished> {
+    ) -> Vec<PublishedFigure> {
         self.only(index, table, "values by metric", OF_VALUES);
         let Some(variant) = self.needed(index, "variant", table.variant.as_ref()) else {
             return Vec::new();
@@ -209,7 +209,7 @@ impl StudyChecker {
             for run in &runs {
                 self.positive(&at(metric), metric, Some(*run));
             }
-            found.push(StudyPublished {
+            found.push(PublishedFigure {
                 workload: table.workload.clone(),
                 load: table.load.clone().unwrap_or_else(|| named.loads[0].name.clone()),
                 variant: variant.clone(),
@@ -234,7 +234,7 @@ impl StudyChecker {
         index: usize,
         table: &PublishedTable,
         named: &PublishableNames<'_>,
-    ) -> Option<StudyPublished> {
+    ) -> Option<PublishedFigure> {
         self.only(index, table, "a variant's value", OF_VALUE);
         let variant = self.needed(index, "variant", table.variant.as_ref())?;
         let metric = self.needed(index, "metric", table.metric.as_ref())?;
@@ -242,7 +242,7 @@ impl StudyChecker {
         self.published_variant(index, "variant", variant, table, named);
         self.published_metric(index, table, metric, named);
         self.published_numbers(index, table);
-        Some(StudyPublished {
+        Some(PublishedFigure {
             workload: table.workload.clone(),
             load: table.load.clone().unwrap_or_else(|| named.loads[0].name.clone()),
             variant: variant.clone(),

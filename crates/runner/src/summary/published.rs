@@ -8,7 +8,7 @@ use super::counts::{counted_of, of_trial};
 use super::why::{counted_pairs, operations_of};
 use crate::plan::StudyPlan;
 use crate::results::{JournalTrial, MetricGroup};
-use crate::study::{DEFAULT_MARGIN_PERCENT, StudyClaimKind, StudyPublished};
+use crate::study::{DEFAULT_MARGIN_PERCENT, PublishedFigure, StudyClaimKind};
 
 /// The values that were published of a group.
 pub(super) fn values(
@@ -24,7 +24,7 @@ pub(super) fn values(
         .collect()
 }
 
-fn value(row: &StudyPublished) -> report::PublishedValue {
+fn value(row: &PublishedFigure) -> report::PublishedValue {
     report::PublishedValue {
         variant: row.variant.clone(),
         value: row.value,

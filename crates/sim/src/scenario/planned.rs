@@ -1,24 +1,18 @@
 //! What `vmlab plan --toml` prints of a VM beside its vCPUs, topology and pins: where its
 //! memory is has meaning here, all else is read and left out.
+//!
+//! The keys and what they take are `vmconfig`'s; only where they have a meaning here, or
+//! name what the host must have, are they looked at one by one.
 
+use toml::{Table, Value};
 use topology::PcpuSet;
+use vmconfig::{GuestNode, MemoryBacking, VmPatch, keys_of};
 
 use super::host::{self, HostPart};
 use super::node::{ScenarioNode, ScenarioValue, TableReader};
 
-/// Of `memory` and of guest nodes: how it is backed.
-const BACKING: [&str; 10] = [
-    "huge_pages",
-    "source",
-    "shared",
-    "prealloc",
-    "prealloc_threads",
-    "locked",
-    "nosharepages",
-    "policy",
-    "vcpus",
-    "distances",
-];
+/// Keys of a VM that have a meaning of their own in a scenario.
+const OWN: [&str; 5] = ["vcpus", "topology", "pins", "scheduler", "kernel"];
 
 /// The nodes of the host that hold the VM's memory, if a plan says so; what of it has no
 /// meaning here is added to `left_out`.
@@ -28,52 +22,83 @@ pub(super) fn memory_nodes(
     left_out: &mut Vec<&'static str>,
 ) -> Option<Vec<u32>> {
     let machine = host.known.then_some(&host.machine);
-    if table.get("memory_mib").is_some() {
-        table.whole("memory_mib", 1, 1, 1 << 40);
-        left_out.push("memory_mib");
-    }
-    if table.get("iothreads").is_some() {
-        table.whole("iothreads", 0, 0, 1_000);
-        left_out.push("iothreads");
-    }
-    for key in ["emulator_pin", "vhost_pin"] {
-        if let Some((text, line)) = table.text(key) {
-            host::pcpus(table, key, text, line, machine);
-            left_out.push(key);
-        }
-    }
-    if let Some(node) = table.get("iothread_pins") {
-        match &node.value {
-            ScenarioValue::Table(_) | ScenarioValue::List(_) => left_out.push("iothread_pins"),
-            _ => table.wrong("iothread_pins", node, "must be a table by iothread, or a list"),
-        }
-    }
     let mut nodes = None;
-    let guest_nodes = table.tables("numa");
-    let memory = table.get("memory").map(|_| table.table("memory"));
-    let (numa, backing) = (!guest_nodes.is_empty(), memory.is_some());
-    for part in guest_nodes.into_iter().chain(memory) {
-        if let Some(node) = part.get("host_nodes") {
-            nodes.get_or_insert_with(Vec::new).extend(of_host(&part, host, node));
+    for key in keys_of::<VmPatch>().iter().copied().filter(|key| !OWN.contains(key)) {
+        let Some(node) = table.get(key) else { continue };
+        let before = table.problems().borrow().len();
+        match key {
+            "emulator_pin" | "vhost_pin" => {
+                if let Some((text, line)) = table.text(key) {
+                    host::pcpus(table, key, text, line, machine);
+                }
+            }
+            "numa" => {
+                for part in table.tables(key) {
+                    take_nodes(part, keys_of::<GuestNode>(), host, &mut nodes);
+                }
+            }
+            "memory" => {
+                take_nodes(table.table(key), keys_of::<MemoryBacking>(), host, &mut nodes);
+            }
+            _ => {}
         }
-        let told: Vec<_> = BACKING.iter().filter(|key| part.get(key).is_some()).collect();
-        if part.get("memory_mib").is_some() {
-            part.whole("memory_mib", 0, 0, 1 << 40);
+        if table.problems().borrow().len() == before {
+            check(table, key, node);
         }
-        if backing && !told.is_empty() {
-            left_out.push("how memory is backed");
+        match key {
+            "numa" => left_out.push("the guest's nodes"),
+            "memory" if is_only(node, "host_nodes") => {}
+            "memory" => left_out.push("how memory is backed"),
+            key => left_out.push(key),
         }
-        part.finish();
     }
-    if numa {
-        left_out.push("the guest's nodes");
-    }
-    left_out.dedup();
     if let Some(nodes) = &mut nodes {
         nodes.sort_unstable();
         nodes.dedup();
     }
     nodes
+}
+
+/// Whether a table has no other key.
+fn is_only(node: &ScenarioNode, key: &str) -> bool {
+    matches!(&node.value, ScenarioValue::Table(keys) if keys.keys().all(|one| one == key))
+}
+
+/// Takes the host's nodes of a table in which all of `keys` are known.
+fn take_nodes(
+    part: TableReader<'_>,
+    keys: &'static [&'static str],
+    host: &HostPart,
+    nodes: &mut Option<Vec<u32>>,
+) {
+    for key in keys {
+        let node = part.get(key);
+        if let Some(node) = node.filter(|_| *key == "host_nodes") {
+            nodes.get_or_insert_with(Vec::new).extend(of_host(&part, host, node));
+        }
+    }
+    part.finish();
+}
+
+/// Tells what a VM's own reader finds wrong with a key.
+fn check(table: &TableReader<'_>, key: &'static str, node: &ScenarioNode) {
+    let alone = Table::from_iter([(key.to_owned(), value_of(node))]);
+    if let Err(error) = Value::Table(alone).try_into::<VmPatch>() {
+        table.wrong(key, node, error.message().lines().next().unwrap_or_default());
+    }
+}
+
+fn value_of(node: &ScenarioNode) -> Value {
+    match &node.value {
+        ScenarioValue::Bool(value) => Value::Boolean(*value),
+        ScenarioValue::Integer(value) => Value::Integer(*value),
+        ScenarioValue::Float(value) => Value::Float(*value),
+        ScenarioValue::Text(text) | ScenarioValue::Other(text) => Value::String(text.clone()),
+        ScenarioValue::List(items) => Value::Array(items.iter().map(value_of).collect()),
+        ScenarioValue::Table(keys) => {
+            Value::Table(keys.iter().map(|(key, node)| (key.clone(), value_of(node))).collect())
+        }
+    }
 }
 
 fn of_host(part: &TableReader<'_>, host: &HostPart, node: &ScenarioNode) -> Vec<u32> {

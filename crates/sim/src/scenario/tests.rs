@@ -356,10 +356,10 @@ fn a_whole_plan_is_read() {
         (vm.memory_nodes.as_slice(), vm.pins.as_slice()),
         (&[1][..], &[vec![1], vec![0]][..])
     );
-    let told = "vm: memory_mib, iothreads, emulator_pin, iothread_pins, how memory is backed";
+    let told = "vm: emulator_pin, iothread_pins, memory_mib, how memory is backed, iothreads";
     assert_eq!(scenario.left_out, [told]);
     let nodes = "[[vm.numa]]\nvcpus = \"0\"\nmemory_mib = 1\nhost_nodes = \"1\"\n\
-                 [[vm.numa]]\nvcpus = \"1\"\nhost_nodes = \"0\"";
+                 [[vm.numa]]\nvcpus = \"1\"\nmemory_mib = 1\nhost_nodes = \"0\"";
     let scenario = with(nodes).unwrap();
     assert_eq!(scenario.cells[0].model.vms[0].memory_nodes, [0, 1]);
     assert_eq!(scenario.left_out, ["vm: the guest's nodes"]);
@@ -369,8 +369,8 @@ fn a_whole_plan_is_read() {
             "s.toml:10: emulator_pin = \"9\": the host has no pCPU 9 that is online",
         ),
         (
-            "memory_mib = 0",
-            "s.toml:10: memory_mib = 0: must be a whole number from 1 to 1099511627776",
+            "memory_mib = \"4G\"",
+            "s.toml:10: memory_mib = \"4G\": invalid type: string \"4G\", expected u64",
         ),
         (
             "memory.host_nodes = \"2\"",
@@ -381,6 +381,7 @@ fn a_whole_plan_is_read() {
             "memory.host_nods = \"0\"",
             "s.toml:10: Unknown key \"host_nods\" in memory: did you mean \"host_nodes\"?",
         ),
+        ("memory.huge_pages = 3", "s.toml:10: memory = { huge_pages = 3 }: invalid type"),
         (
             "memory_nodes = [0]\nmemory.host_nodes = \"0\"",
             "s.toml:10: memory_nodes = [0]: host_nodes already say where the memory is",

@@ -10,7 +10,7 @@ pub(crate) const CMDLINE_BYTES: usize = 4096;
 
 /// What was found, with the architecture's own `devices`.
 #[derive(Debug)]
-pub(crate) struct Found<'a, D> {
+pub(crate) struct MachineParts<'a, D> {
     /// Empty if there is none, or it is too long or no text.
     pub(crate) cmdline: &'a str,
     /// The memory that nobody uses.

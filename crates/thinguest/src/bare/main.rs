@@ -30,7 +30,7 @@ use thinguest::{BadPlan, Hello, Item, Plan, Record, read_items};
 
 #[cfg(target_arch = "aarch64")]
 use aarch64 as machine;
-use found::{CMDLINE_BYTES, Found};
+use found::{CMDLINE_BYTES, MachineParts};
 use machine::{exit, interrupts, operations::Machine};
 use metal::vcpu::{MAX_VCPUS, VCPUS};
 use operations::Bench;
@@ -45,7 +45,7 @@ fn main(boot: u64) -> ! {
 
 fn run(boot: u64) {
     let mut buffer = [0; CMDLINE_BYTES];
-    let Found { cmdline, pool, far, ids, vcpus, devices } = machine::find(boot, &mut buffer);
+    let MachineParts { cmdline, pool, far, ids, vcpus, devices } = machine::find(boot, &mut buffer);
     machine::serial::begin();
     let plan = match Plan::read(cmdline) {
         Ok(plan) => plan,

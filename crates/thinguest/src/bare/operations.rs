@@ -4,7 +4,8 @@ use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use thinguest::{
-    Calls, Done, Item, MAX_FAR_NODES, MAX_IO_BYTES, MAX_N, Operation, Provoked, Skip, Wait,
+    Calls, InjectedFault, Item, MAX_FAR_NODES, MAX_IO_BYTES, MAX_N, Measurement, Operation, Skip,
+    Wait,
 };
 
 use crate::machine::clock::{start_steal_time, steal_ns};
@@ -45,7 +46,7 @@ pub(crate) struct Bench {
     /// Wait for a byte before each operation and after it.
     pub(crate) handshake: bool,
     /// What goes wrong in the first operation.
-    pub(crate) provoked: Option<Provoked>,
+    pub(crate) provoked: Option<InjectedFault>,
     pub(crate) machine: Machine,
     pub(crate) pool: Option<Pool>,
     /// That of the other nodes, if there are several.
@@ -70,7 +71,7 @@ fn settle() {
 
 impl Bench {
     /// Measures one operation.
-    pub(crate) fn measure(&mut self, item: Item) -> Result<Done, Skip> {
+    pub(crate) fn measure(&mut self, item: Item) -> Result<Measurement, Skip> {
         if self.vcpus < item.operation.vcpus() as usize {
             return Err(Skip::TooFewVcpus);
         }
@@ -149,7 +150,7 @@ impl Bench {
 
 fn nothing() {}
 
-fn syscall(sampler: Sampler<'_>) -> Result<Done, Skip> {
+fn syscall(sampler: Sampler<'_>) -> Result<Measurement, Skip> {
     let calls = sampler.item.batch;
     sampler.samples(1, || {
         let begin = clock();
@@ -158,7 +159,7 @@ fn syscall(sampler: Sampler<'_>) -> Result<Done, Skip> {
     })
 }
 
-fn self_ipi(sampler: Sampler<'_>) -> Result<Done, Skip> {
+fn self_ipi(sampler: Sampler<'_>) -> Result<Measurement, Skip> {
     instruction::interrupts_on();
     sampler.timed_until(1, || {
         let before = counted(&VCPUS[0].ipis);
@@ -168,7 +169,7 @@ fn self_ipi(sampler: Sampler<'_>) -> Result<Done, Skip> {
 }
 
 /// An IPI to itself that comes when interrupts are let in.
-fn irq_window(sampler: Sampler<'_>) -> Result<Done, Skip> {
+fn irq_window(sampler: Sampler<'_>) -> Result<Measurement, Skip> {
     sampler.timed_until(1, || {
         let before = counted(&VCPUS[0].ipis);
         instruction::interrupts_off();
@@ -179,7 +180,7 @@ fn irq_window(sampler: Sampler<'_>) -> Result<Done, Skip> {
 }
 
 /// What the host took, in ticks of a clock of so many kHz.
-fn steal(sampler: Sampler<'_>, khz: u64) -> Result<Done, Skip> {
+fn steal(sampler: Sampler<'_>, khz: u64) -> Result<Measurement, Skip> {
     sampler.samples(1, || {
         let before = steal_ns();
         let begin = clock();
@@ -189,7 +190,7 @@ fn steal(sampler: Sampler<'_>, khz: u64) -> Result<Done, Skip> {
 }
 
 /// Touches memory that was never touched, a page of `bytes` after the other.
-fn fill(sampler: Sampler<'_>, pool: Option<&mut Pool>, bytes: u64) -> Result<Done, Skip> {
+fn fill(sampler: Sampler<'_>, pool: Option<&mut Pool>, bytes: u64) -> Result<Measurement, Skip> {
     let pages = u64::from(sampler.item.n) + u64::from(sampler.item.warmup);
     let words = pool.and_then(|pool| pool.words(pages * bytes / 8, bytes));
     let mut pages = words.ok_or(Skip::NoMemory)?.chunks_exact_mut(bytes as usize / 8);
@@ -227,7 +228,7 @@ fn follow(words: &[u64], line: usize) -> usize {
 }
 
 /// Goes through the memory of each of the other nodes in turn, a sample each.
-fn chase_far(sampler: Sampler<'_>, far: &mut [Option<Pool>]) -> Result<Done, Skip> {
+fn chase_far(sampler: Sampler<'_>, far: &mut [Option<Pool>]) -> Result<Measurement, Skip> {
     if far.iter().all(Option::is_none) {
         return Err(Skip::NotExposed);
     }
@@ -273,7 +274,7 @@ fn timer(
     sampler: Sampler<'_>,
     ticks: u64,
     wait: impl Fn(&mut dyn FnMut() -> bool) -> bool,
-) -> Result<Done, Skip> {
+) -> Result<Measurement, Skip> {
     sampler.samples(1, || {
         let before = counted(&VCPUS[0].timers);
         let deadline = interrupts::set_timer(ticks);
@@ -284,7 +285,12 @@ fn timer(
 }
 
 /// An interrupt that `send` sends to the vCPUs `1..count`, until all handlers have run.
-fn interrupt(sampler: Sampler<'_>, count: usize, job: Job, send: impl Fn()) -> Result<Done, Skip> {
+fn interrupt(
+    sampler: Sampler<'_>,
+    count: usize,
+    job: Job,
+    send: impl Fn(),
+) -> Result<Measurement, Skip> {
     if !vcpus::give(count, job) {
         return Err(Skip::NoAnswer);
     }
@@ -313,7 +319,7 @@ fn null_io(
     sampler: Sampler<'_>,
     buffer: Option<&mut [u8; MAX_IO_BYTES as usize]>,
     calls: Calls,
-) -> Result<Done, Skip> {
+) -> Result<Measurement, Skip> {
     let buffer = buffer.ok_or(Skip::NoMemory)?;
     let Item { batch, work, .. } = sampler.item;
     sampler.samples(1, || {
@@ -324,7 +330,7 @@ fn null_io(
     })
 }
 
-fn produce(sampler: Sampler<'_>, style: Style) -> Result<Done, Skip> {
+fn produce(sampler: Sampler<'_>, style: Style) -> Result<Measurement, Skip> {
     let Item { batch, work, .. } = sampler.item;
     if !items::begin(style, work) {
         return Err(Skip::NoAnswer);
@@ -334,7 +340,7 @@ fn produce(sampler: Sampler<'_>, style: Style) -> Result<Done, Skip> {
 }
 
 /// A line to each of the other vCPUs in turn, and back.
-fn cache_line(sampler: Sampler<'_>, count: usize) -> Result<Done, Skip> {
+fn cache_line(sampler: Sampler<'_>, count: usize) -> Result<Measurement, Skip> {
     if !vcpus::give(count, Job::Return) {
         return Err(Skip::NoAnswer);
     }
@@ -345,7 +351,7 @@ fn cache_line(sampler: Sampler<'_>, count: usize) -> Result<Done, Skip> {
     })
 }
 
-fn semaphore(sampler: Sampler<'_>, style: Style) -> Result<Done, Skip> {
+fn semaphore(sampler: Sampler<'_>, style: Style) -> Result<Measurement, Skip> {
     if !vcpus::begin_semaphore(style) {
         return Err(Skip::NoAnswer);
     }

@@ -3,7 +3,7 @@
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use thinguest::{Done, Item, MAX_N, Provoked, Record, Skip};
+use thinguest::{InjectedFault, Item, MAX_N, Measurement, Record, Skip};
 
 use crate::console;
 use crate::metal::instruction::{self, clock};
@@ -14,7 +14,7 @@ use crate::metal::vcpu::VCPUS;
 pub(crate) struct Sampler<'a> {
     pub(crate) item: Item,
     pub(crate) handshake: bool,
-    pub(crate) provoked: Option<Provoked>,
+    pub(crate) provoked: Option<InjectedFault>,
     pub(crate) samples: &'a mut [u64; MAX_N as usize],
 }
 
@@ -31,7 +31,7 @@ impl Sampler<'_> {
         self,
         vcpus: usize,
         mut sample: impl FnMut() -> Result<u64, Skip>,
-    ) -> Result<Done, Skip> {
+    ) -> Result<Measurement, Skip> {
         let Item { operation, n, warmup, batch, .. } = self.item;
         for _ in 0..warmup {
             sample()?;
@@ -60,7 +60,7 @@ impl Sampler<'_> {
         }
         taken.sort_unstable();
         let rank = |percent: usize| taken[(taken.len() * percent).div_ceil(100).max(1) - 1];
-        Ok(Done {
+        Ok(Measurement {
             operation,
             n,
             warmup,
@@ -75,7 +75,7 @@ impl Sampler<'_> {
     }
 
     /// Takes the time of the operation's batch of `once`.
-    pub(crate) fn timed<T>(self, mut once: impl FnMut() -> T) -> Result<Done, Skip> {
+    pub(crate) fn timed<T>(self, mut once: impl FnMut() -> T) -> Result<Measurement, Skip> {
         let batch = self.item.batch;
         self.samples(1, || {
             let begin = clock();
@@ -95,7 +95,7 @@ impl Sampler<'_> {
         self,
         vcpus: usize,
         mut once: impl FnMut() -> bool,
-    ) -> Result<Done, Skip> {
+    ) -> Result<Measurement, Skip> {
         self.samples(vcpus, || {
             let begin = clock();
             if once() { Ok(clock() - begin) } else { Err(Skip::NoAnswer) }
@@ -104,16 +104,16 @@ impl Sampler<'_> {
 }
 
 /// Fails as asked.
-fn provoke(what: Provoked) {
+fn provoke(what: InjectedFault) {
     match what {
-        Provoked::Stack => {
+        InjectedFault::Stack => {
             black_box(endless(0));
         }
-        Provoked::Null => instruction::write_null(),
-        Provoked::Opcode => instruction::no_instruction(),
-        Provoked::Panic => panic!("as asked"),
-        Provoked::Hang => instruction::stop(),
-        Provoked::Spin => spin(),
+        InjectedFault::Null => instruction::write_null(),
+        InjectedFault::Opcode => instruction::no_instruction(),
+        InjectedFault::Panic => panic!("as asked"),
+        InjectedFault::Hang => instruction::stop(),
+        InjectedFault::Spin => spin(),
     }
 }
 
@@ -128,7 +128,7 @@ fn endless(depth: u64) -> u64 {
 }
 
 /// Reads a device's register.
-pub(crate) fn read_register(sampler: Sampler<'_>, at: Option<u64>) -> Result<Done, Skip> {
+pub(crate) fn read_register(sampler: Sampler<'_>, at: Option<u64>) -> Result<Measurement, Skip> {
     let register = at.and_then(Register::at).ok_or(Skip::NoDevice)?;
     sampler.timed(|| register.read())
 }

@@ -4,7 +4,7 @@
 
 use core::sync::atomic::Ordering;
 
-use thinguest::{Done, Queue, Skip, Used, VirtioDevice};
+use thinguest::{Measurement, Queue, Skip, UsedRingState, VirtioDevice};
 
 use crate::metal::device_memory::{BLOCK, Buffer, NET, QUEUES};
 use crate::metal::instruction::{clock, clock_unordered, halt, interrupts_off, ticks};
@@ -47,9 +47,9 @@ fn look(queue: &Queue) -> Result<u32, Skip> {
     loop {
         for _ in 0..LOOKS {
             match queue.used() {
-                Used::NotYet => core::hint::black_box(()),
-                Used::Back(bytes) => return Ok(bytes),
-                Used::Lie => return Err(Skip::Wrong),
+                UsedRingState::NotYet => core::hint::black_box(()),
+                UsedRingState::Back(bytes) => return Ok(bytes),
+                UsedRingState::Lie => return Err(Skip::Wrong),
             }
         }
         if clock_unordered().wrapping_sub(begin) > ticks(PATIENCE_CYCLES) {
@@ -71,15 +71,15 @@ fn round_trip(device: &Device, told: u16, queue: &Queue, ending: Ending) -> Resu
         device.acknowledge();
         // Whoever interrupts has answered.
         return match queue.used() {
-            Used::Back(bytes) => Ok(bytes),
-            Used::NotYet | Used::Lie => Err(Skip::Wrong),
+            UsedRingState::Back(bytes) => Ok(bytes),
+            UsedRingState::NotYet | UsedRingState::Lie => Err(Skip::Wrong),
         };
     }
     look(queue)
 }
 
 /// A request to the block device, which answers it by itself.
-pub(crate) fn block(sampler: Sampler<'_>, ending: Ending) -> Result<Done, Skip> {
+pub(crate) fn block(sampler: Sampler<'_>, ending: Ending) -> Result<Measurement, Skip> {
     let [header, id, status] = &BLOCK;
     header.set(0, &[GET_ID]);
     let pieces = [header.piece(16, false), id.piece(ID_BYTES, true), status.piece(1, true)];
@@ -124,7 +124,7 @@ fn is_reply(frame: &Buffer, bytes: u32) -> bool {
 }
 
 /// A frame to the network's other end, and the frame that answers it.
-pub(crate) fn net(sampler: Sampler<'_>, ending: Ending) -> Result<Done, Skip> {
+pub(crate) fn net(sampler: Sampler<'_>, ending: Ending) -> Result<Measurement, Skip> {
     const RECEIVE: usize = 0;
     const SEND: usize = 1;
     let [came, sent] = &NET;

@@ -13,7 +13,7 @@ mod aarch64;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-use thinguest::{MapPiece, Told, write_start_info};
+use thinguest::{BootAddresses, MapPiece, write_start_info};
 use uefi::boot::{self, AllocateType, MemoryType, image_handle};
 use uefi::mem::memory_map::MemoryMap;
 use uefi::prelude::*;
@@ -127,7 +127,7 @@ fn main() -> Status {
     let (page, cmdline) = page.split_at_mut(PAGE_BYTES);
     cmdline[..length].copy_from_slice(&buffer[..length]);
     let acpi = table(&[ConfigTableEntry::ACPI2_GUID, ConfigTableEntry::ACPI_GUID]);
-    let told = Told {
+    let told = BootAddresses {
         cmdline: cmdline.as_ptr() as u64,
         acpi_root: acpi.unwrap_or(0) as u64,
         module: device_tree().unwrap_or((0, 0)),

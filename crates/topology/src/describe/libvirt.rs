@@ -9,7 +9,7 @@ use roxmltree::Node as Element;
 use super::cores::name_cores;
 use super::sets::{Sets, pcpu};
 use super::{Defect, Description, Facet, sum_of_nodes, sum_of_pools, xml};
-use crate::{Cache, CacheKind, HugePagePool, Node, Pcpu, PcpuSet};
+use crate::{Cache, CacheKind, HugePagePool, Node, Pcpu, PcpuSet, bytes};
 
 pub(super) fn read(text: &str, sets: &mut Sets) -> Result<Description, Defect> {
     let document = xml::parse(text)?;
@@ -194,11 +194,6 @@ fn count(element: Element) -> Result<u64, Defect> {
 }
 
 fn unit(element: Element) -> Result<u64, Defect> {
-    match element.attribute("unit") {
-        Some("B" | "bytes") => Ok(1),
-        None | Some("KiB") => Ok(1 << 10),
-        Some("MiB") => Ok(1 << 20),
-        Some("GiB") => Ok(1 << 30),
-        Some(_) => Err(xml::fault(element, "unit", "Not a unit like KiB")),
-    }
+    bytes::libvirt_unit(element.attribute("unit").unwrap_or("KiB"))
+        .ok_or_else(|| xml::fault(element, "unit", "Not a unit like KiB"))
 }

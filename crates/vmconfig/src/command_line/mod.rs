@@ -9,12 +9,13 @@
 //! Source: QEMU `softmmu/vl.c`, its manual page.
 
 mod before;
+mod config_file;
 mod options;
 mod properties;
 pub mod shell;
 mod smp;
 
-use crate::source::{Located, Span};
+use crate::source::{Located, NamedFile, SourceText, Span};
 
 pub use before::Wrappers;
 use before::file_name;
@@ -22,6 +23,12 @@ pub use options::takes_value;
 pub use properties::{Properties, switch};
 pub use shell::ShellWord;
 pub use smp::Smp;
+
+/// The option that names a file of options.
+const READ_CONFIG: &str = "readconfig";
+
+/// Files of options that are read for one text; what names more is no command line.
+const MAX_CONFIG_FILES: usize = 64;
 
 /// One option of QEMU's command line.
 #[derive(Debug, Clone)]
@@ -65,6 +72,9 @@ pub struct CommandLine {
     /// Words among the options that could not be resolved, and what may be
     /// behind them is not known: `"$@"`, `$(cat args)`.
     pub unresolved: Vec<ShellWord>,
+    /// Files of `-readconfig` that were not read, and lines of others that say nothing;
+    /// each with the reason where one is known.
+    pub unread: Vec<Located<String>>,
 }
 
 /// The accelerators that a command line asks for.
@@ -90,6 +100,90 @@ impl CommandLine {
     pub fn of_arguments(arguments: &[String]) -> Self {
         let words = arguments.iter().map(|text| ShellWord::of_argument(text)).collect();
         Self::new(Vec::new(), None, words)
+    }
+
+    /// All commands of a script that start QEMU, with what the files say that stand behind
+    /// it ([`Self::config_files`]).
+    #[must_use]
+    pub fn all_of(source: &SourceText<'_>) -> Vec<Self> {
+        Self::all(source.text).into_iter().map(|line| line.with_config_files(source)).collect()
+    }
+
+    /// [`Self::one`], with what the files say that stand behind the text.
+    #[must_use]
+    pub fn one_of(source: &SourceText<'_>) -> Option<Self> {
+        Some(Self::one(source.text)?.with_config_files(source))
+    }
+
+    /// The files of `-readconfig` that the command lines of a text name, each once, as
+    /// `read` finds them: `Ok` holds the text, and the name under which people know it.
+    pub fn config_files(
+        text: &str,
+        read: impl FnMut(&str) -> (String, Result<String, String>),
+    ) -> Vec<NamedFile> {
+        // Scripts are read once more for it, so only those that may name one.
+        if !text.contains(READ_CONFIG) {
+            return Vec::new();
+        }
+        let mut lines = Self::all(text);
+        if lines.is_empty() {
+            lines.extend(Self::one(text));
+        }
+        Self::named_files(&lines, read)
+    }
+
+    /// Those of arguments that are already apart.
+    pub fn config_files_of(
+        arguments: &[String],
+        read: impl FnMut(&str) -> (String, Result<String, String>),
+    ) -> Vec<NamedFile> {
+        Self::named_files(&[Self::of_arguments(arguments)], read)
+    }
+
+    fn named_files(
+        lines: &[Self],
+        mut read: impl FnMut(&str) -> (String, Result<String, String>),
+    ) -> Vec<NamedFile> {
+        let options = lines.iter().flat_map(|line| &line.options);
+        let words = options.filter(|option| option.name.value == READ_CONFIG);
+        let mut files: Vec<NamedFile> = Vec::new();
+        for word in words.filter_map(|option| option.value.as_ref()) {
+            let is_new = || files.iter().all(|file| file.name != word.text);
+            if word.unresolved.is_empty() && files.len() < MAX_CONFIG_FILES && is_new() {
+                let (path, text) = read(&word.text);
+                files.push(NamedFile { name: word.text.clone(), path, content: text.into() });
+            }
+        }
+        files
+    }
+
+    /// The same with each file of `-readconfig` in its place that stands behind the text.
+    #[must_use]
+    pub fn with_config_files(mut self, source: &SourceText<'_>) -> Self {
+        let mut options = Vec::with_capacity(self.options.len());
+        for option in std::mem::take(&mut self.options) {
+            let Some(word) = option.value.as_ref().filter(|_| option.name.value == READ_CONFIG)
+            else {
+                options.push(option);
+                continue;
+            };
+            let said = format!("-{READ_CONFIG} {}", word.text);
+            match source.named(&word.text) {
+                Some(Ok((text, start))) => {
+                    let read = config_file::read(text, start);
+                    options.extend(read.options);
+                    self.unread.extend(read.unread);
+                    continue;
+                }
+                Some(Err(why)) => {
+                    self.unread.push(Located::new(format!("{said} ({why})"), word.span()));
+                }
+                None => self.unread.push(Located::new(said, word.span())),
+            }
+            options.push(option);
+        }
+        self.options = options;
+        self
     }
 
     /// All commands of a script that start QEMU.
@@ -132,7 +226,13 @@ impl CommandLine {
     }
 
     fn new(before: Vec<ShellWord>, program: Option<ShellWord>, arguments: Vec<ShellWord>) -> Self {
-        let mut line = Self { before, program, options: Vec::new(), unresolved: Vec::new() };
+        let mut line = Self {
+            before,
+            program,
+            options: Vec::new(),
+            unresolved: Vec::new(),
+            unread: Vec::new(),
+        };
         line.add(arguments);
         line
     }
@@ -237,12 +337,6 @@ impl CommandLine {
         }
         let is_kvm = self.program_name().is_some_and(|name| name.ends_with("kvm"));
         Accelerators { names: split(if is_kvm { "kvm:tcg" } else { "tcg" }), span: None }
-    }
-
-    /// The files of `-readconfig`, which are not read: they may say anything that options do.
-    pub fn config_files(&self) -> impl Iterator<Item = &ShellWord> {
-        let files = self.options.iter().filter(|option| option.name.value == "readconfig");
-        files.filter_map(|option| option.value.as_ref())
     }
 
     /// vCPUs and topology, as QEMU completes them, and where they are said: by `-smp`,

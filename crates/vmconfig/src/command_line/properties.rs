@@ -3,9 +3,9 @@
 //! Source: QEMU `util/keyval.c` and `util/qemu-option.c`.
 
 use serde_json::Value;
+use topology::bytes;
 
 use super::shell::ShellWord;
-use crate::size;
 use crate::source::{Located, Span};
 
 /// One `key=value`.
@@ -157,7 +157,7 @@ impl Properties {
     #[must_use]
     pub fn bytes(&self, key: &str, plain: u64) -> Option<Located<u64>> {
         let at = self.at(key)?;
-        Some(Located::new(size::bytes(&at.value, plain)?, at.span))
+        Some(Located::new(bytes::parse(&at.value, plain)?, at.span))
     }
 
     /// A switch, if the value is one.

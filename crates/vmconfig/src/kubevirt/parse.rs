@@ -104,9 +104,12 @@ fn object(document: &ManifestNode<'_>) -> Option<Parsed> {
     parser.instance(instance);
     let mut rest = Vec::new();
     document.rest("", &mut rest);
-    let kept =
-        rest.into_iter().map(|(line, path, text)| UnmodelledSetting { line, path, text }).collect();
-    Some(Parsed { settings: parser.settings, kept, lines: parser.lines }.finish())
+    let kept = rest
+        .into_iter()
+        .map(|(line, path, text)| UnmodelledSetting::of_text(line, path, text))
+        .collect();
+    let (settings, lines) = (parser.settings, parser.lines);
+    Some(Parsed { settings, kept, lines, files: BTreeMap::new() }.finish())
 }
 
 /// Fields of an object's metadata that the cluster fills in.

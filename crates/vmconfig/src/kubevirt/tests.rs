@@ -222,7 +222,7 @@ fn webhook(instance: &ManifestNode<'_>) -> Vec<&'static str> {
 }
 
 fn crate_mib(text: &str) -> Option<u64> {
-    crate::size::mib(text, 1)
+    topology::bytes::parse(text, 1).map(|bytes| bytes.div_ceil(1 << 20))
 }
 
 proptest! {

@@ -63,7 +63,7 @@ pub fn parse_domain(domain: &DomainElement, source: &SourceText<'_>) -> Parsed {
     let DomainParser { xml, settings, mut kept, .. } = parser;
     let (lines, rest) = xml.rest(domain);
     kept.extend(rest);
-    Parsed { settings, kept, lines }.finish()
+    Parsed { settings, kept, lines, files: BTreeMap::new() }.finish()
 }
 
 pub(super) struct DomainParser<'a> {
@@ -402,11 +402,7 @@ impl<'a> DomainParser<'a> {
             if self.settings.topology.vcpus() != vcpus {
                 let text = format!("{vcpus} vCPUs are not topology {}", self.settings.topology);
                 let line = self.xml.line(levels);
-                self.kept.push(UnmodelledSetting {
-                    line,
-                    path: "/domain/cpu/topology".to_owned(),
-                    text,
-                });
+                self.kept.push(UnmodelledSetting::of_text(line, "/domain/cpu/topology", text));
             }
         }
         if let Some(numa) = self.xml.child(cpu, "numa") {
@@ -686,7 +682,7 @@ impl<'a> DomainParser<'a> {
             }
             let text = [Some(option), value].into_iter().flatten().collect::<Vec<_>>().join(" ");
             let path = "/domain/qemu:commandline".to_owned();
-            self.kept.push(UnmodelledSetting { line: self.xml.line(element), path, text });
+            self.kept.push(UnmodelledSetting::of_text(self.xml.line(element), path, text));
             if !RESERVED.iter().any(|(reserved, _)| *reserved == name) {
                 self.settings.extra_args.push(option.to_owned());
                 self.settings.extra_args.extend(value.map(str::to_owned));

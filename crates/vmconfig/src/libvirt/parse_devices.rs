@@ -55,6 +55,7 @@ impl<'a> DomainParser<'a> {
                 "disk" => self.disk(element, &controllers),
                 "hostdev" if element.get("type") == Some("pci") => self.host_device(element),
                 "hostdev" => self.vhost_scsi(element),
+                "interface" if element.get("type") == Some("hostdev") => self.host_device(element),
                 "interface" => self.interface(element),
                 "iommu" => self.iommu(element),
                 "controller" | "memballoon" | "serial" => {
@@ -270,15 +271,13 @@ impl<'a> DomainParser<'a> {
 
     /// A PCI device of the host, however it is to be bound to VFIO.
     fn host_device(&mut self, element: Xml<'a>) -> bool {
-        if element.get("mode").is_some_and(|mode| mode != "subsystem") {
-            return false;
-        }
+        let Some(address) = element.host_device() else { return false };
         let Some(source) = self.xml.child(element, "source") else { return false };
         let Some(place) = self.xml.child(source, "address") else { return false };
-        let Some(address) = place.pci_address() else { return false };
         for name in ["mode", "type"] {
             self.xml.attr(element, name);
         }
+        self.xml.attr(place, "type");
         self.xml.attr_if(element, "managed", |text| (text == "yes").then_some(()));
         // The only one there is.
         if let Some(driver) = self.xml.child(element, "driver") {
@@ -289,7 +288,7 @@ impl<'a> DomainParser<'a> {
         }
         let number = self.settings.host_devices.len();
         self.xml.at(&format!("host_devices.{number}"), element);
-        self.settings.host_devices.push(HostDevice::Pci(address));
+        self.settings.host_devices.push(HostDevice::Pci(address.value));
         true
     }
 

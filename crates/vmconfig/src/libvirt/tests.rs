@@ -83,6 +83,16 @@ fn devices_of_the_host_are_read_as_libvirt_reads_numbers() {
     let usb = "<hostdev mode='subsystem' type='usb'><source><address bus='1' device='2'/></source>\
                </hostdev>";
     check(usb, None, &["devices/hostdev"]);
+    // Taken from the host, and given to nobody.
+    let nobody = format!("{hex}<address type='unassigned'/>");
+    check(&pci(" managed='yes'", &nobody), None, &["devices/hostdev"]);
+    // The way to set up a card's function before the guest has it.
+    let source = "<source><address type='pci' bus='0x3b' slot='0x1f' function='0x7'/></source>";
+    let nic = |inner: &str| format!("<interface type='hostdev' managed='yes'>{inner}</interface>");
+    check(&nic(source), Some("0000:3b:1f.7"), &[]);
+    let mac = "<mac address='52:54:00:6d:90:02'/>";
+    check(&nic(&format!("{mac}{source}")), Some("0000:3b:1f.7"), &["interface/mac"]);
+    check(&nic("<source network='devices'/>"), None, &["devices/interface"]);
 }
 
 #[test]

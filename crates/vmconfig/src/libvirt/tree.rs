@@ -10,8 +10,9 @@ use std::str::FromStr;
 use roxmltree::Node;
 use topology::PcpuSet;
 use topology::bounded::{self, MalformedText, Span};
+use topology::bytes;
 
-use super::{QEMU_NAMESPACE, list, unit};
+use super::{QEMU_NAMESPACE, list};
 use crate::PciAddress;
 use crate::source::Located;
 
@@ -100,7 +101,7 @@ impl DomainElement {
 
     /// Bytes of a size; one without a unit counts KiB.
     fn scaled(&self, size: &str) -> Option<u64> {
-        let unit = unit::bytes(self.get("unit").unwrap_or("KiB"))?;
+        let unit = bytes::libvirt_unit(self.get("unit").unwrap_or("KiB"))?;
         size.parse::<u64>().ok()?.checked_mul(unit)
     }
 
@@ -136,6 +137,23 @@ impl DomainElement {
             None => Some(0),
         };
         PciAddress::new(part("domain")?, part("bus")?, part("slot")?, part("function")?)
+    }
+
+    /// The PCI device of the host that a `<hostdev>`, or an `<interface>` of that type,
+    /// gives to the guest. One with `<address type='unassigned'/>` is taken from the host
+    /// and given to nobody.
+    #[must_use]
+    pub fn host_device(&self) -> Option<Located<PciAddress>> {
+        // The type of an interface does not tell; that of its address does.
+        let is_pci = |kind: &str| ["pci", "hostdev"].contains(&kind);
+        let place = self.first("source")?.first("address")?;
+        let is_other = self.get("mode").is_some_and(|mode| mode != "subsystem")
+            || self.named("address").any(|guests| guests.is("type", "unassigned"))
+            || ![self, place].iter().filter_map(|one| one.get("type")).all(is_pci);
+        if is_other {
+            return None;
+        }
+        Some(Located::new(place.pci_address()?, place.span))
     }
 
     /// Where an attribute stands, or the element that lacks it.

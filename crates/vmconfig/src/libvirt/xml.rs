@@ -228,13 +228,13 @@ impl<'a> XmlReader<'a> {
         for (name, at) in &element.attributes {
             if !self.attributes.borrow().contains(&(element.id, name.as_str())) {
                 let text = format!("{name}='{}'", at.value);
-                kept.push(UnmodelledSetting { line, path: format!("{path}/@{name}"), text });
+                kept.push(UnmodelledSetting::of_text(line, format!("{path}/@{name}"), text));
             }
         }
         let text = text(element);
         let is_leaf = element.children.is_empty();
         if is_leaf && !text.is_empty() && !self.texts.borrow().contains(&element.id) {
-            kept.push(UnmodelledSetting { line, path: path.to_owned(), text: text.to_owned() });
+            kept.push(UnmodelledSetting::of_text(line, path, text));
         }
         for child in &element.children {
             let path = format!("{path}/{}", child.name);
@@ -243,7 +243,7 @@ impl<'a> XmlReader<'a> {
             } else {
                 let whole = self.source.text.get(child.span.start..child.span.end);
                 let text = whole.unwrap_or_default().to_owned();
-                kept.push(UnmodelledSetting { line: self.line(child), path, text });
+                kept.push(UnmodelledSetting::of_text(self.line(child), path, text));
             }
         }
     }

@@ -27,5 +27,8 @@ pub fn command(text: &str) -> Option<ProxmoxCommand> {
     maker.limits();
     maker.arguments();
     maker.close();
-    Some(maker.finish())
+    let mut command = maker.finish();
+    // Files of options in `args` are on the host that it is of.
+    command.line = command.line.with_config_files(&source);
+    Some(command)
 }

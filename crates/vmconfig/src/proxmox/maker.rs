@@ -140,6 +140,7 @@ impl<'a> Maker<'a> {
             program: Some(ShellWord::made(head).with(program, head)),
             options: Vec::new(),
             unresolved: Vec::new(),
+            unread: Vec::new(),
         };
         Self {
             config,
@@ -180,7 +181,7 @@ impl<'a> Maker<'a> {
         for section in &config.sections {
             let line = self.source.line_number(section.span);
             let text = format!("[{}]", section.value);
-            self.kept.push(UnmodelledSetting { line, path: "section".to_owned(), text });
+            self.kept.push(UnmodelledSetting::of_text(line, "section", text));
         }
         ProxmoxCommand {
             line: self.line,
@@ -245,7 +246,7 @@ impl<'a> Maker<'a> {
 
     pub(super) fn keep(&mut self, entry: &ProxmoxEntry, path: &str, text: &str) {
         let line = self.source.line_number(entry.key.span);
-        self.kept.push(UnmodelledSetting { line, path: path.to_owned(), text: text.to_owned() });
+        self.kept.push(UnmodelledSetting::of_text(line, path, text));
     }
 
     /// Keeps the parts that nobody took.

@@ -104,6 +104,6 @@ impl Trouble {
     }
 
     pub(super) fn kept(&self, line: u32) -> UnmodelledSetting {
-        UnmodelledSetting { line, path: "qm".to_owned(), text: self.to_string() }
+        UnmodelledSetting::of_text(line, "qm", self.to_string())
     }
 }

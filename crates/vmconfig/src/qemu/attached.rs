@@ -189,7 +189,8 @@ impl BackendOptions {
                 reader.leftover(option.line, "-device", &device);
                 true
             }
-            "vfio-pci" => {
+            // The second one is the same without hotplug, as a boot display needs.
+            "vfio-pci" | "vfio-pci-nohotplug" => {
                 let Some(address) = device.take_if("host", |text| text.parse().ok()) else {
                     return false;
                 };

@@ -6,7 +6,7 @@ use crate::{
     MemorySource, NicBackend, NumberSet, PageSize, TickPolicy, VmSpec, cpu, split_cpu_model,
 };
 
-use super::{Capabilities, Emitted, Interface, escape, escape_path};
+use super::{Capabilities, EmittedArguments, Interface, escape, escape_path};
 use crate::command_line::Smp;
 
 /// Name of the backend that holds all memory of a VM without guest nodes.
@@ -65,7 +65,7 @@ pub(super) fn smp(spec: &VmSpec, capabilities: &Capabilities) -> String {
 }
 
 /// All that follows the size of memory, and is nothing for a plain VM.
-pub(super) fn emit(spec: &VmSpec, emitted: &mut Emitted) {
+pub(super) fn emit(spec: &VmSpec, emitted: &mut EmittedArguments) {
     memory(spec, emitted);
     clock(spec, emitted);
     for number in 1..=spec.iothreads {
@@ -83,7 +83,7 @@ pub(super) fn emit(spec: &VmSpec, emitted: &mut Emitted) {
     }
 }
 
-fn memory(spec: &VmSpec, emitted: &mut Emitted) {
+fn memory(spec: &VmSpec, emitted: &mut EmittedArguments) {
     let MemoryBacking { locked, host_nodes, policy, .. } = &spec.memory;
     if spec.numa.is_empty() && spec.memory.needs_backend() {
         let place = place(host_nodes.as_ref(), *policy);
@@ -171,7 +171,7 @@ fn repeated(key: &str, numbers: &NumberSet) -> String {
     text.split(',').filter(|range| !range.is_empty()).map(|one| format!(",{key}={one}")).collect()
 }
 
-fn clock(spec: &VmSpec, emitted: &mut Emitted) {
+fn clock(spec: &VmSpec, emitted: &mut EmittedArguments) {
     let base = (spec.clock.base == Some(ClockBase::Localtime)).then_some("base=localtime");
     let fix = match spec.clock.rtc {
         Some(TickPolicy::Catchup) => Some("driftfix=slew"),
@@ -189,7 +189,7 @@ fn clock(spec: &VmSpec, emitted: &mut Emitted) {
 }
 
 /// Disks and network interfaces.
-pub(super) fn attach(spec: &VmSpec, capabilities: &Capabilities, emitted: &mut Emitted) {
+pub(super) fn attach(spec: &VmSpec, capabilities: &Capabilities, emitted: &mut EmittedArguments) {
     for (number, disk) in spec.disks.iter().enumerate() {
         attach_disk(number, disk, emitted);
     }
@@ -204,7 +204,7 @@ pub(super) fn attach(spec: &VmSpec, capabilities: &Capabilities, emitted: &mut E
     }
 }
 
-fn attach_disk(number: usize, disk: &Disk, emitted: &mut Emitted) {
+fn attach_disk(number: usize, disk: &Disk, emitted: &mut EmittedArguments) {
     let id = format!("disk{number}");
     let boot = disk.boot_order.map(|turn| format!(",bootindex={turn}")).unwrap_or_default();
     let queues = |key: &str| disk.queues.map(|n| format!(",{key}={n}")).unwrap_or_default();

@@ -6,8 +6,9 @@ use crate::invalid::MAX_VCPUS;
 use crate::memory::MAX_NODES;
 use crate::{
     Accel, Arch, BootSource, ClockBase, GuestNode, GuestTopology, Irqchip, MemoryBacking,
-    MemoryPolicy, MemorySource, NumberSet, Parsed, PcpuSet, RtcTrack, TickPolicy, cpu, size,
+    MemoryPolicy, MemorySource, NumberSet, Parsed, PcpuSet, RtcTrack, TickPolicy, cpu,
 };
+use topology::bytes;
 
 use super::attached::BackendOptions;
 use super::reader::{BackendObject, CommandLineReader, LocatedOption};
@@ -28,8 +29,16 @@ pub struct NotQemu;
 /// # Errors
 /// [`NotQemu`] if there is no option at all.
 pub fn parse(text: &str) -> Result<Parsed, NotQemu> {
-    let line = CommandLine::one(text).ok_or(NotQemu)?;
-    Ok(CommandLineReader::new().read(line, &SourceText::new(text)))
+    parse_source(&SourceText::new(text))
+}
+
+/// The same of a text with the files that it names behind it.
+///
+/// # Errors
+/// [`NotQemu`] if there is no option at all.
+pub fn parse_source(source: &SourceText<'_>) -> Result<Parsed, NotQemu> {
+    let line = CommandLine::one_of(source).ok_or(NotQemu)?;
+    Ok(CommandLineReader::new().read(line, source))
 }
 
 /// The VM of a command line that is taken apart already; `source` is the text that it
@@ -60,6 +69,9 @@ impl CommandLineReader {
         for word in &command.unresolved {
             let line = source.line_number(word.span());
             self.keep(line, "not resolved", word.text.clone());
+        }
+        for said in &command.unread {
+            self.keep(source.line_number(said.span), "not read", said.value.clone());
         }
         let options = command.options.into_iter().map(|option| LocatedOption::new(option, source));
         let options = without_own(options.collect());
@@ -95,7 +107,17 @@ impl CommandLineReader {
             (None, _) => {}
         }
         self.memory();
-        Parsed { settings: self.settings, kept: self.kept, lines: self.lines }.finish()
+        let mut files = BTreeMap::new();
+        for kept in &mut self.kept {
+            let (file, line) = source.line_in_file(kept.line);
+            (kept.file, kept.line) = (file.map(str::to_owned), line);
+        }
+        for line in self.lines.values() {
+            if let (Some(file), number) = source.line_in_file(*line) {
+                files.insert(line - number + 1, file.to_owned());
+            }
+        }
+        Parsed { settings: self.settings, kept: self.kept, lines: self.lines, files }.finish()
     }
 
     /// The program, and what stands before it.
@@ -170,7 +192,7 @@ impl CommandLineReader {
             ("-smp", text) if !text.is_empty() => {}
             ("-m", text) => {
                 let mut properties = option.properties("size");
-                match properties.take_if("size", |text| size::bytes(text, 1 << 20)) {
+                match properties.take_if("size", |text| bytes::parse(text, 1 << 20)) {
                     Some(_) => self.leftover(line, "-m", &properties),
                     None => self.keep(line, "-m", text.to_owned()),
                 }
@@ -247,7 +269,7 @@ impl CommandLineReader {
         // What `-smp` and `-m` say in other words.
         properties.take_object("smp");
         let mut memory = properties.take_object("memory");
-        memory.take_if("size", |text| size::bytes(text, 1));
+        memory.take_if("size", |text| bytes::parse(text, 1));
         self.leftover(option.line, "-m", &memory);
         if let Some(id) = properties.take("memory-backend") {
             self.whole = Some(id);
@@ -311,7 +333,7 @@ impl CommandLineReader {
         if !["ram", "file", "memfd"].iter().any(|name| kind == format!("memory-backend-{name}")) {
             return false;
         }
-        let bytes = properties.take_if("size", |text| size::bytes(text, 1));
+        let bytes = properties.take_if("size", |text| bytes::parse(text, 1));
         properties.take("id");
         let size_mib = bytes.unwrap_or(0).div_ceil(1 << 20);
         self.backends.insert(id, BackendObject { properties, line, size_mib });
@@ -371,7 +393,7 @@ impl CommandLineReader {
                     .collect(),
                 ..GuestNode::default()
             };
-            if let Some(mib) = properties.take_if("mem", |text| size::mib(text, 1 << 20)) {
+            if let Some(mib) = properties.take_if("mem", |text| bytes::parse(text, 1 << 20)) {
                 node.memory_mib = mib;
             }
             let backend = properties.take("memdev").and_then(|id| self.backends.remove(&id));

@@ -85,7 +85,7 @@ impl CommandLineReader {
     }
 
     pub(super) fn keep(&mut self, line: u32, path: &str, text: String) {
-        self.kept.push(UnmodelledSetting { line, path: path.to_owned(), text });
+        self.kept.push(UnmodelledSetting::of_text(line, path, text));
     }
 
     pub(super) fn at(&mut self, field: &str, line: u32) {

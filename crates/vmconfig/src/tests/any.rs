@@ -520,6 +520,7 @@ fn the_law_sees_a_difference() {
     let settings = VmSettings::new("vm", Arch::X86_64, Accel::Tcg, BootSource::Firmware);
     let spec = VmSpec::new(settings.clone()).unwrap();
     let settings = VmSettings { memory_mib: 1, ..settings };
-    let parsed = Parsed { settings, kept: Vec::new(), lines: BTreeMap::new() };
+    let parsed =
+        Parsed { settings, kept: Vec::new(), lines: BTreeMap::new(), files: BTreeMap::new() };
     check_round_trip(&spec, "", &[], &parsed);
 }

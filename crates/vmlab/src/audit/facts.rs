@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use host::audit::argv::MemoryBackend;
-use host::audit::in_force::size;
 use host::audit::memory::VmMapping;
 use host::audit::thread::{RunningThread, ThreadRole};
 use host::audit::{RunningVm, guest_view::GuestView};
 use lint::{MemoryPlacement, Observation, Observed, ObservedVm, ThreadOwner, ThreadPlacement};
+use topology::bytes::rounded as size;
 use topology::{Host, PcpuSet};
 
 /// Mappings smaller than this part of the biggest are firmware and tables.
@@ -43,7 +43,8 @@ pub(crate) fn running(
         let name = |kvm| if kvm { "kvm" } else { "tcg" };
         facts.extend(view.kvm.map(|kvm| Observed::Accelerator(name(kvm).to_owned())).map(fact));
     }
-    ObservedVm { pid: vm.pid, argv: argv(vm, host), facts }
+    let config_files = vm.config_files.clone();
+    ObservedVm { pid: vm.pid, argv: argv(vm, host), config_files, facts }
 }
 
 /// The arguments, with a name that tells what the program is.

@@ -4,7 +4,7 @@ use std::fs;
 
 use host::audit::RunningVm;
 use lint::site::SiteRules;
-use lint::{Context, Finding, ObservedVm, ThreadOwner};
+use lint::{Context, Finding, JoinedText, ObservedVm, ThreadOwner};
 use topology::{Host, PcpuSet};
 
 use super::facts;
@@ -43,7 +43,8 @@ pub(crate) fn findings(
 ) -> (Vec<Finding>, Vec<String>) {
     let (mut findings, mut fleet, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for vm in running {
-        match lint::check_text_by(&file_of(vm.pid), &vm.to_string(), context, rules) {
+        let text = JoinedText::new(vm.to_string(), vm.config_files.clone());
+        match lint::check_joined(&file_of(vm.pid), &text, context, rules) {
             Ok(checked) => {
                 findings.extend(checked.findings);
                 fleet.extend(checked.vms);

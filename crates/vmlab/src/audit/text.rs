@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use host::audit::cpu_pm::CpuPm;
-use host::audit::in_force::size;
 use host::audit::memory::{BytesByNode, VmMapping};
 use host::audit::thread::{RunningThread, SchedulingPolicy};
 use host::audit::{KnownBy, RunningVm};
+use topology::bytes::rounded as size;
 use topology::{Host, PcpuSet};
 
 /// Size of a transparent huge page where the pool's size does not tell, bytes.

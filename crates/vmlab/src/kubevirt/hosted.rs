@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::cluster::{
-    ClusterTarget, Forecast, Instance, MACHINE_ANNOTATION, MANAGED_BY, MarkedKind,
-    OWNER_ANNOTATION, Placed, RUN_LABEL, condition_lines, marked, phases_s,
+    ClusterTarget, Forecast, Instance, InstanceLocation, MACHINE_ANNOTATION, MANAGED_BY,
+    MarkedKind, OWNER_ANNOTATION, RUN_LABEL, condition_lines, marked, phases_s,
 };
 use anyhow::Context as _;
 use guest::{Cancel, ExecOutput, GuestCommand, GuestFailure};
@@ -169,7 +169,7 @@ impl ClusterVm {
     /// Looks where it runs, and writes that beside what was predicted.
     fn look(&mut self, cancel: &Cancel) -> Result<(), GuestFailure> {
         let Some(instance) = &self.instance else { return Ok(()) };
-        let placed = Placed::of(instance, cancel)?;
+        let placed = InstanceLocation::of(instance, cancel)?;
         let forecast = placed.forecast(instance, &self.version, cancel);
         cancel.check()?;
         let seen = &mut self.seen;

@@ -81,7 +81,7 @@ mod said {
 
     /// What is asked of the nodes.
     #[derive(Debug, Clone)]
-    pub(crate) struct NodesAsked {
+    pub(crate) struct NodeSelection {
         pub(crate) image: String,
         pub(crate) selector: Option<String>,
         pub(crate) one_per: Option<String>,
@@ -99,7 +99,7 @@ mod said {
     impl NodeArgs {
         /// # Errors
         /// What is missing, or is no amount.
-        pub(crate) fn asked(&self) -> anyhow::Result<NodesAsked> {
+        pub(crate) fn asked(&self) -> anyhow::Result<NodeSelection> {
             let image = self.node_image.clone().context(
                 "Name the container image with --node-image: `scripts/make-packages oci` makes one",
             )?;
@@ -125,7 +125,7 @@ mod said {
                     bail!("{option} {amount}: write an amount as Kubernetes does, 4 or 8Gi");
                 }
             }
-            Ok(NodesAsked {
+            Ok(NodeSelection {
                 image,
                 selector: self.nodes.clone(),
                 one_per: self.one_per.clone(),
@@ -165,7 +165,7 @@ mod said {
     mod tests {
         use super::*;
 
-        fn asked(image: &str, queue: Option<&str>) -> anyhow::Result<NodesAsked> {
+        fn asked(image: &str, queue: Option<&str>) -> anyhow::Result<NodeSelection> {
             let args = NodeArgs {
                 node_image: Some(image.to_owned()),
                 node_queue: queue.map(str::to_owned),
@@ -194,4 +194,4 @@ mod said {
 }
 
 #[cfg(feature = "kubernetes")]
-pub(crate) use said::NodesAsked;
+pub(crate) use said::NodeSelection;

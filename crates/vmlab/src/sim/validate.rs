@@ -26,13 +26,13 @@ const REPEATS: u32 = 7;
 const LENGTH: Duration = Duration::from_millis(500);
 
 /// One case of this machine, measured and simulated.
-pub(super) struct HereJudged {
+pub(super) struct CaseVerdict {
     here: LocalRow,
     measured: DrawEstimate,
     simulated: DrawEstimate,
 }
 
-impl HereJudged {
+impl CaseVerdict {
     fn verdict(&self) -> RowVerdict {
         let ratio = self.simulated.median / self.measured.median;
         let factor = self.here.factor;
@@ -45,7 +45,7 @@ impl HereJudged {
 pub(super) struct Scores {
     pub(super) judged: Vec<JudgedRow>,
     /// The machine at hand; why not, if it has no part.
-    here: Result<Vec<HereJudged>, String>,
+    here: Result<Vec<CaseVerdict>, String>,
     pub(super) interrupted: bool,
 }
 
@@ -118,7 +118,7 @@ fn measure(cancel: &Cancel) -> anyhow::Result<Result<MeasuredHost, String>> {
 }
 
 /// Simulates the cases that were measured.
-fn played(of: &MeasuredHost, draws: u32, cancel: &Cancel) -> anyhow::Result<Vec<HereJudged>> {
+fn played(of: &MeasuredHost, draws: u32, cancel: &Cancel) -> anyhow::Result<Vec<CaseVerdict>> {
     let constants = constants::of_micro(&of.found);
     let release = of.host.kernel.as_deref().unwrap_or("6.12");
     let mut all = Vec::new();
@@ -133,7 +133,7 @@ fn played(of: &MeasuredHost, draws: u32, cancel: &Cancel) -> anyhow::Result<Vec<
         let Some(simulated) = DrawEstimate::of(&answer::values(&scenario, &drawn, 0)) else {
             continue;
         };
-        all.push(HereJudged { here: here.clone(), measured: *measured, simulated });
+        all.push(CaseVerdict { here: here.clone(), measured: *measured, simulated });
     }
     Ok(all)
 }
@@ -210,7 +210,7 @@ impl Scores {
             verdict: word(&judged.verdict),
         };
         let range = |of: &DrawEstimate| RangeJson { low: of.low, median: of.median, high: of.high };
-        let here = |judged: &HereJudged| HereJson {
+        let here = |judged: &CaseVerdict| HereJson {
             id: judged.here.id.clone(),
             factor: judged.here.factor,
             measured: range(&judged.measured),

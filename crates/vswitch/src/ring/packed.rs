@@ -3,7 +3,7 @@
 
 use super::chain::{Chain, ChainBuilder, Chains, Direction, RingDescriptor, Segments};
 use super::packed_position::{PackedPosition, TURN, WRAP};
-use super::resume::{RingFlags, Standing};
+use super::resume::{ResumeState, RingFlags};
 use super::{DESCRIPTOR, LINE, MAX_SIZE, RingFault, Setup, SetupError, flags, passes};
 use crate::memory::{Area, Entries, GuestMemory};
 use crate::sync::{Ordering, fence};
@@ -86,7 +86,7 @@ impl PackedRing {
                 *flags = self.flags(index);
             }
             let Some(ring) = RingFlags::new(&flags) else { continue };
-            let Standing { position, unmarked } = ring.standing(told);
+            let ResumeState { position, unmarked } = ring.standing(told);
             if let Some((at, slots)) = unmarked {
                 let last = at.advance(slots - 1, self.size).index;
                 let [_, word] = self.descriptors.load(last.into());

@@ -24,7 +24,7 @@ pub(super) struct RingFlags<'f> {
 
 /// What there is to do about a ring that begins again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct ResumeState {
     /// What comes next.
     pub(super) position: PackedPosition,
     /// The first chain of a burst that was being given back: those behind it are marked as
@@ -50,7 +50,7 @@ impl<'f> RingFlags<'f> {
 
     /// Where the ring goes on. `told` is where the frontend says, which holds if the ring may
     /// be like that.
-    pub(super) fn standing(&self, told: PackedPosition) -> Standing {
+    pub(super) fn standing(&self, told: PackedPosition) -> ResumeState {
         let newest = (0..self.flags.len()).rev().find(|&age| self.is_used(age));
         let next = newest.map_or(0, |newest| self.end(newest));
         // Another backend does not keep that a chain had more descriptors: its word is needed.
@@ -59,11 +59,11 @@ impl<'f> RingFlags<'f> {
         let behind = newest.map_or(0, |newest| newest + 1);
         let may_be = |age: usize| age == next || !began && self.is_rest(behind..age);
         if self.ages(told).into_iter().flatten().any(may_be) {
-            return Standing { position: told, unmarked: None };
+            return ResumeState { position: told, unmarked: None };
         }
         let unmarked = newest.and_then(|newest| self.unmarked(newest));
         let unmarked = unmarked.map(|(age, slots)| (self.position(age), slots as u16));
-        Standing { position: self.position(next), unmarked }
+        ResumeState { position: self.position(next), unmarked }
     }
 
     fn get(&self, age: usize) -> u16 {
@@ -186,7 +186,7 @@ mod tests {
             first
         }
 
-        fn standing(&self, told: PackedPosition) -> Standing {
+        fn standing(&self, told: PackedPosition) -> ResumeState {
             RingFlags::new(&self.flags).expect("in order").standing(told)
         }
     }
@@ -196,7 +196,7 @@ mod tests {
         for size in [1, 2, 3, 256] {
             let ring = Played::new(size);
             let begin = PackedPosition { index: 0, wrap: true };
-            assert_eq!(ring.standing(begin), Standing { position: begin, unmarked: None });
+            assert_eq!(ring.standing(begin), ResumeState { position: begin, unmarked: None });
         }
     }
 
@@ -298,7 +298,7 @@ mod tests {
             let first = ring.give_back(burst.len(), true).unwrap();
             prop_assume!(ring.device != begin);
             let unmarked = Some((first, length));
-            prop_assert_eq!(ring.standing(begin), Standing { position: ring.device, unmarked });
+            prop_assert_eq!(ring.standing(begin), ResumeState { position: ring.device, unmarked });
         }
 
         #[test]
@@ -310,7 +310,7 @@ mod tests {
             let size = flags.len() as u16;
             let told = PackedPosition { index: index % size, wrap };
             if let Some(ring) = RingFlags::new(&flags) {
-                let Standing { position, unmarked } = ring.standing(told);
+                let ResumeState { position, unmarked } = ring.standing(told);
                 prop_assert!(position.index < size);
                 prop_assert!(unmarked.is_none_or(|(at, slots)| at.index < size && slots <= size));
             }

@@ -6,7 +6,7 @@ use super::{REFUSED, interfaces, is_label, is_subdomain, list, name, networks, p
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
-use crate::rule::{Affected, Check, Rule, yaml};
+use crate::rule::{AffectedVersions, Check, Rule, yaml};
 use crate::rules::worlds::{ANY, KUBEVIRT_1_7};
 use crate::vm::Vm;
 use placement::predict::KubevirtVersion;
@@ -21,7 +21,7 @@ pub(crate) const CLAIMS: Rule = Rule {
     why: REFUSED,
     mend: "Name each claim once, with resourceClaimName or resourceClaimTemplateName",
     sources: &[DRA],
-    affected: &[Affected::kubevirt(Some("1.9.0"), None)],
+    affected: &[AffectedVersions::kubevirt(Some("1.9.0"), None)],
     check: Check::Vm(claims),
     fires: &[yaml(
         ANY,
@@ -86,7 +86,7 @@ pub(crate) const DEVICES: Rule = Rule {
     mend: "Say deviceName, or claimName and requestName of a claim in resourceClaims, each pair for \
            one device",
     sources: &[DRA],
-    affected: &[Affected::kubevirt(Some("1.6.0"), None)],
+    affected: &[AffectedVersions::kubevirt(Some("1.6.0"), None)],
     check: Check::Vm(devices),
     fires: &[
         yaml(

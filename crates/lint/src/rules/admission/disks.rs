@@ -12,7 +12,7 @@ use super::{
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
-use crate::rule::{Affected, Check, Rule, yaml};
+use crate::rule::{AffectedVersions, Check, Rule, yaml};
 use crate::rules::worlds::{ANY, KUBEVIRT_0_44, KUBEVIRT_1_0};
 use crate::vm::Vm;
 use placement::predict::KubevirtVersion;
@@ -92,7 +92,7 @@ pub(crate) const NO_DISK: Rule = Rule {
           default bus (SATA on amd64).",
     mend: "Add a disk of this name, with bus: virtio",
     sources: &[ADMITTERS],
-    affected: &[Affected::kubevirt(None, Some("0.55.0"))],
+    affected: &[AffectedVersions::kubevirt(None, Some("0.55.0"))],
     check: Check::Vm(no_disk),
     fires: &[yaml(
         KUBEVIRT_0_44,

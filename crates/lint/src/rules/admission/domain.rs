@@ -6,7 +6,7 @@ use super::{ADMITTERS, REFUSED, list, one_of, place, word};
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::yaml::{Node, QuantityValue as _};
-use crate::rule::{Affected, Check, Rule, yaml};
+use crate::rule::{AffectedVersions, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
 use placement::predict::KubevirtVersion;
@@ -441,7 +441,7 @@ pub(crate) const UTILITY: Rule = Rule {
     sources: &[
         "https://github.com/kubevirt/kubevirt/blob/main/pkg/storage/admitters/storagehotplug.go",
     ],
-    affected: &[Affected::kubevirt(Some("1.8.0"), None)],
+    affected: &[AffectedVersions::kubevirt(Some("1.8.0"), None)],
     check: Check::Vm(utility),
     fires: &[yaml(
         ANY,

@@ -4,7 +4,7 @@ use super::{ADMITTERS, REFUSED, is_clean_path, is_on, volumes, word};
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
-use crate::rule::{Affected, Check, Rule, yaml};
+use crate::rule::{AffectedVersions, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
 use placement::predict::KubevirtVersion;
@@ -194,7 +194,7 @@ pub(crate) const LAUNCH_SECURITY: Rule = Rule {
     mend: "Say one of sev, snp and tdx, with efi: {secureBoot: false} for AMD's, and no boot order \
            for interfaces",
     sources: &["https://github.com/kubevirt/kubevirt/blob/main/pkg/virt-api/webhooks/amd64.go"],
-    affected: &[Affected::kubevirt(Some("1.7.0"), None)],
+    affected: &[AffectedVersions::kubevirt(Some("1.7.0"), None)],
     check: Check::Vm(launch_security),
     fires: &[yaml(
         ANY,

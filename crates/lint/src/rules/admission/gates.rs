@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::object::KubeObject;
 use crate::read::yaml::Node;
-use crate::rule::{Affected, Check, Rule, yaml};
+use crate::rule::{AffectedVersions, Check, Rule, yaml};
 use crate::rules::worlds::{ANY, HOST_DEVICES, KUBEVIRT_1_0, KUBEVIRT_1_7, KUBEVIRT_1_8, NO_GATES};
 use crate::vm::Vm;
 use placement::predict::KubevirtVersion;
@@ -22,7 +22,7 @@ use vmconfig::source::Span;
 struct Gate<T> {
     name: &'static str,
     /// Versions that need it and have it off by default.
-    off: Affected,
+    off: AffectedVersions,
     /// What needs it, in words.
     what: &'static str,
     /// Where that is.
@@ -35,7 +35,7 @@ const fn gate<T>(
     what: &'static str,
     uses: fn(&T) -> Option<Span>,
 ) -> Gate<T> {
-    Gate { name, off: Affected::kubevirt(since, until), what, uses }
+    Gate { name, off: AffectedVersions::kubevirt(since, until), what, uses }
 }
 
 /// Gates that are on by default since 1.9, and that a cluster can have off: those in

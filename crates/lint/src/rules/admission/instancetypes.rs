@@ -4,7 +4,7 @@ use super::machine::own;
 use super::one_of;
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Affected, Check, Rule, yaml};
+use crate::rule::{AffectedVersions, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
 use placement::predict::KubevirtVersion;
@@ -126,7 +126,7 @@ pub(crate) const NEEDS: Rule = Rule {
         "https://github.com/kubevirt/kubevirt/tree/main/pkg/instancetype/preference/requirements",
         INSTANCETYPES,
     ],
-    affected: &[Affected::kubevirt(Some("1.0.0"), None)],
+    affected: &[AffectedVersions::kubevirt(Some("1.0.0"), None)],
     check: Check::Vm(needs),
     fires: &[yaml(ANY, SHORT_OF_VCPUS), yaml(ANY, SHORT_OF_MEMORY), yaml(ANY, UNEVEN)],
     quiet: &[yaml(ANY, ENOUGH)],
@@ -219,7 +219,7 @@ pub(crate) const REFERENCE: Rule = Rule {
         "https://github.com/kubevirt/kubevirt/tree/main/pkg/instancetype/webhooks/vm",
         INSTANCETYPES,
     ],
-    affected: &[Affected::kubevirt(Some("0.59.0"), None)],
+    affected: &[AffectedVersions::kubevirt(Some("0.59.0"), None)],
     check: Check::Vm(reference),
     fires: &[yaml(
         ANY,

@@ -11,7 +11,7 @@ use super::{
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
-use crate::rule::{Affected, Check, Rule, yaml};
+use crate::rule::{AffectedVersions, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
 use placement::predict::KubevirtVersion;
@@ -185,7 +185,7 @@ pub(crate) const PORT_RANGES: Rule = Rule {
     mend: "Write at most 10 ranges of TCP or UDP that do not overlap, on an interface with masquerade \
            and without ports",
     sources: &[NETWORK],
-    affected: &[Affected::kubevirt(Some("1.9.0"), None)],
+    affected: &[AffectedVersions::kubevirt(Some("1.9.0"), None)],
     check: Check::Vm(port_ranges),
     fires: &[
         yaml(

@@ -6,7 +6,7 @@ use super::{ADMITTERS, volumes, word};
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::yaml::{Node, QuantityValue as _};
-use crate::rule::{Affected, Check, Rule, yaml};
+use crate::rule::{AffectedVersions, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
 use placement::predict::KubevirtVersion;
@@ -242,7 +242,7 @@ pub(crate) const MEMORY_HOTPLUG: Rule = Rule {
         "https://kubevirt.io/user-guide/compute/memory_hotplug/",
     ],
     // Before, only where the cluster rolls changes out live.
-    affected: &[Affected::kubevirt(Some("1.6.0"), None)],
+    affected: &[AffectedVersions::kubevirt(Some("1.6.0"), None)],
     check: Check::Vm(memory_hotplug),
     fires: &[
         yaml(ANY, hotplug!("        memory:\n          guest: 4Gi\n          maxGuest: 2Gi\n")),

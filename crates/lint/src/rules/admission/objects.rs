@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::object::KubeObject;
 use crate::read::yaml::{Node, QuantityValue as _};
-use crate::rule::{Affected, Check, Rule, yaml};
+use crate::rule::{AffectedVersions, Check, Rule, yaml};
 use crate::rules::worlds::{ANY, KUBEVIRT_1_8};
 use placement::predict::KubevirtVersion;
 
@@ -24,7 +24,7 @@ pub(crate) const OVERCOMMIT: Rule = Rule {
         "https://github.com/kubevirt/kubevirt/blob/main/pkg/instancetype/webhooks/admitter.go",
         "https://kubevirt.io/user-guide/user_workloads/instancetypes/",
     ],
-    affected: &[Affected::kubevirt(Some("1.0.0"), None)],
+    affected: &[AffectedVersions::kubevirt(Some("1.0.0"), None)],
     check: Check::Object(overcommit),
     fires: &[
         yaml(

@@ -7,7 +7,7 @@ use super::{ADMITTERS, REFUSED, is_label, list, one_of, word};
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
-use crate::rule::{Affected, Check, Rule, yaml};
+use crate::rule::{AffectedVersions, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
 
@@ -61,7 +61,7 @@ pub(crate) const AFFINITY: Rule = Rule {
         ADMITTERS,
         "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/",
     ],
-    affected: &[Affected::kubevirt(Some("0.57.0"), None)],
+    affected: &[AffectedVersions::kubevirt(Some("0.57.0"), None)],
     check: Check::Vm(affinity),
     fires: &[
         yaml(

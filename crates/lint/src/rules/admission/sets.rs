@@ -4,7 +4,7 @@ use super::labels::{check_selector, matches};
 use super::{REFUSED, word};
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
-use crate::rule::{Affected, Check, Rule, yaml};
+use crate::rule::{AffectedVersions, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
 use placement::predict::KubevirtVersion;
@@ -158,7 +158,7 @@ pub(crate) const POOL: Rule = Rule {
     why: REFUSED,
     mend: "Write maxUnavailable as a number from 1 or a share from 1% to 100%, and one strategy",
     sources: &[POOLS],
-    affected: &[Affected::kubevirt(Some("1.6.0"), None)],
+    affected: &[AffectedVersions::kubevirt(Some("1.6.0"), None)],
     check: Check::Vm(pool),
     fires: &[
         yaml(

@@ -6,7 +6,7 @@ use super::{
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::yaml::{Key, Node, QuantityValue as _};
-use crate::rule::{Affected, Check, Rule, yaml};
+use crate::rule::{AffectedVersions, Check, Rule, yaml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
 use placement::predict::KubevirtVersion;
@@ -198,7 +198,7 @@ pub(crate) const CONTAINER_PATH: Rule = Rule {
     mend: "Name it in devices.filesystems, with a path outside of /var/run/kubevirt and \
            /var/run/libvirt",
     sources: &[ADMITTERS],
-    affected: &[Affected::kubevirt(Some("1.8.0"), None)],
+    affected: &[AffectedVersions::kubevirt(Some("1.8.0"), None)],
     check: Check::Vm(container_path),
     fires: &[yaml(
         ANY,

@@ -8,7 +8,7 @@ use thinguest::{NodeMap, NodePieces, StartInfo};
 
 use super::interrupts::{set_controller, set_timer_interrupt};
 use super::{serial, tree};
-use crate::found::{CMDLINE_BYTES, Found};
+use crate::found::{CMDLINE_BYTES, MachineParts};
 use crate::metal::instruction::set_call_by_smc;
 use crate::metal::memory::{Memory, POOL_END, Pool};
 use crate::metal::vcpu::MAX_VCPUS;
@@ -66,7 +66,7 @@ impl Vcpus {
 
 /// All that is known when the guest begins, with the command line in `buffer`; `handed` is
 /// the address of the device tree, or of what the loader for UEFI tells.
-pub(crate) fn find(handed: u64, buffer: &mut [u8; CMDLINE_BYTES]) -> Found<'_, Devices> {
+pub(crate) fn find(handed: u64, buffer: &mut [u8; CMDLINE_BYTES]) -> MachineParts<'_, Devices> {
     let start = StartInfo::at(Memory, handed);
     let tree = start.map_or(Some(handed), |start| start.module());
     let mut length = 0;
@@ -108,7 +108,7 @@ pub(crate) fn find(handed: u64, buffer: &mut [u8; CMDLINE_BYTES]) -> Found<'_, D
     };
     let Vcpus(ids, vcpus) = machine.ids;
     let devices = Devices { distributor: machine.gic.as_ref().map(Gic::distributor) };
-    Found { cmdline, pool, far, ids, vcpus: vcpus.max(1), devices }
+    MachineParts { cmdline, pool, far, ids, vcpus: vcpus.max(1), devices }
 }
 
 impl Machine {

@@ -1,6 +1,6 @@
 //! The operations that arm64 alone has, or has in its own way.
 
-use thinguest::{ClockSource, Done, Operation, Skip};
+use thinguest::{ClockSource, Measurement, Operation, Skip};
 
 use super::firmware::Devices;
 use super::serial;
@@ -41,7 +41,7 @@ impl Machine {
     }
 
     /// Measures the sampler's operation.
-    pub(crate) fn measure(&self, sampler: Sampler<'_>) -> Result<Done, Skip> {
+    pub(crate) fn measure(&self, sampler: Sampler<'_>) -> Result<Measurement, Skip> {
         match sampler.item.operation {
             Operation::Tsc => sampler.timed(instruction::clock_unordered),
             Operation::Hypercall if instruction::call(Function::PsciVersion).is_none() => {

@@ -5,7 +5,7 @@ use thinguest::acpi::Tables;
 
 use super::exit::set_power_off;
 use super::io_apic;
-use crate::found::{CMDLINE_BYTES, Found};
+use crate::found::{CMDLINE_BYTES, MachineParts};
 use crate::metal::memory::{Memory, POOL_END, Pool, take_page_0_away};
 use crate::metal::vcpu::MAX_VCPUS;
 use crate::metal::virtio_mmio;
@@ -18,7 +18,7 @@ pub(crate) struct Devices {
 }
 
 /// All that is known when the guest begins, with the command line in `buffer`.
-pub(crate) fn find(start_info: u64, buffer: &mut [u8; CMDLINE_BYTES]) -> Found<'_, Devices> {
+pub(crate) fn find(start_info: u64, buffer: &mut [u8; CMDLINE_BYTES]) -> MachineParts<'_, Devices> {
     let start = StartInfo::at(Memory, start_info);
     let cmdline = start.map_or("", |start| start.cmdline(buffer));
     let tables = start.and_then(tables);
@@ -45,7 +45,7 @@ pub(crate) fn find(start_info: u64, buffer: &mut [u8; CMDLINE_BYTES]) -> Found<'
         io_apic: tables.and_then(|tables| tables.io_apics().next()).map(|(page, _)| page),
     };
     take_page_0_away();
-    Found { cmdline, pool, far, ids, vcpus: vcpus.max(1), devices }
+    MachineParts { cmdline, pool, far, ids, vcpus: vcpus.max(1), devices }
 }
 
 /// ACPI's root, where the loader says, else where old firmware puts it.

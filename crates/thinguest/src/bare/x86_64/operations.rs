@@ -1,6 +1,6 @@
 //! The operations that x86-64 alone has, or has in its own way.
 
-use thinguest::{Done, Operation, Skip};
+use thinguest::{Measurement, Operation, Skip};
 
 use super::firmware::Devices;
 use super::{clock, interrupts, serial};
@@ -56,12 +56,12 @@ fn invlpg() {
     instruction::invalidate(PAGE_BYTES);
 }
 
-fn hypercall(sampler: Sampler<'_>) -> Result<Done, Skip> {
+fn hypercall(sampler: Sampler<'_>) -> Result<Measurement, Skip> {
     let caller = caller();
     sampler.timed(|| instruction::hypercall(caller))
 }
 
-fn write_apic_base(sampler: Sampler<'_>) -> Result<Done, Skip> {
+fn write_apic_base(sampler: Sampler<'_>) -> Result<Measurement, Skip> {
     let value = instruction::read_msr(Msr::ApicBase);
     sampler.timed(|| instruction::write_apic_base(value))
 }
@@ -79,7 +79,7 @@ impl Machine {
     }
 
     /// Measures the sampler's operation.
-    pub(crate) fn measure(&self, sampler: Sampler<'_>) -> Result<Done, Skip> {
+    pub(crate) fn measure(&self, sampler: Sampler<'_>) -> Result<Measurement, Skip> {
         match sampler.item.operation {
             Operation::Tsc => sampler.timed(instruction::clock_unordered),
             Operation::Pvclock if !self.pvclock => Err(Skip::NotExposed),

@@ -121,7 +121,7 @@ fn what_is_written_of_libvirts_cases_libvirt_says_to_qemu() {
                 // leaves it model and address.
                 let backend = one.field.starts_with("nics.")
                     && (one.field.contains(".backend.")
-                        || ["backend", "queues", "vhost", "queue_size"]
+                        || ["backend", "queues", "vhost", "queue_size", "mtu", "packed"]
                             .iter()
                             .any(|last| one.field.ends_with(last)));
                 !backend && !excepted && !lost.iter().any(is_below)

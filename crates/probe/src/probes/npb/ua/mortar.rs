@@ -204,9 +204,9 @@ fn unproject(projection: &Projection, values: &[f64; INNER]) -> [f64; SPLIT] {
 }
 
 /// A mortar point's values gathered for one element.
-pub(super) struct Gathered([f64; MOST]);
+pub(super) struct MortarValues([f64; MOST]);
 
-impl Gathered {
+impl MortarValues {
     pub(super) fn new() -> Self {
         Self([0.0; MOST])
     }

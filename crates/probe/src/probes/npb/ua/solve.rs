@@ -16,7 +16,7 @@
 use std::ops::Range;
 
 use super::mesh::{HeatBall, Mesh, SpectralElement};
-use super::mortar::{Diagonal, Diagonals, Gathered};
+use super::mortar::{Diagonal, Diagonals, MortarValues};
 use super::skeleton::Skeleton;
 use super::spectral::{Basis, ElementBlock, N, POINTS, STRIDES, sum_along};
 use super::topology::FACES;
@@ -277,7 +277,7 @@ impl<'a> Heat<'a> {
             .each(parts, |thread, ((((temperatures, residuals), changes), directions), given)| {
                 let range = team.range(elements.len(), thread);
                 let given = skeleton.each(range.clone(), given);
-                let (mut gathered, mut image) = (Gathered::new(), [0.0; POINTS]);
+                let (mut gathered, mut image) = (MortarValues::new(), [0.0; POINTS]);
                 let mut rho = 0.0;
                 for (((((i, temperature), residual), change), direction), given) in
                     range.zip(temperatures).zip(residuals).zip(changes).zip(directions).zip(given)
@@ -340,7 +340,7 @@ impl<'a> Heat<'a> {
             .each(parts, |thread, ((directions, images), given)| {
                 let range = team.range(elements.len(), thread);
                 let given = skeleton.each(range.clone(), given);
-                let mut gathered = Gathered::new();
+                let mut gathered = MortarValues::new();
                 let mut along = 0.0;
                 for (((i, direction), image), given) in range.zip(directions).zip(images).zip(given)
                 {
@@ -440,7 +440,7 @@ impl<'a> Heat<'a> {
         let parts =
             team.cut(&mut blocks.temperature, 1).into_iter().zip(team.cut(&mut blocks.change, 1));
         team.each(parts, |thread, (temperatures, inside)| {
-            let mut gathered = Gathered::new();
+            let mut gathered = MortarValues::new();
             for ((i, temperature), change) in
                 team.range(count, thread).zip(temperatures).zip(inside)
             {
