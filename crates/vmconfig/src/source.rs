@@ -193,7 +193,7 @@ impl<'a> SourceText<'a> {
             let start = file.place.as_ref().ok()?.start;
             (start <= byte).then_some((file, start))
         };
-        self.files.iter().filter_map(begun).last()
+        self.files.iter().filter_map(begun).next_back()
     }
 
     /// The file that holds a line, and its number there, from 1; `line` is counted through

@@ -126,7 +126,7 @@ fn a_lying_line_is_told() {
         );
     };
     let begin = format!("SeaBIOS\n{}", line(0, hello()));
-    let done = Done {
+    let done = Measurement {
         operation: Operation::Cpuid,
         n: 10,
         warmup: 1,
@@ -144,7 +144,7 @@ fn a_lying_line_is_told() {
     check(format!("{begin}{}", line(2, Record::Done(done))), Lie::OutOfOrder { due: 1 });
     check(line(0, Record::Bye), Lie::OutOfOrder { due: 0 });
     check(format!("{begin}{}", line(1, Record::Bye)), Lie::NotAsked);
-    check(format!("{begin}{}", line(1, Record::Done(Done { n: 9, ..done }))), Lie::NotAsked);
+    check(format!("{begin}{}", line(1, Record::Done(Measurement { n: 9, ..done }))), Lie::NotAsked);
     let other = Record::Skipped(Operation::Call, Skip::Faulted);
     check(format!("{begin}{}", line(1, other)), Lie::NotAsked);
     check(format!("{begin}@{}\n", "x".repeat(10_000)), Lie::TooLong);
@@ -651,7 +651,7 @@ fn uefi_firmware_boots_an_arm64_guest_by_acpi_or_a_device_tree() {
         assert_eq!((hello.vcpus, hello.started, hello.apic), (vcpus, vcpus, apic), "{machine}");
         let irq = TimerIrq { number: 27, is_told: true };
         assert_eq!(hello.timer_irq, Some(irq), "{machine}");
-        let done: Vec<Done> = done
+        let done: Vec<Measurement> = done
             .iter()
             .map(|one| match one {
                 ThinMessage::Done(done) => *done,
