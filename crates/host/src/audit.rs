@@ -52,7 +52,7 @@ pub struct RunningVm {
     pub argv: Vec<String>,
     /// The files of options that they name (`-readconfig`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub config_files: Vec<NamedFile>,
+    pub option_files: Vec<NamedFile>,
     /// What they ask for.
     pub asked: CommandLineRequest,
     /// Its threads by thread id; kernel threads that work for it (vhost before
@@ -233,14 +233,14 @@ fn read_with(
         return Err(ReadVmError::NoVm { pid });
     }
     let arguments = argv.get(1..).unwrap_or_default();
-    let config_files = CommandLine::config_files_of(arguments, |name| config_file(pid, name));
-    let (asked, unread) = argv::parse_with(arguments, config_files.clone());
+    let option_files = CommandLine::config_files_of(arguments, |name| config_file(pid, name));
+    let (asked, unread) = argv::parse_with(arguments, option_files.clone());
     let mut vm = RunningVm {
         pid,
         starttime_ticks: stat.starttime_ticks,
         program,
         argv,
-        config_files,
+        option_files,
         asked,
         threads: Vec::new(),
         vcpus_known_by: KnownBy::Nothing,

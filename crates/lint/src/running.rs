@@ -39,7 +39,7 @@ pub struct ObservedVm {
     /// Its arguments, the program among them.
     pub argv: Vec<String>,
     /// The files of options that they name, for who joins them with its text.
-    pub config_files: Vec<NamedFile>,
+    pub option_files: Vec<NamedFile>,
     /// What is known of it.
     pub facts: Vec<Observation>,
 }

@@ -36,7 +36,7 @@ pub(crate) fn vm(name: &str, vcpus: &[&str]) -> RunningVm {
         starttime_ticks: 0,
         program: "qemu-system-x86_64".to_owned(),
         argv: Vec::new(),
-        config_files: Vec::new(),
+        option_files: Vec::new(),
         asked: CommandLineRequest {
             name: Some(name.to_owned()),
             vcpus: Some(vcpus.len() as u32),

@@ -56,7 +56,7 @@ fn vm(guest: Option<GuestView>) -> RunningVm {
         starttime_ticks: 0,
         program: String::new(),
         argv: Vec::new(),
-        config_files: Vec::new(),
+        option_files: Vec::new(),
         asked: CommandLineRequest::default(),
         threads: Vec::new(),
         vcpus_known_by: KnownBy::Nothing,

@@ -393,7 +393,8 @@ impl CommandLineReader {
                     .collect(),
                 ..GuestNode::default()
             };
-            if let Some(mib) = properties.take_if("mem", |text| bytes::parse(text, 1 << 20)) {
+            let mib = |text: &str| Some(bytes::parse(text, 1 << 20)?.div_ceil(1 << 20));
+            if let Some(mib) = properties.take_if("mem", mib) {
                 node.memory_mib = mib;
             }
             let backend = properties.take("memdev").and_then(|id| self.backends.remove(&id));

@@ -43,8 +43,8 @@ pub(crate) fn running(
         let name = |kvm| if kvm { "kvm" } else { "tcg" };
         facts.extend(view.kvm.map(|kvm| Observed::Accelerator(name(kvm).to_owned())).map(fact));
     }
-    let config_files = vm.config_files.clone();
-    ObservedVm { pid: vm.pid, argv: argv(vm, host), config_files, facts }
+    let option_files = vm.option_files.clone();
+    ObservedVm { pid: vm.pid, argv: argv(vm, host), option_files, facts }
 }
 
 /// The arguments, with a name that tells what the program is.

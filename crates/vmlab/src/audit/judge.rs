@@ -43,7 +43,7 @@ pub(crate) fn findings(
 ) -> (Vec<Finding>, Vec<String>) {
     let (mut findings, mut fleet, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for vm in running {
-        let text = JoinedText::new(vm.to_string(), vm.config_files.clone());
+        let text = JoinedText::new(vm.to_string(), vm.option_files.clone());
         match lint::check_joined(&file_of(vm.pid), &text, context, rules) {
             Ok(checked) => {
                 findings.extend(checked.findings);

@@ -138,7 +138,7 @@ mod tests {
             starttime_ticks: 0,
             program: String::new(),
             argv: Vec::new(),
-            config_files: Vec::new(),
+            option_files: Vec::new(),
             asked: CommandLineRequest {
                 name: Some(name.to_owned()),
                 ..CommandLineRequest::default()
