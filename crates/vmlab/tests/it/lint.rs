@@ -167,6 +167,26 @@ fn folders_are_searched_and_standard_input_is_read() {
 }
 
 #[test]
+fn files_of_options_are_read_beside_the_script() {
+    let disk = "[drive \"root\"]\n  file = \"root.img\"\n  if = \"virtio\"\n  \
+        cache = \"writeback\"\n  aio = \"native\"\n";
+    let script = "#!/bin/sh\nexec kvm -cpu host -readconfig vm.cfg -readconfig gone.cfg\n";
+    let folder = folder(&[("vms/run.sh", script), ("vms/vm.cfg", disk)]);
+    let found = lint(folder.path(), &["vms/run.sh"]);
+    found.has_code(1);
+    for part in ["io-native-cached", "vm.cfg:4:12", "vms/run.sh:2:51", "-readconfig gone.cfg"] {
+        assert!(found.stdout.contains(part), "no {part}: {found:#?}");
+    }
+    let run = folder.path().join("vms/run.sh");
+    let converted = said(vmlab(["convert", "--to", "libvirt"]).arg(run));
+    converted.has_code(1);
+    assert!(converted.stdout.contains("file=root.img"), "{converted:#?}");
+    for part in ["/vm.cfg:1: not understood: -drive", "/run.sh:2: not understood: -readconfig"] {
+        assert!(converted.stderr.contains(part), "no {part}: {converted:#?}");
+    }
+}
+
+#[test]
 fn fixes_are_shown_and_written() {
     let folder = folder(&[("bad.xml", CACHED)]);
     let file = folder.path().join("bad.xml");
