@@ -105,6 +105,8 @@ fn vms_are_where_others_would_put_them() {
     let (Some(first), true) = (online.first(), online.len() > 1) else {
         return suite::skip("one pCPU: a node of a cluster has none to give");
     };
+    let node = host.pcpus.iter().find(|pcpu| pcpu.id == first).and_then(|pcpu| pcpu.node);
+    let node = node.unwrap_or(0);
     let study = Study::new(
         1,
         &format!(
@@ -112,6 +114,8 @@ fn vms_are_where_others_would_put_them() {
              measured.placement.kubevirt = {{ reserved = \"{first}\" }}\n\n\
              [[variant]]\nname = \"memory\"\nvm.memory.prealloc = true\n\
              vm.vcpus = 2\nvm.numa = [{{}}, {{}}]\nmeasured = {{ vms = 2, placement = \"memory\" }}\n\n\
+             [[variant]]\nname = \"bound\"\nvm.vcpus = 2\n\
+             vm.numa = [{{ host_nodes = \"{node}\" }}, {{ host_nodes = \"{node}\" }}]\n\n\
              [[workload]]\nrun = \"hackbench\"\nparams = {{ groups = 1, loops = 5 }}\n"
         ),
     );
@@ -124,6 +128,10 @@ fn vms_are_where_others_would_put_them() {
         if result.trial.variant == "kubevirt" {
             assert_eq!(affinity.len(), 1, "{result:#?}");
             assert!(affinity[0].len() == 1 && !affinity[0].contains(first), "{result:#?}");
+            continue;
+        }
+        // Which of two mappings alike is which guest node's memory, QEMU tells.
+        if result.trial.variant == "bound" {
             continue;
         }
         assert_eq!(affinity.len(), 4, "{result:#?}");
