@@ -232,13 +232,39 @@ fn of(entry: &CatalogueEntry, params: &Params, vcpus: u32) -> Result<WorkloadMod
             model(table("compute", keys), &[("elapsed", SecondsFor(pieces))])
         }
         "probe-sem" => {
-            let work = (given.number("loops").unwrap_or(0).max(0) as f64 * STEP_US).max(0.1);
-            let keys =
-                [("produce_work", exponential(2.0 * work)), ("consume_work", exponential(work))];
             if given.text("hog") != "none" {
                 return Err("a hog beside the two has no model here".to_owned());
             }
-            model(table("ping-pong", keys), &[("items-per-s", PerCount(1.0))])
+            let work = (given.number("loops").unwrap_or(0).max(0) as f64 * STEP_US).max(0.1);
+            let step =
+                |verb: &str, what: Value| Value::Table(Table::from_iter([(verb.to_owned(), what)]));
+            let task = |steps: Vec<Value>| step("steps", Value::from(steps));
+            // The producer waits in the middle of its work, for the item before.
+            let producer = task(vec![
+                step("send", "full".into()),
+                step("work", work.into()),
+                step("receive", "empty".into()),
+                step("work", work.into()),
+                "done".into(),
+            ]);
+            let consumer = task(vec![
+                step("receive", "full".into()),
+                step("work", work.into()),
+                step("send", "empty".into()),
+            ]);
+            let semaphore = |initial: i64| {
+                let keys = [("capacity", 2), ("initial", initial)];
+                Value::Table(
+                    keys.map(|(key, n)| (key.to_owned(), Value::from(n))).into_iter().collect(),
+                )
+            };
+            let channels = [("full", semaphore(0)), ("empty", semaphore(1))];
+            let channels = channels.map(|(name, one)| (name.to_owned(), one)).into_iter().collect();
+            let keys = [
+                ("channels", Value::Table(channels)),
+                ("task", Value::from(vec![producer, consumer])),
+            ];
+            model(table("program", keys), &[("items-per-s", PerCount(1.0))])
         }
         "probe-wakeup" => {
             let keys = [

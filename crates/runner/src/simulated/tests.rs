@@ -305,3 +305,31 @@ fn every_model_plays() {
         }
     }
 }
+
+/// The probe's producer works half of its time before it waits for the item before: where
+/// work takes longer than a wake-up, the consumer alone sleeps, once for each item.
+#[test]
+fn of_two_on_semaphores_one_sleeps() {
+    let FrozenPlan { plan, .. } = made(STUDY).unwrap();
+    let entry = workload::find("probe-sem").unwrap();
+    let params = [("loops".to_owned(), workload::ParamValue::Int(200_000))].into();
+    let resolved = entry.resolve(&params).unwrap();
+    let workload = PlanWorkload {
+        label: "sem".to_owned(),
+        workload: "probe-sem".to_owned(),
+        metrics: entry.metrics(&resolved).map(workload::MetricDef::to_metric).collect(),
+        params,
+        ..plan.workloads[0].clone()
+    };
+    // Pinned, and without polling.
+    let variant = &plan.variants[2];
+    let cell = scenario::of_cell(&plan, &host(), &HostLoad::idle(), variant, &workload).unwrap();
+    let scenario = Scenario::parse("sem", &cell.text, |_| Ok(host())).unwrap();
+    let mut model = scenario.cells[0].draw(1, 0);
+    (model.warmup_ns, model.duration_ns) = (0, 100_000_000);
+    let outcome = sim::run(&model, || true).unwrap();
+    let (items, halts) = (outcome.meters[0].done, outcome.counters.halt_exits);
+    assert!((200..=260).contains(&items), "{outcome:?}");
+    // The tick interrupts some halts.
+    assert!((items..items + items / 3).contains(&halts), "{halts} halts of {items} items");
+}
