@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use topology::{MacAddress, bytes};
+use topology::MacAddress;
 
 use crate::port::{MAX_VLAN, MIN_MTU, Policy, Vlan};
 use crate::session::MAX_PAIRS;
@@ -434,20 +434,27 @@ impl MirrorConfig {
             }
             "ports" => return Err(SettingError::new("names of ports")),
             "snap" => {
-                let snap = bytes::parse(given, 1).and_then(|snap| u32::try_from(snap).ok());
+                let snap = bytes(given).and_then(|snap| u32::try_from(snap).ok());
                 let snap = snap.filter(|&snap| snap >= 14);
                 let expected = "bytes of a frame, 14 at least, as in 128 or 64KiB";
                 self.snap = snap.ok_or_else(|| SettingError::new(expected))?.min(WHOLE_FRAME);
             }
             "limit" => {
                 let expected = "bytes of the file, as in 256MiB (KiB, MiB, GiB, TiB)";
-                self.limit =
-                    Some(bytes::parse(given, 1).ok_or_else(|| SettingError::new(expected))?);
+                self.limit = Some(bytes(given).ok_or_else(|| SettingError::new(expected))?);
             }
             _ => return Ok(false),
         }
         Ok(true)
     }
+}
+
+/// A number of bytes, as in `64KiB`.
+fn bytes(text: &str) -> Option<u64> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+    let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
+    let (number, shift) = unit.unwrap_or((text, 0));
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 fn name_of(socket: &Path) -> String {
