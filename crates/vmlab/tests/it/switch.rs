@@ -201,9 +201,12 @@ fn the_sandbox_is_in_force() {
         listens.is_error(&["began without a port with server=off"]);
         // Root without what makes it root.
         for set in ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:"] {
-            let own = of_threads(pid, set);
-            let own: Vec<_> = own.iter().filter(|(name, _)| name.starts_with("vswitch-")).collect();
-            assert!(own.len() >= 2, "{own:?}");
+            // A thread has its name only when it runs.
+            let own = suite::until("the switch's threads to have their names", || {
+                let mut own = of_threads(pid, set);
+                own.retain(|(name, _)| name.starts_with("vswitch-"));
+                (own.len() >= 2).then_some(own)
+            });
             assert!(own.iter().all(|(_, set)| set == "0000000000000000"), "{set} {own:?}");
         }
         // A socket that was left can't be asked whether somebody listens.
