@@ -228,7 +228,8 @@ pub struct RunResult {
     pub outcome: Outcome,
     /// The benchmark's command line inside the guest.
     pub command: Vec<String>,
-    /// Wall time of the invocation as the host saw it, s.
+    /// Wall time of the invocation as the host saw it, s; of a simulated one the time on the
+    /// simulated host in which all was counted.
     pub wall_s: f64,
     /// Start, seconds since the Unix epoch.
     pub started_unix_s: f64,

@@ -43,6 +43,7 @@ pub fn parse(text: &str, plain: u64) -> Option<u64> {
                 'G' => 30,
                 'T' => 40,
                 'P' => 50,
+                'E' => 60,
                 _ => return None,
             };
             if !["", "i", "iB", "ib", "b", "B"].contains(&letters.as_str()) {
@@ -99,6 +100,7 @@ mod tests {
             (1 << 30, "1 GiB", "1 GiB"),
             (64_260 << 20, "62.8 GiB", "64260 MiB"),
             (5 << 40, "5 TiB", "5 TiB"),
+            (3 << 60, "3 EiB", "3 EiB"),
             (u64::MAX, "16 EiB", "18446744073709551615 B"),
         ] {
             assert_eq!((rounded(bytes).as_str(), exact(bytes).as_str()), (short, whole));

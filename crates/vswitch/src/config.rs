@@ -449,12 +449,10 @@ impl MirrorConfig {
     }
 }
 
-/// A number of bytes, as in `64KiB`.
+/// A number of bytes, as in `64KiB`; of other units it is not plain whether 1024 is meant.
 fn bytes(text: &str) -> Option<u64> {
-    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
-    let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
-    let (number, shift) = unit.unwrap_or((text, 0));
-    number.parse::<u64>().ok()?.checked_mul(1 << shift)
+    let is_plain = text.ends_with("iB") || text.bytes().all(|byte| byte.is_ascii_digit());
+    topology::bytes::parse(text, 1).filter(|_| is_plain)
 }
 
 fn name_of(socket: &Path) -> String {

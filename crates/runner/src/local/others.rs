@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::slice;
 use std::time::Duration;
 
 use guest::Cancel;
@@ -61,11 +62,10 @@ impl OtherVm {
         let with_disks = with_disks.map_err(failed)?;
         let spec = with_disks.as_ref().unwrap_or(spec);
         let console_log = trial_guests::console_file(lab, &name);
-        let names = [name];
-        let [name] = &names;
+        let names = slice::from_ref(&name);
         let mut warnings = Vec::new();
-        let started = trial::started_or_once_more(lab, spec.accel, &names, &mut warnings, || {
-            let (place, _) = trial_guests::in_vm(lab, spec, &image, name, None)?;
+        let started = trial::started_or_once_more(lab, spec.accel, names, &mut warnings, || {
+            let (place, _) = trial_guests::in_vm(lab, spec, &image, &name, None)?;
             let mut guest = RoleGuest::new(place, facts, None);
             guest.wait_ready(trial::boot_limit(lab), &lab.cancel)?;
             Ok(guest)
@@ -91,7 +91,6 @@ impl OtherVm {
         let argv = entry.command(&params, &facts);
         guest.must(entry.name, argv.clone(), limit, &lab.cancel).map_err(failed)?;
         guest.repeat(argv, &lab.cancel).map_err(failed)?;
-        let [name] = names;
         Ok(Self { guest, _scratch: scratch, name, console_log, warnings })
     }
 

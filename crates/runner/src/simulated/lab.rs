@@ -38,8 +38,18 @@ pub struct SimulatedLab<'p> {
 #[derive(Debug, Clone)]
 struct PlayedTrial {
     scenario: String,
+    /// What playing it took.
     wall_s: f64,
-    result: Result<(Vec<Sample>, CounterSet), Failure>,
+    result: Result<SimulatedRun, Failure>,
+}
+
+/// What a simulated run brought.
+#[derive(Debug, Clone)]
+struct SimulatedRun {
+    /// The simulated time in which all was counted.
+    counted_s: f64,
+    samples: Vec<Sample>,
+    counters: CounterSet,
 }
 
 impl<'p> SimulatedLab<'p> {
@@ -118,7 +128,11 @@ impl<'p> SimulatedLab<'p> {
                             let counts = |number| !variant.left_out.contains(&number);
                             let counted = (0..).zip(meters).filter(|(number, _)| counts(*number));
                             let per_s: Vec<f64> = counted.map(|(_, meter)| meter.per_s).collect();
-                            Ok((samples(&model, workload, &per_s), counters(&outcome, load)))
+                            Ok(SimulatedRun {
+                                counted_s: played.duration_ns as f64 / 1e9,
+                                samples: samples(&model, workload, &per_s),
+                                counters: counters(&outcome, load),
+                            })
                         }
                         _ => failed(
                             FailureKind::TimeLimit,
@@ -192,7 +206,7 @@ impl Lab for SimulatedLab<'_> {
             let failure = Failure::new(FailureKind::Aborted, "Ctrl-C".to_owned());
             return TrialRecord::failed(key.clone(), failure);
         };
-        let (samples, counters) = match result {
+        let SimulatedRun { counted_s, samples, counters } = match result {
             Ok(found) => found,
             Err(failure) => return TrialRecord::failed(key.clone(), failure),
         };
@@ -200,7 +214,7 @@ impl Lab for SimulatedLab<'_> {
             run: 0,
             outcome: Outcome::Completed,
             command: Vec::new(),
-            wall_s,
+            wall_s: counted_s,
             started_unix_s: unix_s(),
             tool_version: None,
             samples,

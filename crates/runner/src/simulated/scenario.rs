@@ -15,7 +15,7 @@ use crate::study::{HostLoad, RunsOn};
 pub const DESCRIBED_HOST: &str = "host.json";
 
 /// Simulated time that is counted, and before it, ms.
-const DURATION_MS: i64 = 400;
+pub(super) const DURATION_MS: i64 = 400;
 const WARMUP_MS: i64 = 100;
 /// The TSC's rate that windows in cycles are read with, MHz.
 const MHZ: f64 = 2_400.0;

@@ -100,6 +100,9 @@ fn values(contents: &Contents) -> Vec<(String, u32, f64)> {
     ended
         .map(|result| {
             assert_eq!(result.outcome, Outcome::Completed);
+            // What counters are divided by is the simulated time, not that of playing it.
+            let counted_s = scenario::DURATION_MS as f64 / 1e3;
+            assert!((result.runs[0].wall_s - counted_s).abs() < 1e-9, "{result:?}");
             let value = result.runs[0].samples[0].value;
             (result.trial.variant.clone(), result.trial.block, value)
         })

@@ -179,13 +179,12 @@ fn host_settings_are_put_back_however_a_run_ends() {
     running.interrupt(Signal::INT);
     is(&before);
 
+    // A run that begins beside this test puts back what a dead one left, too, so that who
+    // does it, and tells, may be another.
     let mut running = study.resume();
     let qemu: Owned = running.until_boot();
     let owner = running.kill();
-    is(during);
-    let cleaned = said(&mut vmlab(["clean"]));
-    let says = format!("thp is {before} again");
-    assert!(cleaned.has_code(0).stdout.contains(&says), "{cleaned:#?}");
+    said(&mut vmlab(["clean"])).has_code(0);
     is(&before);
     assert!(owned_by(owner).is_empty() && !qemu.is_alive());
 
@@ -193,10 +192,8 @@ fn host_settings_are_put_back_however_a_run_ends() {
     let mut running = study.resume();
     running.until_boot();
     running.kill();
-    is(during);
     let ended = study.resume().wait();
     assert_eq!(ended.code, Some(0), "{ended:#?}");
-    assert!(ended.stderr.contains(&says), "{ended:#?}");
     is(&before);
     assert_complete(&study.dir());
     let nothing = said(&mut vmlab(["clean"]));
