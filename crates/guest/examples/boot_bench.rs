@@ -166,7 +166,13 @@ fn vmlab(
         ..VmSettings::new("boot-bench", Arch::X86_64, accel, boot)
     })?;
     let args = emit(&spec, &channels, &qemu.capabilities).args;
-    let launch = Launch { qemu: qemu.path.clone(), args, channels, env: Vec::new() };
+    let launch = Launch {
+        qemu: qemu.path.clone(),
+        args,
+        channels,
+        env: Vec::new(),
+        start_limit: guest::START_LIMIT,
+    };
     let mut vm = OwnedVm::start(&launch, &cancel)?;
     let boot = vm.wait_ready(LIMIT, &cancel)?.as_secs_f64();
     let nothing = GuestCommand::new(["true"], LIMIT);

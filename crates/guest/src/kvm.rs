@@ -27,7 +27,7 @@ use vmconfig::{Accel, Arch, BootSource, VmSettings, VmSpec};
 
 use crate::image::{GuestImage, cache_dir};
 use crate::qemu::Qemu;
-use crate::{Cancel, Cancelled, GuestFailure, Launch, OwnedVm};
+use crate::{Cancel, Cancelled, GuestFailure, Launch, OwnedVm, START_LIMIT};
 
 /// What the host is made of, which decides how long a guest may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -219,6 +219,7 @@ fn boot(
         args: emit(&spec, &channels, &qemu.capabilities).args,
         channels,
         env: env.to_vec(),
+        start_limit: START_LIMIT,
     };
     let mut vm = OwnedVm::start(&launch, cancel)?;
     let started = Instant::now();

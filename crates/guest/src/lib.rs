@@ -26,5 +26,5 @@ pub use cancel::{Cancel, Cancelled};
 pub use vm::{
     AgentLine, AgentLink, AskOffersError, DEFAULT_MAX_OUTPUT_BYTES, DomainLaunch, ExecOutput,
     ExecStatusCode, GuestCommand, GuestFailure, Launch, Monitor, MonitorError, NOTE, OwnedVm, Qmp,
-    ask_offers, exec_over, keep_console, met_removed_breakpoint, read_end, thin,
+    START_LIMIT, ask_offers, exec_over, keep_console, met_removed_breakpoint, read_end, thin,
 };

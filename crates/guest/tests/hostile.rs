@@ -132,7 +132,13 @@ impl Lab {
         })
         .unwrap();
         let args = emit(&spec, &channels, &self.qemu.capabilities).args;
-        let launch = Launch { qemu: self.qemu.path.clone(), args, channels, env: Vec::new() };
+        let launch = Launch {
+            qemu: self.qemu.path.clone(),
+            args,
+            channels,
+            env: Vec::new(),
+            start_limit: guest::START_LIMIT,
+        };
         OwnedVm::start(&launch, &Cancel::new())
     }
 

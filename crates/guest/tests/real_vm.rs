@@ -84,7 +84,13 @@ impl Lab {
         })
         .unwrap();
         let args = emit(&spec, &channels, &self.qemu.capabilities).args;
-        Launch { qemu: self.qemu.path.clone(), args, channels, env: Vec::new() }
+        Launch {
+            qemu: self.qemu.path.clone(),
+            args,
+            channels,
+            env: Vec::new(),
+            start_limit: guest::START_LIMIT,
+        }
     }
 
     fn boot(&self, vcpus: u32) -> OwnedVm {

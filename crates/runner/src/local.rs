@@ -23,6 +23,7 @@ mod trial_guests;
 pub(crate) use storage_daemon::STORAGE_DAEMON;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use guest::Cancel;
 use host::counters::tracing::Tracing;
@@ -267,6 +268,11 @@ impl<'a> LocalLab<'a> {
     fn tracing(&mut self) -> Result<&Tracing, String> {
         let make = || Tracing::new(&self.owner).map_err(|error| with_causes(&error));
         self.tracing.get_or_insert_with(make).as_ref().map_err(Clone::clone)
+    }
+
+    /// How long a guest's boot may take, from QEMU's start.
+    fn boot_limit(&self) -> Duration {
+        Duration::from_secs_f64(self.plan.budget.boot_limit_s)
     }
 
     fn qemu(&self) -> PathBuf {

@@ -20,10 +20,6 @@ use crate::Cancel;
 use crate::cancel::CANCEL_CHECK;
 use crate::libvirt::{Virsh, VirshError, advice, complaint_of, not_run};
 
-/// How long libvirt may take to start a domain: it sets up the guest's memory first,
-/// and preallocating hundreds of GiB takes its time.
-const START_LIMIT: Duration = Duration::from_secs(60);
-
 /// How long libvirt may take to write down how a domain ended.
 const NOTE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -67,9 +63,14 @@ pub(super) fn failure(error: VirshError) -> GuestFailure {
 
 impl RunningDomain {
     /// Creates the domain `name`, which the XML in `file` describes, its guest not yet
-    /// running.
-    pub(super) fn create(virsh: &Virsh, name: &str, file: &Path) -> Result<Self, GuestFailure> {
-        let keeper = Some(DomainHolder::create(virsh, file)?);
+    /// running. libvirt may take `limit` for it, as it sets up the guest's memory first.
+    pub(super) fn create(
+        virsh: &Virsh,
+        name: &str,
+        file: &Path,
+        limit: Duration,
+    ) -> Result<Self, GuestFailure> {
+        let keeper = Some(DomainHolder::create(virsh, file, limit)?);
         Ok(Self { virsh: virsh.clone(), name: name.to_owned(), keeper })
     }
 
@@ -152,7 +153,7 @@ struct DomainHolder {
 impl DomainHolder {
     /// Creates the domain in `file`, its guest not yet running. Ctrl-C waits for that: a
     /// domain that is half begun can't be ended yet, and would be there after vmlab.
-    fn create(virsh: &Virsh, file: &Path) -> Result<Self, GuestFailure> {
+    fn create(virsh: &Virsh, file: &Path, limit: Duration) -> Result<Self, GuestFailure> {
         let not_started = |error: io::Error| failure(not_run(error));
         let (said, writer) = io::pipe().map_err(not_started)?;
         let copy = writer.try_clone().map_err(not_started)?;
@@ -174,7 +175,7 @@ impl DomainHolder {
             // A virsh that ended has said why.
             drop(stdin.write_all(asked.as_bytes()));
         }
-        let text = until_mark(&mut keeper.prints)?;
+        let text = until_mark(&mut keeper.prints, limit)?;
         let complaints = text.lines().any(|line| line.starts_with("error: "));
         if complaints || !text.as_bytes().ends_with(MARK) {
             let said = complaint_of(&text);
@@ -194,14 +195,14 @@ impl Drop for DomainHolder {
 }
 
 /// What virsh says until the mark or its end.
-fn until_mark(said: &mut PipeReader) -> Result<String, GuestFailure> {
+fn until_mark(said: &mut PipeReader, limit: Duration) -> Result<String, GuestFailure> {
     let broken = |error: io::Error| refused(format!("virsh: {error}"));
-    let until = Instant::now() + START_LIMIT;
+    let until = Instant::now() + limit;
     let mut text = Vec::new();
     let mut buffer = [0; 4096];
     loop {
         if Instant::now() >= until {
-            let limit_s = START_LIMIT.as_secs();
+            let limit_s = limit.as_secs();
             return Err(refused(format!("libvirt did not start it within {limit_s} s")));
         }
         let mut polled = [PollFd::from_borrowed_fd(said.as_fd(), PollFlags::IN)];
@@ -245,6 +246,7 @@ mod tests {
     #[test]
     fn what_virsh_says_ends_at_the_mark() {
         let (mut reader, mut writer) = io::pipe().unwrap();
+        let until_mark = |said: &mut PipeReader| until_mark(said, suite::PATIENCE);
         writer.write_all(b"virsh # echo '==''='\n===virsh # ").unwrap();
         let said = until_mark(&mut reader).unwrap();
         assert_eq!(said, "virsh # echo '==''='\n===");

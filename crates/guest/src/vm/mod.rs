@@ -52,9 +52,9 @@ pub use offers::{AskOffersError, ask_offers};
 pub use output::{ExecOutput, ExecStatusCode};
 pub use start_domain::DomainLaunch;
 
-/// How long QEMU may take until its monitor answers: it sets up the guest's
-/// memory first, and preallocating hundreds of GiB takes its time.
-const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long QEMU may take until it connects, which it does before it sets up the
+/// guest's memory; and until its monitor answers, where nobody says more.
+pub const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long one request to the monitor may take.
 const QMP_LIMIT: Duration = Duration::from_secs(10);
@@ -109,6 +109,9 @@ pub struct Launch {
     pub channels: Channels,
     /// Environment beside vmlab's own: the owner's mark.
     pub env: Vec<(String, String)>,
+    /// How long QEMU may take until its monitor answers: it sets up the guest's memory
+    /// first, and preallocating hundreds of GiB takes its time.
+    pub start_limit: Duration,
 }
 
 /// A running VM. QEMU is killed when it is dropped.
@@ -167,7 +170,7 @@ impl OwnedVm {
             .map_err(|error| refused(format!("cannot run {:?}: {error}", launch.qemu)))?;
         let sockets = accept_all(&listeners, &mut process, cancel);
         remove_all(paths);
-        Self::over(process, sockets?, log, started, cancel)
+        Self::over(process, sockets?, log, started, launch.start_limit, cancel)
     }
 
     /// The VM of a process that is connected: to its monitor, the two ports and the
@@ -177,6 +180,7 @@ impl OwnedVm {
         sockets: [UnixStream; 4],
         log: ConsoleLog,
         started: Instant,
+        start_limit: Duration,
         cancel: &Cancel,
     ) -> Result<Self, GuestFailure> {
         let [qmp, agent, done, console] = sockets;
@@ -204,10 +208,14 @@ impl OwnedVm {
             ended: None,
         };
         vm.call();
-        vm.shake_hands(cancel).map_err(|failure| match (failure, ended_with(&mut vm.process)) {
-            // Somebody's signal is not QEMU's refusal.
-            (GuestFailure::Died { detail }, Some(ending)) if !ending.by_signal() => refused(detail),
-            (other, _) => other,
+        vm.shake_hands(start_limit, cancel).map_err(|failure| {
+            match (failure, ended_with(&mut vm.process)) {
+                // Somebody's signal is not QEMU's refusal.
+                (GuestFailure::Died { detail }, Some(ending)) if !ending.by_signal() => {
+                    refused(detail)
+                }
+                (other, _) => other,
+            }
         })?;
         Ok(vm)
     }
@@ -222,10 +230,17 @@ impl OwnedVm {
         self.asked = Instant::now();
     }
 
-    fn shake_hands(&mut self, cancel: &Cancel) -> Result<(), GuestFailure> {
+    fn shake_hands(&mut self, limit: Duration, cancel: &Cancel) -> Result<(), GuestFailure> {
         // Sent before the greeting is read; QEMU takes requests in order.
-        let until = Instant::now() + START_LIMIT;
-        let taken = self.qmp("qmp_capabilities", None, until, cancel)?;
+        let until = self.started + limit;
+        let Some(taken) = self.qmp_by("qmp_capabilities", None, until, cancel)? else {
+            let detail = format!(
+                "its monitor did not answer within {} s of its start; it sets up the guest's \
+                 memory before",
+                limit.as_secs()
+            );
+            return Err(self.end_with(GuestFailure::Died { detail }));
+        };
         taken.map_err(|refusal| GuestFailure::Refused { detail: refusal.desc })?;
         let answer = self.qmp("query-cpus-fast", None, until, cancel)?;
         self.vcpu_tids =

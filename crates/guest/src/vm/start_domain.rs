@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::Pid;
@@ -35,6 +35,8 @@ pub struct DomainLaunch {
     /// Where vmlab and QEMU meet, as in [`super::Launch`]; no file of theirs may be
     /// named otherwise, and the monitor's is not used.
     pub channels: Channels,
+    /// As in [`super::Launch`].
+    pub start_limit: Duration,
 }
 
 impl OwnedVm {
@@ -45,14 +47,14 @@ impl OwnedVm {
     /// [`GuestFailure::Refused`] with what libvirt said and what to do about it, or
     /// [`GuestFailure::Cancelled`].
     pub fn start_domain(launch: &DomainLaunch, cancel: &Cancel) -> Result<Self, GuestFailure> {
-        let DomainLaunch { virsh, name, xml, channels } = launch;
+        let DomainLaunch { virsh, name, xml, channels, start_limit } = launch;
         let paths = [&channels.agent_socket, &channels.done_socket, &channels.console_socket];
         let listeners = listen_all(paths)?;
         let log = log(channels)?;
         let file = channels.console_log.with_extension("xml");
         std::fs::write(&file, xml)
             .map_err(|error| refused(format!("cannot write {file:?}: {error}")))?;
-        let domain = RunningDomain::create(virsh, name, &file);
+        let domain = RunningDomain::create(virsh, name, &file, *start_limit);
         // libvirt has read it.
         drop(std::fs::remove_file(&file));
         let domain = domain?;
@@ -80,7 +82,7 @@ impl OwnedVm {
             .map_err(|error| refused(format!("cannot start a thread: {error}")))?;
         let started = Instant::now();
         virsh.ask(&["resume", name], cancel).map_err(failure)?;
-        Self::over(process, [qmp, agent, done, console], log, started, cancel)
+        Self::over(process, [qmp, agent, done, console], log, started, *start_limit, cancel)
     }
 
     /// Whether libvirt started it.

@@ -38,7 +38,13 @@ impl Fake {
             console_log: file("console"),
         };
         let args = vec!["1000".to_owned()];
-        let launch = Launch { qemu: "/bin/sleep".into(), args, channels, env: Vec::new() };
+        let launch = Launch {
+            qemu: "/bin/sleep".into(),
+            args,
+            channels,
+            env: Vec::new(),
+            start_limit: START_LIMIT,
+        };
         Self { folder, launch, floods: None, monitor: qmp }
     }
 
@@ -174,6 +180,16 @@ fn a_silent_agent_never_answered_and_a_panic_on_the_console_explains_it() {
     let error = vm.wait_ready(limit, &Cancel::new()).unwrap_err();
     assert_eq!(error, GuestFailure::Panicked { detail: panic.to_owned() });
     assert!(error.is_final());
+}
+
+#[test]
+fn a_monitor_that_says_nothing_has_the_limit_that_the_launch_says() {
+    let mut fake = Fake::new();
+    fake.monitor = |_| String::new();
+    fake.launch.start_limit = Duration::from_millis(200);
+    let error = fake.try_start(good_agent).unwrap_err();
+    let GuestFailure::Died { detail } = error else { panic!("{error}") };
+    assert!(detail.contains("did not answer within 0 s of its start"), "{detail}");
 }
 
 #[test]

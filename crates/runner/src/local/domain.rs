@@ -26,7 +26,7 @@ pub(super) fn start(
     let name = domains::name(&lab.owner.run_id, name);
     let xml = domains::domain(lab.plan, libvirt, spec, &name, &channels, &owner).text;
     let virsh = Virsh::new(&libvirt.uri).marked(&lab.owner.env());
-    let launch = DomainLaunch { virsh, name, xml, channels };
+    let launch = DomainLaunch { virsh, name, xml, channels, start_limit: lab.boot_limit() };
     let vm = OwnedVm::start_domain(&launch, &lab.cancel).map_err(failure)?;
     let args = fs::read(format!("/proc/{}/cmdline", vm.pid())).unwrap_or_default();
     let args = args.split(|byte| *byte == 0).skip(1).filter(|word| !word.is_empty());

@@ -67,7 +67,7 @@ impl OtherVm {
         let started = trial::started_or_once_more(lab, spec.accel, names, &mut warnings, || {
             let (place, _) = trial_guests::in_vm(lab, spec, &image, &name, None)?;
             let mut guest = RoleGuest::new(place, facts, None);
-            guest.wait_ready(trial::boot_limit(lab), &lab.cancel)?;
+            guest.wait_ready(lab.boot_limit(), &lab.cancel)?;
             Ok(guest)
         });
         let mut guest = started.map_err(failed)?;

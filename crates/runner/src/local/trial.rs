@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use guest::{Cancel, NOTE, met_removed_breakpoint, read_end};
 use host::counters;
@@ -151,7 +151,7 @@ impl<'a, 'lab> Trial<'a, 'lab> {
         parts: &TrialParts<'_>,
     ) -> Result<(TrialGuests, Option<f64>), Failure> {
         let Self { lab, vm_names, record: TrialRecord { result, .. }, .. } = self;
-        let limit = boot_limit(lab);
+        let limit = lab.boot_limit();
         let TrialResult { qemu_args, warnings, .. } = result;
         started_or_once_more(lab, parts.variant.spec.accel, vm_names, warnings, || {
             let mut guests = TrialGuests::start(lab, parts, qemu_args)?;
@@ -301,11 +301,6 @@ fn tail_of(console: &[u8]) -> String {
     lines[lines.len().saturating_sub(CONSOLE_TAIL_LINES)..].join("\n")
 }
 
-/// How long a guest's boot may take.
-pub(super) fn boot_limit(lab: &LocalLab<'_>) -> Duration {
-    Duration::from_secs_f64(lab.plan.budget.boot_limit_s)
-}
-
 /// What `start` gives once its VMs, called `names`, are up. What the emulator does to a
 /// booting guest is not the study's: under TCG one that never answered, or panicked at a
 /// breakpoint that was not there any more, is started once more, with a warning
@@ -326,7 +321,7 @@ pub(super) fn started_or_once_more<T>(
         names.iter().map(|name| read_end(&console_file(lab, name), CONSOLE_KEPT_BYTES)).collect();
     let how = match failure.kind {
         FailureKind::GuestNeverAnswered => {
-            format!("did not answer within {} s", boot_limit(lab).as_secs())
+            format!("did not answer within {} s", lab.boot_limit().as_secs())
         }
         FailureKind::GuestPanicked if consoles.iter().any(|text| met_removed_breakpoint(text)) => {
             "panicked at a breakpoint that its kernel had taken out, as QEMU's TCG before 8.1 lets \

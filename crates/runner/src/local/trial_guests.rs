@@ -569,6 +569,7 @@ fn start(
         args: words,
         channels,
         env: lab.owner.env().to_vec(),
+        start_limit: lab.boot_limit(),
     };
     let mut vm = OwnedVm::start(&launch, &lab.cancel).map_err(failure)?;
     if lab.plan.budget.keep_state {

@@ -73,7 +73,13 @@ impl Guest {
         args.extend_from_slice(nic);
         // QEMU 7.2 emulating crashes with vectors: msix_set_vector_notifiers.
         args.last_mut().unwrap().push_str(",vectors=0");
-        let launch = Launch { qemu: lab.qemu.path.clone(), args, channels, env: Vec::new() };
+        let launch = Launch {
+            qemu: lab.qemu.path.clone(),
+            args,
+            channels,
+            env: Vec::new(),
+            start_limit: guest::START_LIMIT,
+        };
         let vm = OwnedVm::start(&launch, &Cancel::new()).unwrap();
         Self { vm, _folder: folder }
     }

@@ -121,7 +121,13 @@ fn check_topology(asked: GuestTopology) {
     // these threads.
     let accel = args.iter_mut().find(|arg| arg.starts_with("tcg")).unwrap();
     accel.push_str(",thread=single");
-    let launch = Launch { qemu: qemu.path, args, channels, env: Vec::new() };
+    let launch = Launch {
+        qemu: qemu.path,
+        args,
+        channels,
+        env: Vec::new(),
+        start_limit: guest::START_LIMIT,
+    };
     let cancel = Cancel::new();
     let mut vm = OwnedVm::start(&launch, &cancel).unwrap();
     vm.wait_ready(PATIENCE, &cancel).unwrap();
