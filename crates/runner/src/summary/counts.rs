@@ -17,6 +17,7 @@ const TOLD: &[&str] = &[
     "vcpu.instructions",
     "kvm.exits",
     EXITS,
+    "kvm.halt_exits",
     "kvm.halt_attempted_poll",
     "kvm.halt_successful_poll",
     "kvm.halt_wakeup",
