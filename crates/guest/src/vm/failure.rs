@@ -122,7 +122,7 @@ impl GuestFailure {
 }
 
 /// A duration as seconds, without digits that say nothing.
-struct DisplaySeconds(Duration);
+pub(super) struct DisplaySeconds(pub(super) Duration);
 
 impl fmt::Display for DisplaySeconds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

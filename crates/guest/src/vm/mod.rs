@@ -46,6 +46,7 @@ pub use channel::AgentLine;
 pub use console::{NOTE, keep_console, read_end};
 pub use evidence::met_removed_breakpoint;
 pub use exec::{AgentLink, DEFAULT_MAX_OUTPUT_BYTES, GuestCommand, exec_over};
+use failure::DisplaySeconds;
 pub use failure::GuestFailure;
 pub use monitor::{Monitor, MonitorError, Qmp};
 pub use offers::{AskOffersError, ask_offers};
@@ -235,9 +236,9 @@ impl OwnedVm {
         let until = self.started + limit;
         let Some(taken) = self.qmp_by("qmp_capabilities", None, until, cancel)? else {
             let detail = format!(
-                "its monitor did not answer within {} s of its start; it sets up the guest's \
+                "its monitor did not answer within {} of its start; it sets up the guest's \
                  memory before",
-                limit.as_secs()
+                DisplaySeconds(limit)
             );
             return Err(self.end_with(GuestFailure::Died { detail }));
         };

@@ -189,7 +189,7 @@ fn a_monitor_that_says_nothing_has_the_limit_that_the_launch_says() {
     fake.launch.start_limit = Duration::from_millis(200);
     let error = fake.try_start(good_agent).unwrap_err();
     let GuestFailure::Died { detail } = error else { panic!("{error}") };
-    assert!(detail.contains("did not answer within 0 s of its start"), "{detail}");
+    assert!(detail.contains("did not answer within 0.2 s of its start"), "{detail}");
 }
 
 #[test]
