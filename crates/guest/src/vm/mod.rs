@@ -169,7 +169,7 @@ impl OwnedVm {
         let started = Instant::now();
         let mut process = QemuProcess::spawn(&launch.qemu, &launch.args, &launch.env)
             .map_err(|error| refused(format!("cannot run {:?}: {error}", launch.qemu)))?;
-        let sockets = accept_all(&listeners, &mut process, cancel);
+        let sockets = accept_all(&listeners, &mut process, launch.start_limit, cancel);
         remove_all(paths);
         Self::over(process, sockets?, log, started, launch.start_limit, cancel)
     }
@@ -235,12 +235,7 @@ impl OwnedVm {
         // Sent before the greeting is read; QEMU takes requests in order.
         let until = self.started + limit;
         let Some(taken) = self.qmp_by("qmp_capabilities", None, until, cancel)? else {
-            let detail = format!(
-                "its monitor did not answer within {} of its start; it sets up the guest's \
-                 memory before",
-                DisplaySeconds(limit)
-            );
-            return Err(self.end_with(GuestFailure::Died { detail }));
+            return Err(self.end_with(silent_monitor(limit)));
         };
         taken.map_err(|refusal| GuestFailure::Refused { detail: refusal.desc })?;
         let answer = self.qmp("query-cpus-fast", None, until, cancel)?;
@@ -601,13 +596,23 @@ fn listen(path: &Path) -> Result<UnixListener, String> {
     Ok(listener)
 }
 
+/// QEMU's monitor that said nothing for so long.
+fn silent_monitor(limit: Duration) -> GuestFailure {
+    let detail = format!(
+        "its monitor did not answer within {} of its start; it sets up the guest's memory before",
+        DisplaySeconds(limit)
+    );
+    GuestFailure::Died { detail }
+}
+
 /// Waits for QEMU's connections, one for each listener.
 fn accept_all<const N: usize>(
     listeners: &[UnixListener; N],
     process: &mut QemuProcess,
+    limit: Duration,
     cancel: &Cancel,
 ) -> Result<[UnixStream; N], GuestFailure> {
-    let until = Instant::now() + START_LIMIT;
+    let until = Instant::now() + limit;
     let mut streams: [Option<UnixStream>; N] = [const { None }; N];
     loop {
         for (listener, stream) in listeners.iter().zip(&mut streams) {
@@ -628,7 +633,7 @@ fn accept_all<const N: usize>(
             });
         }
         if Instant::now() >= until {
-            let detail = format!("it did not connect within {} s", START_LIMIT.as_secs());
+            let detail = format!("it did not connect within {}", DisplaySeconds(limit));
             return Err(GuestFailure::Refused { detail });
         }
         let mut polled = vec![PollFd::from_borrowed_fd(process.fd(), PollFlags::IN)];

@@ -70,7 +70,7 @@ impl OwnedVm {
         let mut process = QemuProcess::of_domain(domain, pid)
             .map_err(|error| refused(format!("cannot follow libvirt's QEMU: {error}")))?;
         let [agent, done, _] = listeners;
-        let sockets = accept_all(&[agent, done], &mut process, cancel);
+        let sockets = accept_all(&[agent, done], &mut process, *start_limit, cancel);
         remove_all(paths);
         let [agent, done] = sockets?;
         let (qmp, theirs) =

@@ -24,7 +24,7 @@ use super::channel::{AgentLine, Channel, ChannelBudget};
 use super::evidence::places;
 use super::process::QemuProcess;
 use super::protocol::{self, QmpMessage, QmpRefusal};
-use super::{QMP_BUDGET, QMP_LIMIT, QUIT_LIMIT, START_LIMIT, accept_all, listen};
+use super::{QMP_BUDGET, QMP_LIMIT, QUIT_LIMIT, accept_all, listen, silent_monitor};
 use crate::cancel::CANCEL_CHECK;
 use crate::{Cancel, Cancelled, GuestFailure};
 
@@ -193,6 +193,8 @@ pub struct ThinLaunch {
     pub env: Vec<(String, String)>,
     /// What the plan on its command line asks for.
     pub items: Vec<Item>,
+    /// As [`crate::Launch::start_limit`].
+    pub start_limit: Duration,
 }
 
 /// What the guest says next.
@@ -439,7 +441,7 @@ impl ThinVm {
         let args = [launch.args.as_slice(), &["-S".to_owned()]].concat();
         let mut process = QemuProcess::spawn(&launch.qemu, &args, &launch.env)
             .map_err(|error| refused(format!("cannot run {:?}: {error}", launch.qemu)))?;
-        let sockets = accept_all(&listeners, &mut process, cancel);
+        let sockets = accept_all(&listeners, &mut process, launch.start_limit, cancel);
         for path in paths {
             // They are connected or of no more use.
             let _ = std::fs::remove_file(path);
@@ -462,12 +464,13 @@ impl ThinVm {
             ended: false,
             internal_error: false,
         };
-        let until = Instant::now() + START_LIMIT;
+        let until = started + launch.start_limit;
         for command in ["qmp_capabilities", "query-cpus-fast", "cont"] {
             let said = match vm.ask(command, None, until, cancel)? {
                 Some(Ok(said)) => said,
                 Some(Err(refusal)) => return Err(refused(refusal.desc)),
-                None => return Err(vm.how_it_ended()),
+                None if vm.ended => return Err(vm.how_it_ended()),
+                None => return Err(silent_monitor(launch.start_limit)),
             };
             if command == "query-cpus-fast" {
                 vm.vcpu_tids = protocol::vcpu_threads(said).ok_or_else(|| {

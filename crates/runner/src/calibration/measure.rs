@@ -306,6 +306,7 @@ fn launch(
         channels,
         env: owner.env().to_vec(),
         items: items.to_vec(),
+        start_limit: guest::START_LIMIT,
     })
 }
 

@@ -52,6 +52,7 @@ impl ThinPlace {
             channels,
             env: lab.owner.env().to_vec(),
             items: Vec::new(),
+            start_limit: lab.boot_limit(),
         };
         let vm = ThinVm::start(&launch, &lab.cancel).map_err(failure)?;
         Ok((Self { vm, hello: None, kvm: BTreeMap::new(), ipis: 0 }, args))

@@ -80,9 +80,40 @@ fn fake_qemu(
         channels,
         env: Vec::new(),
         items: items.to_vec(),
+        start_limit: crate::START_LIMIT,
     };
     let vm = ThinVm::start(&launch, &Cancel::new()).unwrap();
     (folder, vm)
+}
+
+#[test]
+fn a_start_has_the_limit_that_the_launch_says() {
+    // How many are connected, and what is said of a QEMU that says nothing. Who must be
+    // connected by then has the time for it on a busy host.
+    let cases = [(1, 200, "did not connect within 0.2 s"), (2, 3000, "did not answer within 3")];
+    for (connected, limit_ms, expected) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = |name| folder.path().join(name);
+        let launch = ThinLaunch {
+            qemu: "/bin/sh".into(),
+            args: vec!["-c".to_owned(), "exec sleep 1000".to_owned()],
+            channels: SerialChannels { qmp_socket: socket("qmp"), serial_socket: socket("serial") },
+            env: Vec::new(),
+            items: Vec::new(),
+            start_limit: Duration::from_millis(limit_ms),
+        };
+        let paths = [launch.channels.serial_socket.clone(), launch.channels.qmp_socket.clone()];
+        let client = std::thread::spawn(move || {
+            paths[..connected].iter().for_each(|path| {
+                let mut stream = suite::until("a socket", || UnixStream::connect(path).ok());
+                // Until QEMU's other end is closed.
+                std::thread::spawn(move || stream.read_to_end(&mut Vec::new()));
+            });
+        });
+        let error = ThinVm::start(&launch, &Cancel::new()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        client.join().unwrap();
+    }
 }
 
 fn line(seq: u32, record: Record) -> String {
@@ -278,8 +309,14 @@ impl Real {
         };
         let spec = VmSpec::new(settings).unwrap();
         let args = emit_serial(&spec, &channels, &qemu.capabilities).args;
-        let launch =
-            ThinLaunch { qemu: qemu.path, args, channels, env: Vec::new(), items: items.to_vec() };
+        let launch = ThinLaunch {
+            qemu: qemu.path,
+            args,
+            channels,
+            env: Vec::new(),
+            items: items.to_vec(),
+            start_limit: crate::START_LIMIT,
+        };
         Some(Self { folder, launch })
     }
 
