@@ -13,7 +13,7 @@ pub struct Label {
     pub word: &'static str,
     /// One character.
     pub sign: &'static str,
-    /// A class of the palette (`html/palette.css`).
+    /// A class of the style sheet (`html/style.css`).
     pub class: &'static str,
 }
 
