@@ -42,7 +42,6 @@ mod control;
 mod describe;
 mod disturbance;
 mod engine;
-mod exact;
 mod hosts;
 mod judgement;
 mod latency;
@@ -77,7 +76,6 @@ pub use disturbance::{
     AT_WORST, Disturbance, DisturbanceWeight, HostDifference, OutOfLine, lost, out_of_line,
 };
 pub use engine::{Engine, EngineProgress, FixedBlocks, InvalidPlan, Next};
-pub use exact::{Exact, exact};
 pub use hosts::{
     AcrossHosts, AcrossQuestion, ClassAcross, ClassConsistency, ClassStand, HostRatios,
     across_hosts,
