@@ -11,7 +11,7 @@
 mod account;
 mod account_text;
 mod across;
-mod count_of;
+mod count_scope;
 mod escape;
 mod estimate;
 mod export;
@@ -33,20 +33,20 @@ pub mod trend;
 mod verdict;
 
 pub use account::{
-    AccountPart, Accounting, HostFact, NoPrice, OtherSetting, PricedEvent, ReasonsIn, UnfitPrices,
-    UnpricedEvents, VariantAccount,
+    AccountPart, Accounting, HostFact, NoPrice, OtherSetting, PricedEvent, ReasonSource,
+    UnfitPrices, UnpricedEvents, VariantAccount,
 };
 pub use across::{
     ACROSS_VERSION, AcrossGroup, AcrossReport, AcrossVariant, NodeRatio, NodeRow, across_text,
 };
-pub use count_of::CountOf;
+pub use count_scope::CountScope;
 pub use escape::escape;
 pub use estimate::{NO_BOUND_YET, ShownEstimate, ShownInterval, is_bound};
 pub use export::{SampleRows, csv, json};
 pub use host_beside::{busy, unsteady};
 pub use html::{PageWidth, html, page};
 pub use model::{
-    BootPoint, CellResults, CounterMove, CounterRow, Curve, FurtherVm, HostBeside, InterimLook,
+    BootPoint, CellResults, CounterMove, CounterRow, Curve, FurtherVm, HostActivity, InterimLook,
     LabelledText, Method, PublishedClaim, PublishedKind, PublishedValue, Quantile, REPORT_VERSION,
     Report, ReportFact, ReportVariant, ResultGroup, ShownVerdict, Suite, TABLE_SHARES, TimeShare,
     TrialFailure, VariantDisturbance, VariantJudgement, VariantRole, WorkloadLatencies,
