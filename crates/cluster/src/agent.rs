@@ -219,12 +219,12 @@ fn forbidden_exec(said: &str) -> GuestFailure {
 }
 
 /// The agent behind its session, as commands are run over it.
-pub(crate) struct AgentOver<'a> {
+pub(crate) struct SessionAgent<'a> {
     pub(crate) session: &'a Session,
     pub(crate) agent: &'a mut PodAgent,
 }
 
-impl AgentLink for AgentOver<'_> {
+impl AgentLink for SessionAgent<'_> {
     fn begin(&mut self, line_bytes: usize, _total_bytes: u64, answer_by: Instant) {
         self.agent.line_bytes = line_bytes;
         self.agent.answer_by = answer_by;

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use topology::bounded::MAX_BYTES;
 
-use crate::error::{ClusterError, Unread};
+use crate::error::{ClusterError, UnreadResource};
 use crate::resource::ResourceKind;
 
 /// Objects of a page, as kubectl asks for.
@@ -265,7 +265,7 @@ impl Api {
         let path = what.path(namespace);
         let unread = |is_forbidden, reason: String| {
             let (resource, verb) = (what.name(), what.verb);
-            ListError::Unread(Unread { resource, verb, name: None, is_forbidden, reason })
+            ListError::Unread(UnreadResource { resource, verb, name: None, is_forbidden, reason })
         };
         let (mut found, mut seen, mut restarts) = (Vec::new(), 0, 0);
         let mut next: Option<String> = None;
@@ -331,7 +331,7 @@ impl Api {
 /// Why a list could not be read.
 pub(crate) enum ListError {
     /// This one.
-    Unread(Unread),
+    Unread(UnreadResource),
     /// Nothing can be read.
     Whole(ClusterError),
 }

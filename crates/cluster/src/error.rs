@@ -51,7 +51,7 @@ pub enum ClusterError {
     },
     /// Without this there is nothing to say.
     #[error("{0}")]
-    Needed(Unread),
+    Needed(UnreadResource),
     /// The cluster has no KubeVirt.
     #[error("The cluster at {server} has no KubeVirt: nobody serves kubevirt.io/v1")]
     NoKubevirt {
@@ -123,7 +123,7 @@ fn listed(names: &[String]) -> String {
 
 /// Something that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unread {
+pub struct UnreadResource {
     /// The resource, as a Role names it: `nodes/proxy`, `virtualmachines.kubevirt.io`.
     pub resource: String,
     /// The verb that a Role would have to allow.
@@ -136,7 +136,7 @@ pub struct Unread {
     pub reason: String,
 }
 
-impl fmt::Display for Unread {
+impl fmt::Display for UnreadResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { resource, verb, name, is_forbidden, reason } = self;
         let what = if *is_forbidden { "May not" } else { "Cannot" };

@@ -31,11 +31,11 @@ struct Event {
     count: Option<u64>,
     last_timestamp: Option<String>,
     event_time: Option<String>,
-    involved_object: Involved,
+    involved_object: InvolvedObject,
 }
 
 #[derive(Deserialize)]
-struct Involved {
+struct InvolvedObject {
     #[serde(default)]
     kind: String,
     #[serde(default)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use guest::{AgentLink as _, Cancel, ExecOutput, GuestCommand, GuestFailure, exec_over};
 use serde_json::Value;
 
-use crate::agent::{AgentOver, PodAgent};
+use crate::agent::{PodAgent, SessionAgent};
 use crate::api::{ClusterTarget, RequestFailure};
 use crate::events::KubeEvent;
 use crate::kind::INSTANCE;
@@ -94,7 +94,7 @@ impl Instance {
         let pod = self.find_pod(cancel)?;
         let mut agent = PodAgent::new(&self.made.namespace, &pod, &self.made.name);
         self.pod = Some(pod);
-        let mut over = AgentOver { session: &self.made.session, agent: &mut agent };
+        let mut over = SessionAgent { session: &self.made.session, agent: &mut agent };
         over.begin(64 << 10, u64::MAX, until.max(Instant::now() + Duration::from_secs(10)));
         over.ask("guest-ping", None, cancel)?;
         self.agent = Some(agent);
@@ -128,7 +128,7 @@ impl Instance {
         let Some(agent) = &mut self.agent else {
             return Err(GuestFailure::Died { detail: "it has no agent yet".to_owned() });
         };
-        let mut over = AgentOver { session: &self.made.session, agent };
+        let mut over = SessionAgent { session: &self.made.session, agent };
         let ended = exec_over(&mut over, command, cancel);
         match ended {
             // What became of the VM tells more than that nobody answers.

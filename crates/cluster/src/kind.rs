@@ -16,12 +16,12 @@ pub(crate) struct MadeKind {
     /// The option of `vmlab k8s rbac` for those who make it.
     pub(crate) role: &'static str,
     /// How its pods are found.
-    pub(crate) pods: PodsBy,
+    pub(crate) pods: PodLookup,
 }
 
 /// How the pods of an object are found.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum PodsBy {
+pub(crate) enum PodLookup {
     /// By a label with its uid.
     Uid(&'static str),
     /// By a label with its name.
@@ -34,7 +34,7 @@ pub(crate) const INSTANCE: MadeKind = MadeKind {
     what: "instance",
     lacks: "KubeVirt",
     role: "--run",
-    pods: PodsBy::Uid("kubevirt.io/created-by"),
+    pods: PodLookup::Uid("kubevirt.io/created-by"),
 };
 
 /// A node's part of a study.
@@ -43,5 +43,5 @@ pub(crate) const JOB: MadeKind = MadeKind {
     what: "Job",
     lacks: "Jobs",
     role: "--jobs",
-    pods: PodsBy::Name(JOB_LABEL),
+    pods: PodLookup::Name(JOB_LABEL),
 };

@@ -36,7 +36,7 @@ mod session;
 mod survey;
 
 pub use api::ClusterTarget;
-pub use error::{ClusterError, Unread};
+pub use error::{ClusterError, UnreadResource};
 pub use events::KubeEvent;
 pub use instance::{Instance, condition_lines, phases_s};
 pub use job::{JobSpec, KvmAccess, WORK, manifest};

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::api::{Call, RequestFailure, escaped};
 use crate::events::{KubeEvent, read_events};
-use crate::kind::{MadeKind, PodsBy};
+use crate::kind::{MadeKind, PodLookup};
 use crate::refusal::{ClusterFailure, refused};
 use crate::resource::PODS;
 use crate::session::{Session, tokio_sleep};
@@ -180,8 +180,8 @@ impl OwnedObject {
 
     fn pods_selector(&self) -> String {
         escaped(&match self.kind.pods {
-            PodsBy::Uid(label) => format!("{label}={}", self.uid),
-            PodsBy::Name(label) => format!("{label}={}", self.name),
+            PodLookup::Uid(label) => format!("{label}={}", self.uid),
+            PodLookup::Name(label) => format!("{label}={}", self.name),
         })
     }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::api::{Api, ClusterTarget, ListError, RequestFailure};
-use crate::error::{ClusterError, Unread};
+use crate::error::{ClusterError, UnreadResource};
 use crate::node::ClusterNode;
 use crate::object::ClusterObject;
 use crate::pod::GuaranteedPod;
@@ -37,7 +37,7 @@ pub struct ClusterFacts {
     /// Pods with pCPUs of their own, on any node; `None`: may not be read.
     pub pods: Option<Vec<GuaranteedPod>>,
     /// What could not be read.
-    pub unread: Vec<Unread>,
+    pub unread: Vec<UnreadResource>,
 }
 
 /// Reads a cluster. `progress` is told what is being read.
@@ -111,7 +111,7 @@ fn object(
 
 struct Reader<'a> {
     api: &'a Api,
-    unread: Vec<Unread>,
+    unread: Vec<UnreadResource>,
     progress: &'a mut dyn FnMut(&str),
 }
 
@@ -151,7 +151,7 @@ impl Reader<'_> {
 
     /// The namespace is there, as far as that may be asked.
     async fn namespace(&mut self, namespace: &str) -> Result<(), ClusterError> {
-        let unread = |is_forbidden, reason| Unread {
+        let unread = |is_forbidden, reason| UnreadResource {
             resource: NAMESPACES.name(),
             verb: NAMESPACES.verb,
             name: Some(namespace.to_owned()),
@@ -239,7 +239,7 @@ impl Reader<'_> {
                 let settings = match KubeletSettings::from_profile(&profile) {
                     Ok(settings) => settings,
                     Err(error) => {
-                        unread.push(Unread {
+                        unread.push(UnreadResource {
                             resource: PROFILES.name(),
                             verb: PROFILES.verb,
                             name: Some(profile.name().to_owned()),
@@ -261,6 +261,6 @@ impl Reader<'_> {
     }
 }
 
-fn kubelet_unread(name: Option<String>, is_forbidden: bool, reason: String) -> Unread {
-    Unread { resource: KUBELETS.name(), verb: KUBELETS.verb, name, is_forbidden, reason }
+fn kubelet_unread(name: Option<String>, is_forbidden: bool, reason: String) -> UnreadResource {
+    UnreadResource { resource: KUBELETS.name(), verb: KUBELETS.verb, name, is_forbidden, reason }
 }

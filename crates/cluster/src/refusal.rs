@@ -1,6 +1,6 @@
 //! What a server refuses, and what to do about it.
 
-use guest::{Cancelled, GuestFailure};
+use guest::{Cancellation, GuestFailure};
 
 use crate::api::RequestFailure;
 use crate::kind::MadeKind;
@@ -143,7 +143,7 @@ impl From<GuestFailure> for ClusterFailure {
 impl From<ClusterFailure> for GuestFailure {
     fn from(failure: ClusterFailure) -> Self {
         match failure {
-            ClusterFailure::Cancelled => Self::Cancelled(Cancelled),
+            ClusterFailure::Cancelled => Self::Cancelled(Cancellation),
             other => Self::Cluster { detail: other.to_string() },
         }
     }

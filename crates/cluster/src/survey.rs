@@ -21,7 +21,7 @@ use crate::session::{PATIENCE, Session};
 
 /// A cluster in which instances are to be created.
 pub struct ClusterSurvey {
-    asked: Asked,
+    asked: SurveyConnection,
     /// The server's URL.
     pub server: String,
     /// The namespace: the one that was asked for, or that of the kubeconfig's context.
@@ -52,7 +52,7 @@ pub struct NodesSurvey {
 /// # Errors
 /// [`ClusterError`]: a study can't run there.
 pub fn survey(target: &ClusterTarget) -> Result<ClusterSurvey, ClusterError> {
-    let asked = Asked::connect(target)?;
+    let asked = SurveyConnection::connect(target)?;
     let (server, namespace) = (asked.server.clone(), asked.namespace.clone());
     asked.namespace("kubevirt")?;
     asked.rights(&RIGHTS_OF_RUNS, INSTANCE.role)?;
@@ -86,7 +86,7 @@ pub fn survey_nodes(
     target: &ClusterTarget,
     selector: Option<&str>,
 ) -> Result<NodesSurvey, ClusterError> {
-    let asked = Asked::connect(target)?;
+    let asked = SurveyConnection::connect(target)?;
     asked.namespace("k8s")?;
     asked.rights(&RIGHTS_OF_JOBS, JOB.role)?;
     let mut nodes = asked.nodes(selector)?;
@@ -100,7 +100,7 @@ pub fn survey_nodes(
         (node.offer.name, why)
     });
     let closed = closed.collect();
-    let Asked { server, namespace, .. } = asked;
+    let SurveyConnection { server, namespace, .. } = asked;
     if nodes.is_empty() {
         return Err(ClusterError::NoNodeMeant { server, selector: selector.map(str::to_owned) });
     }
@@ -108,13 +108,13 @@ pub fn survey_nodes(
 }
 
 /// A connection before anything begins.
-struct Asked {
+struct SurveyConnection {
     session: Session,
     server: String,
     namespace: String,
 }
 
-impl Asked {
+impl SurveyConnection {
     fn connect(target: &ClusterTarget) -> Result<Self, ClusterError> {
         let session = Session::connect(target)?;
         let server = session.api.server.clone();

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use crate::words::{Interner, MixedMap};
 
@@ -29,7 +29,7 @@ pub(crate) struct MeasuredQuantity {
     /// Unit as Go's tables show it.
     pub(crate) shown: String,
     /// The better direction, where the input says or implies one.
-    pub(crate) better: Option<Better>,
+    pub(crate) better: Option<BetterDirection>,
     pub(crate) kind: MetricKind,
     /// True where repeated measurement adds nothing (`assume=exact`).
     pub(crate) exact: bool,

@@ -14,7 +14,7 @@ const MOST_KEPT: usize = 1 << 18;
 #[derive(Debug, Default)]
 pub(crate) struct Memo {
     critical: Vec<(u64, Box<[f64; NODES]>)>,
-    ranks: MixedMap<u64, Result<f64, stats::CannotCompare>>,
+    ranks: MixedMap<u64, Result<f64, stats::UnpairedError>>,
     orders: HashMap<(usize, u64), Orders>,
 }
 
@@ -35,7 +35,7 @@ impl Memo {
         &mut self,
         a: &[f64],
         b: &[f64],
-    ) -> Result<f64, stats::CannotCompare> {
+    ) -> Result<f64, stats::UnpairedError> {
         let Some(key) = Self::shape(a, b) else { return stats::mann_whitney(a, b) };
         if let Some(known) = self.ranks.get(&key) {
             return *known;

@@ -1,7 +1,7 @@
 //! What a unit's name says: how to reach base units, which direction is
 //! better, what sort of quantity it is.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 /// A token of a unit: `ns` in `ns/op`, and whether it stands below the line.
 struct UnitToken<'a> {
@@ -59,10 +59,10 @@ pub(crate) fn is_binary(unit: &str) -> bool {
 
 /// What the name of a tidied benchfmt unit implies: base unit, direction (of
 /// the units that Go's tools know), kind.
-pub(crate) fn of_benchfmt(unit: &str) -> (String, Option<Better>, MetricKind) {
+pub(crate) fn of_benchfmt(unit: &str) -> (String, Option<BetterDirection>, MetricKind) {
     let better = match unit {
-        "sec/op" | "B/op" | "allocs/op" => Some(Better::Lower),
-        "B/s" => Some(Better::Higher),
+        "sec/op" | "B/op" | "allocs/op" => Some(BetterDirection::Lower),
+        "B/s" => Some(BetterDirection::Higher),
         _ => None,
     };
     let tokens = tokens(unit);
@@ -123,17 +123,17 @@ pub(crate) fn guess_kind(base: &str, name: &str) -> MetricKind {
 
 /// Times, bytes, and what is called a latency are better when they are less,
 /// rates when they are more; of anything else nothing is known.
-pub(crate) fn guess_better(base: &str, kind: MetricKind, name: &str) -> Option<Better> {
+pub(crate) fn guess_better(base: &str, kind: MetricKind, name: &str) -> Option<BetterDirection> {
     let name = name.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| name.contains(word));
     match (base, kind) {
-        (_, MetricKind::Rate) => Some(Better::Higher),
-        ("s" | "B", _) => Some(Better::Lower),
+        (_, MetricKind::Rate) => Some(BetterDirection::Higher),
+        ("s" | "B", _) => Some(BetterDirection::Lower),
         _ if says(&["throughput", "bandwidth", "iops", "per_s", "per-s", "score"]) => {
-            Some(Better::Higher)
+            Some(BetterDirection::Higher)
         }
         _ if says(&["latency", "time", "duration", "elapsed", "misses", "faults", "errors"]) => {
-            Some(Better::Lower)
+            Some(BetterDirection::Lower)
         }
         _ => None,
     }
@@ -177,13 +177,13 @@ mod tests {
         let check = |unit: &str, base: &str, better, kind| {
             assert_eq!(of_benchfmt(unit), (base.to_owned(), better, kind), "{unit}");
         };
-        check("sec/op", "s", Some(Better::Lower), MetricKind::Time);
-        check("B/s", "B/s", Some(Better::Higher), MetricKind::Rate);
-        check("allocs/op", "count", Some(Better::Lower), MetricKind::Count);
-        check("req/sec", "1/s", Some(Better::Higher), MetricKind::Rate);
+        check("sec/op", "s", Some(BetterDirection::Lower), MetricKind::Time);
+        check("B/s", "B/s", Some(BetterDirection::Higher), MetricKind::Rate);
+        check("allocs/op", "count", Some(BetterDirection::Lower), MetricKind::Count);
+        check("req/sec", "1/s", Some(BetterDirection::Higher), MetricKind::Rate);
         check("frobs", "frobs", None, MetricKind::Time);
-        check("p99-sec", "s", Some(Better::Lower), MetricKind::Quantile);
-        check("binary-bytes", "B", Some(Better::Lower), MetricKind::Count);
+        check("p99-sec", "s", Some(BetterDirection::Lower), MetricKind::Quantile);
+        check("binary-bytes", "B", Some(BetterDirection::Lower), MetricKind::Count);
         assert_eq!(to_base("ms"), ("s".to_owned(), 1e-3));
         assert_eq!(guess_kind("s", "latency_p99.9"), MetricKind::Quantile);
         assert_eq!(guess_kind("s", "time"), MetricKind::Time);

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use record::Better;
+use record::BetterDirection;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use toml::Spanned;
@@ -92,7 +92,7 @@ struct MetricFile {
     #[schemars(with = "Option<String>")]
     per: Option<Spanned<String>>,
     /// Which way it is better.
-    better: Better,
+    better: BetterDirection,
     /// The harm that must be excluded before the change goes further, percent: 3 unless said
     /// otherwise.
     #[serde(default)]
@@ -132,7 +132,7 @@ pub struct RolloutMetric {
     /// The counter that it is divided by; vCPU seconds without one.
     pub per: Option<String>,
     /// Which way it is better.
-    pub better: Better,
+    pub better: BetterDirection,
     /// The harm that must be excluded, as a part of 1.
     pub margin: f64,
 }
@@ -319,7 +319,7 @@ mod tests {
         let metric = RolloutMetric {
             counter: "kvm.exits".to_owned(),
             per: None,
-            better: Better::Lower,
+            better: BetterDirection::Lower,
             margin: 0.03,
         };
         assert_eq!(metric.to_string(), "kvm.exits by vCPU second");

@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// When something was read, by the wall's clock and by one that is never set.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ReadAt {
+pub struct ReadingTime {
     /// Seconds since 1970 by the clock that people set.
     pub unix_s: i64,
     /// Which boot of the host this is: `/proc/sys/kernel/random/boot_id`.
@@ -39,7 +39,7 @@ pub struct CounterSubject {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
     /// When.
-    pub at: ReadAt,
+    pub at: ReadingTime,
     /// The host first, then its VMs by pid. What could not be read is absent.
     pub counted: Vec<(CounterSubject, CounterSet)>,
     /// VMs that may not be read.
@@ -59,7 +59,7 @@ pub struct ThisHost {
     pub own: Environment,
 }
 
-impl ReadAt {
+impl ReadingTime {
     /// Now.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl ThisHost {
     pub fn read(&self) -> Result<Reading, OwnerError> {
         let look = AuditScope { threads_only: true, ..AuditScope::default() };
         let (vms, problems) = audit::running(&look);
-        let at = ReadAt::now()?;
+        let at = ReadingTime::now()?;
         let host = CounterSubject {
             pid: 0,
             starttime_ticks: 0,

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use record::{Better, Environment};
+use record::{BetterDirection, Environment};
 use report::ShownVerdict;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -73,7 +73,7 @@ pub struct MetricAnswer {
     /// What it is divided by: a counter, or `vCPU second`.
     pub per: String,
     /// Which way it is better.
-    pub better: Better,
+    pub better: BetterDirection,
     /// The harm that must be excluded, as a part of 1.
     pub margin: f64,
     /// What to do for this metric's sake, by the first look that had an answer.

@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use record::Better;
+use record::BetterDirection;
 use stats::{
     FleetHost, FleetNoise, RolloutLook, RolloutRule, RolloutStep, RolloutTimes, SizeQuestion,
     fleet_noise, rollout_looks,
@@ -150,7 +150,7 @@ impl Fleet {
     }
 }
 
-const RULE: RolloutRule = RolloutRule { alpha: 0.05, margin: 0.05, better: Better::Lower };
+const RULE: RolloutRule = RolloutRule { alpha: 0.05, margin: 0.05, better: BetterDirection::Lower };
 
 /// The 95 % interval of a rate (E. Wilson, "Probable Inference", 1927).
 fn rate_interval(count: u32, of: u32) -> (f64, f64) {

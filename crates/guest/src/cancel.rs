@@ -23,7 +23,7 @@ struct Flag {
 /// The work was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("Cancelled")]
-pub struct Cancelled;
+pub struct Cancellation;
 
 impl Cancel {
     /// A flag that is not set.
@@ -50,12 +50,12 @@ impl Cancel {
             || self.0.whole.as_ref().is_some_and(Self::is_cancelled)
     }
 
-    /// [`Cancelled`] once the flag is set, for use with `?`.
+    /// [`Cancellation`] once the flag is set, for use with `?`.
     ///
     /// # Errors
-    /// [`Cancelled`], if the flag is set.
-    pub fn check(&self) -> Result<(), Cancelled> {
-        if self.is_cancelled() { Err(Cancelled) } else { Ok(()) }
+    /// [`Cancellation`], if the flag is set.
+    pub fn check(&self) -> Result<(), Cancellation> {
+        if self.is_cancelled() { Err(Cancellation) } else { Ok(()) }
     }
 }
 

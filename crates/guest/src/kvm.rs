@@ -27,7 +27,7 @@ use vmconfig::{Accel, Arch, BootSource, VmSettings, VmSpec};
 
 use crate::image::{GuestImage, cache_dir};
 use crate::qemu::Qemu;
-use crate::{Cancel, Cancelled, GuestFailure, Launch, OwnedVm, START_LIMIT};
+use crate::{Cancel, Cancellation, GuestFailure, Launch, OwnedVm, START_LIMIT};
 
 /// What the host is made of, which decides how long a guest may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +89,7 @@ struct CachedCheck {
 /// process' own.
 ///
 /// # Errors
-/// Only [`Cancelled`].
+/// Only [`Cancellation`].
 pub fn usable_kvm(
     host: HostKind,
     qemu: &Qemu,
@@ -97,7 +97,7 @@ pub fn usable_kvm(
     folder: &Path,
     env: &[(String, String)],
     cancel: &Cancel,
-) -> Result<KvmVerdict, Cancelled> {
+) -> Result<KvmVerdict, Cancellation> {
     if let Some(verdict) = known_verdict(qemu, image) {
         return Ok(verdict);
     }

@@ -22,7 +22,7 @@ pub mod libvirt;
 pub mod qemu;
 mod vm;
 
-pub use cancel::{Cancel, Cancelled};
+pub use cancel::{Cancel, Cancellation};
 pub use vm::{
     AgentLine, AgentLink, AskOffersError, DEFAULT_MAX_OUTPUT_BYTES, DomainLaunch, ExecOutput,
     ExecStatusCode, GuestCommand, GuestFailure, Launch, Monitor, MonitorError, NOTE, OwnedVm, Qmp,

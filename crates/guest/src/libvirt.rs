@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cancel::CANCEL_CHECK;
-use crate::{Cancel, Cancelled};
+use crate::{Cancel, Cancellation};
 
 /// How long a question may take: libvirtd may have to ask every QEMU that is
 /// installed what it can do, first.
@@ -165,7 +165,7 @@ pub enum VirshError {
     },
     /// Ctrl-C.
     #[error(transparent)]
-    Cancelled(#[from] Cancelled),
+    Cancelled(#[from] Cancellation),
 }
 
 /// What to do about a refusal, where that is known, behind a dash.

@@ -178,7 +178,7 @@ fn commands_run_and_bad_ones_leave_the_guest_usable() {
     });
     let error = vm.exec(&shell(WAITING), &cancel).unwrap_err();
     canceller.join().unwrap();
-    assert_eq!(error, GuestFailure::Cancelled(guest::Cancelled));
+    assert_eq!(error, GuestFailure::Cancelled(guest::Cancellation));
 
     let pid = vm.pid();
     vm.shutdown();

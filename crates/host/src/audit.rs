@@ -59,7 +59,7 @@ pub struct RunningVm {
     /// Linux 6.4) stand among them.
     pub threads: Vec<RunningThread>,
     /// How vCPUs were told from other threads.
-    pub vcpus_known_by: KnownBy,
+    pub vcpus_known_by: VcpuEvidence,
     /// Where its memory lies.
     pub memory: VmMemory,
     /// What QEMU says that the guest has; `None` where it could not be asked.
@@ -82,7 +82,7 @@ pub struct RunningVm {
 /// How a thread is known to run a vCPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum KnownBy {
+pub enum VcpuEvidence {
     /// The caller started the VM and knows.
     Caller,
     /// QEMU told.
@@ -243,7 +243,7 @@ fn read_with(
         option_files,
         asked,
         threads: Vec::new(),
-        vcpus_known_by: KnownBy::Nothing,
+        vcpus_known_by: VcpuEvidence::Nothing,
         memory: VmMemory::default(),
         guest: None,
         halts: None,
@@ -364,13 +364,13 @@ fn read_threads(root: &Path, vm: &mut RunningVm, known: &[u32], kernel_vhost: &[
         seen.extend(read_thread(&root.join(format!("proc/{tid}")), tid, vm, &hierarchies));
     }
     vm.vcpus_known_by = tell_vcpus(&mut seen, vm, known);
-    if vm.vcpus_known_by == KnownBy::Nothing {
+    if vm.vcpus_known_by == VcpuEvidence::Nothing {
         let why = if vm.asked.thread_names { "none is there" } else { "its threads have no names" };
         let name = vm.asked.name.as_deref().unwrap_or("NAME");
         vm.notes.push(format!(
             "No vCPU's thread is known: {why}. Start the VM with -name {name},debug-threads=on"
         ));
-    } else if vm.vcpus_known_by == KnownBy::GuestTime {
+    } else if vm.vcpus_known_by == VcpuEvidence::GuestTime {
         vm.notes.push(
             "vCPUs are told by the time that their threads spent in guest code, without numbers"
                 .to_owned(),
@@ -422,12 +422,12 @@ fn read_thread(
 }
 
 /// Sets the roles of vCPU threads by the best source there is.
-fn tell_vcpus(seen: &mut [SeenThread], vm: &RunningVm, known: &[u32]) -> KnownBy {
+fn tell_vcpus(seen: &mut [SeenThread], vm: &RunningVm, known: &[u32]) -> VcpuEvidence {
     if !known.is_empty() {
         for (vcpu, tid) in (0..).zip(known) {
             set_vcpu(seen, vcpu, |seen| seen.thread.tid == *tid);
         }
-        return KnownBy::Caller;
+        return VcpuEvidence::Caller;
     }
     if let Some(view) = vm.guest.as_ref().filter(|view| !view.vcpus.is_empty()) {
         for vcpu in &view.vcpus {
@@ -438,15 +438,15 @@ fn tell_vcpus(seen: &mut [SeenThread], vm: &RunningVm, known: &[u32]) -> KnownBy
                 seen.thread.role = ThreadRole::Iothread { id: id.clone() };
             }
         }
-        return KnownBy::Qmp;
+        return VcpuEvidence::Qmp;
     }
     if seen.iter().any(|seen| seen.thread.role.is_vcpu()) {
-        return KnownBy::Names;
+        return VcpuEvidence::Names;
     }
-    let mut found = KnownBy::Nothing;
+    let mut found = VcpuEvidence::Nothing;
     for seen in seen.iter_mut().filter(|seen| seen.guest_ticks > 0) {
         seen.thread.role = ThreadRole::Vcpu { vcpu: None };
-        found = KnownBy::GuestTime;
+        found = VcpuEvidence::GuestTime;
     }
     found
 }

@@ -177,14 +177,14 @@ fn parse_schedstat(text: &str) -> Option<[f64; 3]> {
 }
 
 #[derive(Debug, Default, PartialEq)]
-struct Sched {
+struct SchedCounters {
     migrations: Option<f64>,
     /// Voluntary and involuntary.
     switches: Option<[f64; 2]>,
 }
 
 /// What `/proc/<pid>/task/<tid>/sched` tells, `name : value` a line.
-fn parse_sched(text: &str) -> Sched {
+fn parse_sched(text: &str) -> SchedCounters {
     let (mut migrations, mut voluntary, mut involuntary) = (None, None, None);
     for line in text.lines() {
         let Some((name, value)) = line.split_once(':') else { continue };
@@ -196,7 +196,7 @@ fn parse_sched(text: &str) -> Sched {
         };
         *place = value.trim().parse().ok();
     }
-    Sched { migrations, switches: voluntary.zip(involuntary).map(|(v, i)| [v, i]) }
+    SchedCounters { migrations, switches: voluntary.zip(involuntary).map(|(v, i)| [v, i]) }
 }
 
 fn switches_in_status(text: &str) -> Option<[f64; 2]> {

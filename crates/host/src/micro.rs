@@ -67,7 +67,7 @@ impl MeasuredTime {
 
 /// What things cost here, ns; and how pCPUs slow each other.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Micro {
+pub struct MicroBenchmarks {
     /// From one thread's writing a word to another's seeing it, on another pCPU.
     pub handoff: MeasuredTime,
     /// Waking a thread and switching to it on the same pCPU.
@@ -92,18 +92,18 @@ fn pin(pcpu: u32) -> Result<(), SetAffinityError> {
 ///
 /// # Errors
 /// Fewer than two pCPUs; threads that can't be pinned.
-pub fn measure(pcpus: &PcpuSet) -> Result<Micro, MicroError> {
+pub fn measure(pcpus: &PcpuSet) -> Result<MicroBenchmarks, MicroError> {
     // A thread of its own, as it is pinned here and there.
     let measuring = || measure_pinned(pcpus);
     thread::scope(|scope| scope.spawn(measuring).join().expect("it does not panic"))
 }
 
-fn measure_pinned(pcpus: &PcpuSet) -> Result<Micro, MicroError> {
+fn measure_pinned(pcpus: &PcpuSet) -> Result<MicroBenchmarks, MicroError> {
     let mut all = pcpus.iter();
     let (Some(one), Some(other)) = (all.next(), all.next()) else {
         return Err(MicroError::Pcpus(pcpus.len()));
     };
-    Ok(Micro {
+    Ok(MicroBenchmarks {
         handoff: handoff(one, other)?,
         wake_and_switch: messages(one, one)?,
         wake_idle: messages(one, other)?,

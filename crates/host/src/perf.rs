@@ -299,9 +299,9 @@ mod tests {
     use suite::{Tier, needs, skip};
 
     /// A process that computes until it is dropped.
-    struct Busy(std::process::Child);
+    struct BusyProcess(std::process::Child);
 
-    impl Drop for Busy {
+    impl Drop for BusyProcess {
         fn drop(&mut self) {
             drop(self.0.kill());
             drop(self.0.wait());
@@ -310,9 +310,10 @@ mod tests {
 
     /// A recording of a busy process in a folder `host` of a new one; `None`: there is no
     /// perf, and that is said.
-    fn recorded(owner: &Owner) -> Option<(tempfile::TempDir, Busy, Recording)> {
+    fn recorded(owner: &Owner) -> Option<(tempfile::TempDir, BusyProcess, Recording)> {
         let folder = tempfile::tempdir().unwrap();
-        let busy = Busy(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
+        let busy =
+            BusyProcess(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
         let place = folder.path().join("host");
         match Recording::begin(owner, &place, busy.0.id(), 99, None, &|| false) {
             Ok(recording) => Some((folder, busy, recording)),

@@ -63,7 +63,7 @@ pub struct KeptKind {
 
 /// Why a name, or none, means no one of what is kept.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotOne {
+pub enum StateLookupError {
     /// None has that name.
     #[error("There is no {} {name:?}: `{}` shows those that there are", kind.one, kind.list)]
     Unknown {
@@ -88,23 +88,23 @@ pub enum NotOne {
 /// The one called `wanted`, or the only one if no name is given.
 ///
 /// # Errors
-/// [`NotOne`].
+/// [`StateLookupError`].
 pub fn one_of<T>(
     kind: KeptKind,
     mut all: Vec<T>,
     wanted: Option<&str>,
     name: impl Fn(&T) -> &str,
-) -> Result<T, NotOne> {
+) -> Result<T, StateLookupError> {
     match wanted {
         Some(wanted) => all
             .into_iter()
             .find(|one| name(one) == wanted)
-            .ok_or_else(|| NotOne::Unknown { kind, name: wanted.to_owned() }),
+            .ok_or_else(|| StateLookupError::Unknown { kind, name: wanted.to_owned() }),
         None if all.len() > 1 => {
             let names = all.iter().map(|one| name(one).to_owned()).collect();
-            Err(NotOne::Several { kind, names })
+            Err(StateLookupError::Several { kind, names })
         }
-        None => all.pop().ok_or(NotOne::None(kind)),
+        None => all.pop().ok_or(StateLookupError::None(kind)),
     }
 }
 

@@ -77,7 +77,7 @@ pub struct Finding {
     pub help: Cow<'static, str>,
     /// Of a VM that runs: what was asked for and what is.
     #[serde(flatten)]
-    pub live: Option<AskedAndIs>,
+    pub live: Option<LiveDifference>,
     /// The change that does it, where it can be computed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<Fix>,
@@ -85,7 +85,7 @@ pub struct Finding {
 
 /// What a VM that runs was asked to be, and what it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct AskedAndIs {
+pub struct LiveDifference {
     /// What was asked for.
     pub asked: String,
     /// What is.

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 
 use topology::PcpuSet;
 
-use crate::asked_and_is::said;
-use crate::finding::{AskedAndIs, Finding, Severity};
+use crate::finding::{Finding, LiveDifference, Severity};
 use crate::format::ConfigFormat;
+use crate::live_difference::live_difference;
 use crate::vm::Vm;
 use vmconfig::source::{LineColumn, SourceText};
 
@@ -20,7 +20,7 @@ pub struct SharedHostVm {
     /// Each pin with its place.
     pub(crate) pins: Vec<FleetPin>,
     /// What is and was asked of all its vCPUs, if it runs.
-    pub(crate) live: Option<AskedAndIs>,
+    pub(crate) live: Option<LiveDifference>,
     /// Whether some of its vCPUs may run anywhere.
     pub(crate) floats: bool,
     pub(crate) kvm: bool,
@@ -47,7 +47,7 @@ impl SharedHostVm {
                     vcpu: pin.id.value,
                     pcpus: pin.pcpus.value.clone(),
                     place,
-                    live: said(vm, source, pin.span),
+                    live: live_difference(vm, source, pin.span),
                 });
             }
         }
@@ -63,7 +63,7 @@ impl SharedHostVm {
             vcpus: vm.vcpus.value,
             vcpus_place,
             pins,
-            live: said(vm, source, vm.vcpus.span),
+            live: live_difference(vm, source, vm.vcpus.span),
             floats,
             kvm: vm.accel.value == "kvm",
             allowed,
@@ -77,7 +77,7 @@ pub(crate) struct FleetPin {
     pub(crate) vcpu: u32,
     pub(crate) pcpus: PcpuSet,
     pub(crate) place: LineColumn,
-    pub(crate) live: Option<AskedAndIs>,
+    pub(crate) live: Option<LiveDifference>,
 }
 
 /// Collects what one rule finds among all VMs.
@@ -110,7 +110,7 @@ impl FleetDrafts<'_> {
         &mut self,
         vm: &SharedHostVm,
         place: &LineColumn,
-        live: Option<AskedAndIs>,
+        live: Option<LiveDifference>,
         message: String,
         notes: Vec<String>,
     ) {

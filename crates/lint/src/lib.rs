@@ -13,7 +13,6 @@
 //!
 //! All of it is pure: texts come in and go out.
 
-mod asked_and_is;
 mod busy;
 mod cluster;
 mod context;
@@ -23,6 +22,7 @@ mod fleet;
 mod forecast;
 mod format;
 mod live;
+mod live_difference;
 mod object;
 pub mod output;
 mod read;
@@ -38,7 +38,7 @@ mod vm;
 pub use busy::BusyPcpus;
 pub use cluster::Cluster;
 pub use context::{Context, DEFAULT_KUBERNETES, DEFAULT_KUBEVIRT, ExampleHost, Kubelet};
-pub use finding::{AskedAndIs, Edit, Finding, Fix, Severity};
+pub use finding::{Edit, Finding, Fix, LiveDifference, Severity};
 pub use fix::{apply, difference};
 pub use fleet::SharedHostVm;
 pub use placement::predict::KubevirtVersion;
@@ -46,7 +46,7 @@ pub use read::TextError;
 pub use rule::{AffectedVersions, ConfigFormat, Rule, RuleExample};
 pub use rules::{RULES, UnknownRule, find};
 pub use running::{
-    MemoryPlacement, Observation, Observed, ObservedVm, ParseFactError, ThreadOwner,
+    MemoryPlacement, Observation, ObservedValue, ObservedVm, ParseFactError, ThreadOwner,
     ThreadPlacement,
 };
 pub use version::{ParseReleaseError, ReleaseVersion};
@@ -202,7 +202,7 @@ fn check_source(
     let mut drafts = Drafts::default();
     let of_item = |rule: &Rule, draft: Draft, name: &str, vm: Option<&Vm>| {
         let place = source.place(draft.span);
-        let live = vm.and_then(|vm| asked_and_is::said(vm, source, draft.span));
+        let live = vm.and_then(|vm| live_difference::live_difference(vm, source, draft.span));
         // A command line that was followed long ago is not mended.
         // Nor is what a command line is made of: it is written otherwise.
         let fix = draft.fix_in(source).filter(|fix| {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::running::{MemoryPlacement, Observation, Observed, ThreadOwner, ThreadPlacement};
-use vmconfig::source::{Located, Span};
+use crate::running::{MemoryPlacement, Observation, ObservedValue, ThreadOwner, ThreadPlacement};
+use vmconfig::source::{LocatedValue, Span};
 
 /// What is known of a VM that runs.
 #[derive(Debug, Default)]
 pub(crate) struct LiveVm {
     /// Facts with their places.
-    pub(crate) facts: Vec<Located<Observation>>,
+    pub(crate) facts: Vec<LocatedValue<Observation>>,
 }
 
 impl LiveVm {
@@ -19,7 +19,7 @@ impl LiveVm {
         wanted: impl Fn(&ThreadOwner) -> bool,
     ) -> impl Iterator<Item = (&ThreadOwner, &ThreadPlacement, Span)> {
         self.facts.iter().filter_map(move |fact| match &fact.value.is {
-            Observed::Thread(who, thread) if wanted(who) => Some((who, thread, fact.span)),
+            ObservedValue::Thread(who, thread) if wanted(who) => Some((who, thread, fact.span)),
             _ => None,
         })
     }
@@ -27,7 +27,7 @@ impl LiveVm {
     /// Backends' memory, or the guest's as a whole, with their places.
     pub(crate) fn memory(&self) -> impl Iterator<Item = (Option<&str>, &MemoryPlacement, Span)> {
         self.facts.iter().filter_map(|fact| match &fact.value.is {
-            Observed::Memory(backend, memory) => Some((backend.as_deref(), memory, fact.span)),
+            ObservedValue::Memory(backend, memory) => Some((backend.as_deref(), memory, fact.span)),
             _ => None,
         })
     }
@@ -35,7 +35,7 @@ impl LiveVm {
     /// Halts that left the guest, with their place.
     pub(crate) fn halt_exits(&self) -> Option<(u64, Span)> {
         self.facts.iter().find_map(|fact| match fact.value.is {
-            Observed::HaltExits(exits) => Some((exits, fact.span)),
+            ObservedValue::HaltExits(exits) => Some((exits, fact.span)),
             _ => None,
         })
     }

@@ -1,7 +1,7 @@
 //! Objects of KubeVirt that are no VM and make none.
 
 use crate::read::yaml::Node;
-use vmconfig::source::{Located, Span};
+use vmconfig::source::{LocatedValue, Span};
 
 /// Kinds that rules know.
 pub(crate) const KINDS: [&str; 10] = [
@@ -20,7 +20,7 @@ pub(crate) const KINDS: [&str; 10] = [
 /// A KubeVirt object of one of these kinds.
 #[derive(Debug)]
 pub(crate) struct KubeObject {
-    pub(crate) kind: Located<String>,
+    pub(crate) kind: LocatedValue<String>,
     pub(crate) name: String,
     /// All of it.
     pub(crate) node: Node,

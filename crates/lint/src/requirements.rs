@@ -4,21 +4,21 @@
 
 use std::collections::BTreeSet;
 
-use vmconfig::source::{Located, Span};
+use vmconfig::source::{LocatedValue, Span};
 
 /// What one VM asks for.
 #[derive(Debug, Default)]
 pub(crate) struct Requirements {
     /// The machine type without its properties.
-    pub(crate) machine: Option<Located<String>>,
+    pub(crate) machine: Option<LocatedValue<String>>,
     /// The processor model, or libvirt's mode.
-    pub(crate) model: Option<Located<String>>,
+    pub(crate) model: Option<LocatedValue<String>>,
     /// Whether the VM does not start when the processor lacks something.
     pub(crate) exact: bool,
     /// Whether no other model may come in the model's place.
     pub(crate) no_fallback: bool,
     /// Features that must be there, by their canonical names.
-    pub(crate) features: Vec<Located<String>>,
+    pub(crate) features: Vec<LocatedValue<String>>,
     /// Features that are taken away, by their canonical names.
     pub(crate) disabled: BTreeSet<String>,
     /// UEFI that libvirt is to choose.
@@ -26,13 +26,13 @@ pub(crate) struct Requirements {
     /// Secure boot, of a firmware that libvirt is to choose.
     pub(crate) secure_boot: Option<Span>,
     /// How the guest's memory is hidden from the host: `sev`, `tdx`.
-    pub(crate) launch_security: Option<Located<String>>,
+    pub(crate) launch_security: Option<LocatedValue<String>>,
     /// Hyper-V enlightenments that are switched on.
-    pub(crate) enlightenments: Vec<Located<String>>,
+    pub(crate) enlightenments: Vec<LocatedValue<String>>,
     /// Values for which libvirt has a list of those that it takes.
     pub(crate) values: Vec<OfferedValue>,
     /// Types of QEMU's devices and objects.
-    pub(crate) types: Vec<Located<String>>,
+    pub(crate) types: Vec<LocatedValue<String>>,
     /// Ports for hot-plug.
     pub(crate) ports: Option<Ports>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct OfferedValue {
     pub(crate) list: &'static str,
     /// What it is, for people.
     pub(crate) what: &'static str,
-    pub(crate) at: Located<String>,
+    pub(crate) at: LocatedValue<String>,
 }
 
 /// PCI Express ports that take a device while the guest runs.

@@ -48,14 +48,14 @@ pub struct ObservedVm {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
     /// What is.
-    pub is: Observed,
+    pub is: ObservedValue,
     /// In words; `None` where nothing was asked for.
     pub asked: Option<String>,
 }
 
 /// What is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Observed {
+pub enum ObservedValue {
     /// Where a thread, or several alike, may run.
     Thread(ThreadOwner, ThreadPlacement),
     /// Where memory lies: a backend's by its id, or all of the guest's.
@@ -150,7 +150,7 @@ impl fmt::Display for ObservedVm {
     }
 }
 
-impl Observed {
+impl ObservedValue {
     /// What it tells of: `vCPU 0`, `memory ram0`.
     pub(crate) fn of(&self) -> String {
         match self {
@@ -171,7 +171,7 @@ impl Observed {
     }
 }
 
-impl fmt::Display for Observed {
+impl fmt::Display for ObservedValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.of())?;
         match self {
@@ -262,7 +262,7 @@ fn bytes(text: &str) -> Option<u64> {
 #[error("{0:?} is no fact about a running VM")]
 pub struct ParseFactError(String);
 
-impl FromStr for Observed {
+impl FromStr for ObservedValue {
     type Err = ParseFactError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -278,25 +278,25 @@ impl FromStr for ThreadPlacement {
     }
 }
 
-fn parse(text: &str) -> Option<Observed> {
+fn parse(text: &str) -> Option<ObservedValue> {
     let (of, said) = text.split_once(": ")?;
     let (word, rest) = of.split_once(' ').unwrap_or((of, ""));
     let name = (!rest.is_empty()).then(|| rest.to_owned());
     Some(match word {
-        "vCPU" if rest == "?" => Observed::Thread(ThreadOwner::Vcpu(None), thread(said)?),
-        "vCPU" => Observed::Thread(ThreadOwner::Vcpu(Some(rest.parse().ok()?)), thread(said)?),
-        "emulator" => Observed::Thread(ThreadOwner::Emulator, thread(said)?),
-        "iothread" => Observed::Thread(ThreadOwner::Iothread(name?), thread(said)?),
-        "vhost" => Observed::Thread(ThreadOwner::Vhost, thread(said)?),
-        "memory" => Observed::Memory(name, memory(said)?),
+        "vCPU" if rest == "?" => ObservedValue::Thread(ThreadOwner::Vcpu(None), thread(said)?),
+        "vCPU" => ObservedValue::Thread(ThreadOwner::Vcpu(Some(rest.parse().ok()?)), thread(said)?),
+        "emulator" => ObservedValue::Thread(ThreadOwner::Emulator, thread(said)?),
+        "iothread" => ObservedValue::Thread(ThreadOwner::Iothread(name?), thread(said)?),
+        "vhost" => ObservedValue::Thread(ThreadOwner::Vhost, thread(said)?),
+        "memory" => ObservedValue::Memory(name, memory(said)?),
         "locked" => {
             let (locked, all) = said.split_once(" of ")?;
-            Observed::Locked(bytes(locked)?, bytes(all)?)
+            ObservedValue::Locked(bytes(locked)?, bytes(all)?)
         }
-        "swapped" => Observed::Swapped(bytes(said)?),
-        "topology" => Observed::Topology(levels(said)?),
-        "accelerator" => Observed::Accelerator(said.to_owned()),
-        "halt" if rest == "exits" => Observed::HaltExits(said.parse().ok()?),
+        "swapped" => ObservedValue::Swapped(bytes(said)?),
+        "topology" => ObservedValue::Topology(levels(said)?),
+        "accelerator" => ObservedValue::Accelerator(said.to_owned()),
+        "halt" if rest == "exits" => ObservedValue::HaltExits(said.parse().ok()?),
         _ => return None,
     })
 }
@@ -411,7 +411,7 @@ mod tests {
         )
     }
 
-    fn any_is() -> impl Strategy<Value = Observed> {
+    fn any_is() -> impl Strategy<Value = ObservedValue> {
         let who = prop_oneof![
             proptest::option::of(0_u32..999).prop_map(ThreadOwner::Vcpu),
             Just(ThreadOwner::Emulator),
@@ -419,14 +419,14 @@ mod tests {
             Just(ThreadOwner::Vhost),
         ];
         prop_oneof![
-            (who, any_thread()).prop_map(|(who, thread)| Observed::Thread(who, thread)),
+            (who, any_thread()).prop_map(|(who, thread)| ObservedValue::Thread(who, thread)),
             (proptest::option::of("[a-z][a-z0-9._-]{0,9}"), any_memory())
-                .prop_map(|(backend, memory)| Observed::Memory(backend, memory)),
-            any::<(u64, u64)>().prop_map(|(locked, all)| Observed::Locked(locked, all)),
-            any::<u64>().prop_map(Observed::Swapped),
-            any::<[u32; 5]>().prop_map(Observed::Topology),
-            "[a-z]{1,5}".prop_map(Observed::Accelerator),
-            any::<u64>().prop_map(Observed::HaltExits),
+                .prop_map(|(backend, memory)| ObservedValue::Memory(backend, memory)),
+            any::<(u64, u64)>().prop_map(|(locked, all)| ObservedValue::Locked(locked, all)),
+            any::<u64>().prop_map(ObservedValue::Swapped),
+            any::<[u32; 5]>().prop_map(ObservedValue::Topology),
+            "[a-z]{1,5}".prop_map(ObservedValue::Accelerator),
+            any::<u64>().prop_map(ObservedValue::HaltExits),
         ]
     }
 
@@ -434,15 +434,15 @@ mod tests {
         /// Facts are read back as they were said.
         #[test]
         fn facts_survive(is in any_is()) {
-            let again = is.to_string().parse::<Observed>();
+            let again = is.to_string().parse::<ObservedValue>();
             prop_assert_eq!(again, Ok(is));
         }
 
         #[test]
         fn any_line_is_read_or_refused(text in "\\PC{0,60}") {
-            let _ = text.parse::<Observed>();
-            let _ = format!("memory: {text}").parse::<Observed>();
-            let _ = format!("vCPU 0: {text}").parse::<Observed>();
+            let _ = text.parse::<ObservedValue>();
+            let _ = format!("memory: {text}").parse::<ObservedValue>();
+            let _ = format!("vCPU 0: {text}").parse::<ObservedValue>();
         }
     }
 }

@@ -18,8 +18,8 @@ use crate::requirements::Requirements;
 use vmconfig::kubevirt::{Shortfall, defaults};
 use vmconfig::libvirt::DomainElement;
 use vmconfig::proxmox::Trouble;
-use vmconfig::source::{Located, Span};
-use vmconfig::{Parsed, PciAddress};
+use vmconfig::source::{LocatedValue, Span};
+use vmconfig::{ParsedVm, PciAddress};
 
 /// One VM as written.
 #[derive(Debug)]
@@ -29,54 +29,54 @@ pub(crate) struct Vm {
     /// Where to point when something is missing.
     pub(crate) head: Span,
     /// It as `vmconfig` has it, where that was wanted and is a VM there, too.
-    pub(crate) parsed: Option<Box<Parsed>>,
+    pub(crate) parsed: Option<Box<ParsedVm>>,
     /// As the kernel writes it; `None` if the text does not say.
-    pub(crate) arch: Option<Located<String>>,
+    pub(crate) arch: Option<LocatedValue<String>>,
     /// Accelerator: `kvm`, `tcg`...
-    pub(crate) accel: Located<String>,
+    pub(crate) accel: LocatedValue<String>,
     /// vCPUs at start.
-    pub(crate) vcpus: Located<u32>,
+    pub(crate) vcpus: LocatedValue<u32>,
     /// vCPUs with hot-plug.
-    pub(crate) max_vcpus: Located<u32>,
+    pub(crate) max_vcpus: LocatedValue<u32>,
     /// Nothing says how many vCPUs there are, and the text is no whole VM, of
     /// which that would mean one.
     pub(crate) vcpus_unknown: bool,
-    pub(crate) topology: Option<Located<Topology>>,
+    pub(crate) topology: Option<LocatedValue<Topology>>,
     /// Where all of the VM's threads may run.
-    pub(crate) affinity: Option<Located<PcpuSet>>,
+    pub(crate) affinity: Option<LocatedValue<PcpuSet>>,
     pub(crate) pins: Vec<Pin>,
-    pub(crate) emulator: Option<Located<PcpuSet>>,
+    pub(crate) emulator: Option<LocatedValue<PcpuSet>>,
     pub(crate) iothreads: Vec<String>,
     pub(crate) iothreads_at: Option<Span>,
     pub(crate) iothread_pins: Vec<Pin<String>>,
     /// Where vhost's threads run; known of running VMs only.
-    pub(crate) vhost: Option<Located<PcpuSet>>,
+    pub(crate) vhost: Option<LocatedValue<PcpuSet>>,
     /// vCPUs that run under a real-time scheduler.
-    pub(crate) fifo: Option<Located<PcpuSet>>,
-    pub(crate) quota: Option<Located<i64>>,
+    pub(crate) fifo: Option<LocatedValue<PcpuSet>>,
+    pub(crate) quota: Option<LocatedValue<i64>>,
     pub(crate) cells: Vec<GuestNodeView>,
-    pub(crate) memory_nodes: Option<Located<PcpuSet>>,
+    pub(crate) memory_nodes: Option<LocatedValue<PcpuSet>>,
     pub(crate) memory_mode: Option<String>,
-    pub(crate) cell_nodes: Vec<(Located<u32>, Located<PcpuSet>)>,
-    pub(crate) memory_bytes: Option<Located<u64>>,
+    pub(crate) cell_nodes: Vec<(LocatedValue<u32>, LocatedValue<PcpuSet>)>,
+    pub(crate) memory_bytes: Option<LocatedValue<u64>>,
     /// Of that, what is in modules that are plugged in (DIMMs), beside the cells.
     pub(crate) module_bytes: u64,
-    pub(crate) huge_pages: Option<Located<Option<u64>>>,
+    pub(crate) huge_pages: Option<LocatedValue<Option<u64>>>,
     /// Sizes of the pages of cells that have others.
     pub(crate) pages_of_cells: Vec<(PcpuSet, u64)>,
     /// `-mem-path`, and whether the machine names a backend for its memory.
-    pub(crate) memory_path: Option<Located<String>>,
+    pub(crate) memory_path: Option<LocatedValue<String>>,
     pub(crate) machine_backend: bool,
     /// What gives the guest memory of its own in a domain's `<qemu:commandline>`.
     pub(crate) passed_memory: Option<Span>,
     /// Whether the kernel may merge its pages.
-    pub(crate) merge: Option<Located<bool>>,
+    pub(crate) merge: Option<LocatedValue<bool>>,
     pub(crate) shared_memory: bool,
-    pub(crate) cpu: Option<Located<CpuView>>,
-    pub(crate) cpu_pm: Option<Located<bool>>,
-    pub(crate) hint_dedicated: Option<Located<bool>>,
-    pub(crate) kernel_cmdline: Option<Located<String>>,
-    pub(crate) timers: Vec<Located<Timer>>,
+    pub(crate) cpu: Option<LocatedValue<CpuView>>,
+    pub(crate) cpu_pm: Option<LocatedValue<bool>>,
+    pub(crate) hint_dedicated: Option<LocatedValue<bool>>,
+    pub(crate) kernel_cmdline: Option<LocatedValue<String>>,
+    pub(crate) timers: Vec<LocatedValue<Timer>>,
     pub(crate) disks: Vec<DiskView>,
     pub(crate) nics: Vec<NicView>,
     /// A memory balloon that is written down.
@@ -86,7 +86,7 @@ pub(crate) struct Vm {
     /// A device of the host that the guest drives itself.
     pub(crate) passthrough: Option<Span>,
     /// Addresses of the host's PCI devices that it has (`0000:3b:00.0`).
-    pub(crate) host_devices: Vec<Located<PciAddress>>,
+    pub(crate) host_devices: Vec<LocatedValue<PciAddress>>,
     /// Something that takes interrupts for vCPUs of any number: an IOMMU, or KVM with its
     /// interrupt controller split.
     pub(crate) extended_interrupts: bool,
@@ -102,13 +102,13 @@ pub(crate) struct Vm {
     pub(crate) domain: Option<DomainElement>,
     /// What could not be resolved without running something, and may say more:
     /// `"$@"`.
-    pub(crate) unread: Vec<Located<String>>,
+    pub(crate) unread: Vec<LocatedValue<String>>,
     /// Among them is what may bring options of its own, an accelerator's too.
     pub(crate) unread_options: bool,
     /// KVM is asked for behind TCG, which never fails.
     pub(crate) kvm_behind_tcg: bool,
     /// What Proxmox makes nothing of, or refuses.
-    pub(crate) troubles: Vec<Located<Trouble>>,
+    pub(crate) troubles: Vec<LocatedValue<Trouble>>,
     /// What is, of a VM that runs. The fields above hold that then, wherever it
     /// is known.
     pub(crate) live: Option<LiveVm>,
@@ -124,9 +124,9 @@ impl Vm {
             head,
             parsed: None,
             arch: None,
-            accel: Located::new("kvm".to_owned(), head),
-            vcpus: Located::new(1, head),
-            max_vcpus: Located::new(1, head),
+            accel: LocatedValue::new("kvm".to_owned(), head),
+            vcpus: LocatedValue::new(1, head),
+            max_vcpus: LocatedValue::new(1, head),
             vcpus_unknown: false,
             topology: None,
             affinity: None,
@@ -320,7 +320,7 @@ pub(crate) struct HugeMemory<'a> {
     pub(crate) bytes: u64,
     /// Where that is said.
     pub(crate) span: Span,
-    pub(crate) nodes: Option<&'a Located<PcpuSet>>,
+    pub(crate) nodes: Option<&'a LocatedValue<PcpuSet>>,
 }
 
 /// Levels of the guest's topology; those not written are 1.
@@ -347,8 +347,8 @@ impl Topology {
 /// Where one thread may run: a vCPU by its number, an iothread by its name.
 #[derive(Debug)]
 pub(crate) struct Pin<Id = u32> {
-    pub(crate) id: Located<Id>,
-    pub(crate) pcpus: Located<PcpuSet>,
+    pub(crate) id: LocatedValue<Id>,
+    pub(crate) pcpus: LocatedValue<PcpuSet>,
     pub(crate) span: Span,
 }
 
@@ -359,7 +359,7 @@ pub(crate) struct GuestNodeView {
     pub(crate) vcpus: PcpuSet,
     pub(crate) memory_bytes: Option<u64>,
     /// Nodes of the host that its memory is bound to.
-    pub(crate) nodes: Option<Located<PcpuSet>>,
+    pub(crate) nodes: Option<LocatedValue<PcpuSet>>,
     /// QEMU's memory backend.
     pub(crate) memdev: Option<String>,
     pub(crate) distances: bool,
@@ -371,7 +371,7 @@ pub(crate) struct GuestNodeView {
 pub(crate) struct CpuView {
     /// `host-passthrough`, `host-model`, `maximum` or a model's name.
     pub(crate) model: String,
-    pub(crate) migratable: Option<Located<bool>>,
+    pub(crate) migratable: Option<LocatedValue<bool>>,
     /// Features that are asked for or taken away.
     pub(crate) features: Vec<(String, bool)>,
     pub(crate) tsc_frequency: bool,
@@ -386,7 +386,7 @@ impl CpuView {
 #[derive(Debug)]
 pub(crate) struct Timer {
     pub(crate) name: String,
-    pub(crate) present: Option<Located<bool>>,
+    pub(crate) present: Option<LocatedValue<bool>>,
 }
 
 #[derive(Debug)]
@@ -395,12 +395,12 @@ pub(crate) struct DiskView {
     pub(crate) name: String,
     /// Neither a CD-ROM nor a floppy.
     pub(crate) hard: bool,
-    pub(crate) bus: Option<Located<String>>,
-    pub(crate) cache: Option<Located<String>>,
-    pub(crate) io: Option<Located<String>>,
+    pub(crate) bus: Option<LocatedValue<String>>,
+    pub(crate) cache: Option<LocatedValue<String>>,
+    pub(crate) io: Option<LocatedValue<String>>,
     /// Those that serve it: several where its queues are shared out to them.
-    pub(crate) iothreads: Vec<Located<String>>,
-    pub(crate) queues: Option<Located<u32>>,
+    pub(crate) iothreads: Vec<LocatedValue<String>>,
+    pub(crate) queues: Option<LocatedValue<u32>>,
     /// Written as a node of QEMU's block layer.
     pub(crate) node: bool,
     /// A block device of the host.
@@ -411,15 +411,15 @@ pub(crate) struct DiskView {
 pub(crate) struct NicView {
     pub(crate) span: Span,
     pub(crate) backend: NicBackendView,
-    pub(crate) model: Option<Located<String>>,
-    pub(crate) vhost: Option<Located<bool>>,
-    pub(crate) queues: Option<Located<u32>>,
+    pub(crate) model: Option<LocatedValue<String>>,
+    pub(crate) vhost: Option<LocatedValue<bool>>,
+    pub(crate) queues: Option<LocatedValue<u32>>,
     /// Whether the device offers its queues; only QEMU has that switch.
     pub(crate) multiqueue: Option<bool>,
-    pub(crate) vectors: Option<Located<u32>>,
+    pub(crate) vectors: Option<LocatedValue<u32>>,
     /// Entries of its rings for receiving and sending.
-    pub(crate) rx_ring: Option<Located<u32>>,
-    pub(crate) tx_ring: Option<Located<u32>>,
+    pub(crate) rx_ring: Option<LocatedValue<u32>>,
+    pub(crate) tx_ring: Option<LocatedValue<u32>>,
     /// Whether QEMU connects anew when the other end of its socket has gone; none
     /// if it listens there, or has no socket.
     pub(crate) reconnects: Option<bool>,
@@ -447,7 +447,7 @@ pub(crate) struct Kubevirt {
     pub(crate) spec: Node,
     /// The whole object, and its kind with its place.
     pub(crate) object: Node,
-    pub(crate) kind: Located<String>,
+    pub(crate) kind: LocatedValue<String>,
     /// Where in the object `spec` stands.
     pub(crate) spec_path: String,
     /// Annotations of the VMI.
@@ -456,11 +456,11 @@ pub(crate) struct Kubevirt {
     /// preference or a preset that is not known here.
     pub(crate) open: bool,
     /// Fields that the VM and its instance type both say.
-    pub(crate) conflicts: Vec<Located<String>>,
+    pub(crate) conflicts: Vec<LocatedValue<String>>,
     /// Instance types and preferences that are not known.
-    pub(crate) missing: Vec<Located<String>>,
+    pub(crate) missing: Vec<LocatedValue<String>>,
     /// What the VM lacks of what its preference asks for.
-    pub(crate) shortfalls: Vec<Located<Shortfall>>,
+    pub(crate) shortfalls: Vec<LocatedValue<Shortfall>>,
     /// Where values of instance types and preferences are said to stand.
     pub(crate) references: Vec<Span>,
 }
@@ -493,7 +493,7 @@ impl Kubevirt {
     }
 
     /// The instance type, if it is named and not known.
-    pub(crate) fn missing_instancetype(&self) -> Option<&Located<String>> {
+    pub(crate) fn missing_instancetype(&self) -> Option<&LocatedValue<String>> {
         let place = self.machine()?.given("spec.instancetype")?.span;
         self.missing
             .iter()

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use host::owner::{EndOrphanError, OwnerError};
-use host::state_dir::{FileError, NotOne};
+use host::state_dir::{FileError, StateLookupError};
 
 use crate::state::ClusterState;
 
@@ -13,7 +13,7 @@ use crate::state::ClusterState;
 pub enum FindError {
     /// There is no such one.
     #[error(transparent)]
-    NotOne(#[from] NotOne),
+    NotOne(#[from] StateLookupError),
     /// The folder can't be read.
     #[error(transparent)]
     Read(#[from] FileError),

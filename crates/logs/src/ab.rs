@@ -2,11 +2,11 @@
 //!
 //! Source: httpd `support/ab.c`, 1.3 to 2.4. Its Kbytes are 1024 bytes.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use super::failure::failed;
 use super::sign::{opens, part};
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "ab",
@@ -54,7 +54,7 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
 fn row(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     let mut words = value.words();
     let Some(first) = words.next() else { return };
-    let rest: Few<&str> = words.collect();
+    let rest: ShortList<&str> = words.collect();
     let number = value.number(first);
     match (name, number) {
         ("Concurrency Level", Some(_)) => log.label("concurrency", first),
@@ -66,7 +66,7 @@ fn row(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
             log.time("elapsed-time", seconds, line);
         }
         ("Complete requests", Some(count)) => {
-            log.count("requests", count, line).better(Some(Better::Higher));
+            log.count("requests", count, line).better(Some(BetterDirection::Higher));
         }
         ("Failed requests" | "Write errors" | "Non-2xx responses", Some(count)) => {
             let metric = match name {
@@ -74,7 +74,7 @@ fn row(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
                 "Write errors" => "write-errors",
                 _ => "non-2xx-responses",
             };
-            log.count(metric, count, line).better(Some(Better::Lower));
+            log.count(metric, count, line).better(Some(BetterDirection::Lower));
         }
         ("Keep-Alive requests", Some(count)) => drop(log.count("keep-alive-requests", count, line)),
         ("Total transferred" | "HTML transferred", Some(bytes))
@@ -118,13 +118,13 @@ fn row(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
 /// `Connect:        1   12  41.8      3    1053`: least, mean, deviation,
 /// median, most; old versions leave deviation and median out.
 fn connection(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = value.all_words();
+    let words: ShortList<&str> = value.all_words();
     let names: &[&str] = match words.len() {
         5 => &["min", "mean", "stddev", "median", "max"],
         3 => &["min", "mean", "max"],
         _ => return log.unread(line, "not the columns of connection times"),
     };
-    let values: Option<Few<f64>> = words.iter().map(|word| value.number(word)).collect();
+    let values: Option<ShortList<f64>> = words.iter().map(|word| value.number(word)).collect();
     let Some(values) = values else { return log.unread(line, "not all are numbers") };
     let phase = name.to_ascii_lowercase();
     for (column, millis) in names.iter().zip(values) {
@@ -141,7 +141,7 @@ fn connection(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log
 fn percentage(line: TextLine<'_>, log: &mut Log) -> bool {
     let mut words = line.words();
     let (Some(percent), Some(millis)) = (words.next(), words.next()) else { return false };
-    let rest: Few<&str> = words.collect();
+    let rest: ShortList<&str> = words.collect();
     if !(rest.is_empty() || rest[..] == ["(longest", "request)"]) {
         return false;
     }

@@ -37,9 +37,9 @@ pub(super) fn find_before(tool: &'static Tool, text: LogText<'_>, log: &mut Log)
 
 /// Lines with words of a run's tool that stand before its heading.
 #[derive(Default)]
-pub(super) struct FailuresBefore(Vec<LogProblem>);
+pub(super) struct LeadingFailures(Vec<LogProblem>);
 
-impl FailuresBefore {
+impl LeadingFailures {
     /// Those behind the results of a run that was read, before the next run's heading: the
     /// results end with the line `last`, and behind them the text begins at `from`.
     pub(super) fn behind(
@@ -70,7 +70,7 @@ pub(super) struct SectionRead {
     /// Whether it failed before its heading.
     pub(super) failed_before: bool,
     /// Words of the next run's tool.
-    pub(super) behind: FailuresBefore,
+    pub(super) behind: LeadingFailures,
     /// Whether that is the same tool.
     pub(super) same: bool,
 }
@@ -78,7 +78,7 @@ pub(super) struct SectionRead {
 impl SectionRead {
     /// Decides whose the words between two runs are: `before` are those before this run,
     /// and are then those before the next.
-    pub(super) fn decide(mut self, before: &mut FailuresBefore) -> Option<Log> {
+    pub(super) fn decide(mut self, before: &mut LeadingFailures) -> Option<Log> {
         let is_before = self.failed_before || !before.0.is_empty();
         for failed in before.0.drain(..) {
             self.proven = true;

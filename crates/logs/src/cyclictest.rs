@@ -12,7 +12,7 @@ use super::json::{self, JsonNode};
 use super::near;
 use super::number;
 use super::sign::{json as in_json, opens, part};
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "cyclictest",
@@ -203,7 +203,7 @@ impl WakeUps {
             return;
         }
         let whole = |word: &str| line.number(word).map(|value| value as u64);
-        let counts: Option<Few<u64>> =
+        let counts: Option<ShortList<u64>> =
             words.map(|word| digits(word).then(|| whole(word)).flatten()).collect();
         let (Some(counts), Some(bucket)) = (counts, whole(bucket)) else {
             self.broken = true;
@@ -255,7 +255,7 @@ fn summary(comment: TextLine<'_>, histogram: &mut WakeUps, log: &mut Log) {
     {
         return;
     }
-    let values: Option<Few<f64>> = rest.words().map(|word| rest.decimals(word, 0)).collect();
+    let values: Option<ShortList<f64>> = rest.words().map(|word| rest.decimals(word, 0)).collect();
     let Some(values) = values.filter(|values| !values.is_empty()) else {
         return log.unread(comment, "not a number a thread");
     };
@@ -290,7 +290,9 @@ fn summary(comment: TextLine<'_>, histogram: &mut WakeUps, log: &mut Log) {
             "Min Latencies" => log.quantile("latency-min", value / 1e6, comment),
             "Avg Latencies" => log.time("latency-avg", value / 1e6, comment),
             "Max Latencies" => log.quantile("latency-max", value / 1e6, comment),
-            _ => log.count("overflows", *value, comment).better(Some(record::Better::Lower)),
+            _ => {
+                log.count("overflows", *value, comment).better(Some(record::BetterDirection::Lower))
+            }
         };
         noted.label("thread", thread);
     }

@@ -9,7 +9,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "dbench",
@@ -51,7 +51,7 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
 
 /// ` NTCreateX      13969     0.006     5.238`: count and ms.
 fn row(line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = line.all_words();
+    let words: ShortList<&str> = line.all_words();
     let [operation, count, mean, most] = words[..] else {
         if words.len() > 1 && !line.text.starts_with('-') {
             log.unread(line, "an operation has a count and two latencies");
@@ -73,7 +73,7 @@ fn row(line: TextLine<'_>, log: &mut Log) {
 /// `Throughput 219.572 MB/sec  2 clients  2 procs  max_latency=28.747 ms`; dbench 3
 /// ends with the processes, dbench 2 has `(NB=...)` before them.
 fn result(line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = line.all_words();
+    let words: ShortList<&str> = line.all_words();
     let Some(megabytes) = words.get(1).and_then(|word| line.number(word)) else {
         return log.unread(line, "no number");
     };
@@ -96,7 +96,7 @@ fn result(line: TextLine<'_>, log: &mut Log) {
             "latency-max",
             millis / 1e3,
             "s",
-            Some(record::Better::Lower),
+            Some(record::BetterDirection::Lower),
             MetricKind::Quantile,
             line,
         );

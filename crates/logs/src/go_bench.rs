@@ -5,14 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use super::failure::failed;
 use super::names::name;
 use super::number;
 use super::sign::{hint, opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "go-bench",
@@ -33,15 +33,15 @@ pub(super) const TOOL: Tool = Tool {
 
 /// Reads any number of files.
 pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
-    let mut better: BTreeMap<&str, Better> = BTreeMap::new();
+    let mut better: BTreeMap<&str, BetterDirection> = BTreeMap::new();
     for line in text.lines() {
         if let Some(rest) = line.after("Unit ") {
             let mut words = rest.words();
             let Some(unit) = words.next() else { continue };
             for setting in words {
                 match setting {
-                    "better=higher" => drop(better.insert(unit, Better::Higher)),
-                    "better=lower" => drop(better.insert(unit, Better::Lower)),
+                    "better=higher" => drop(better.insert(unit, BetterDirection::Higher)),
+                    "better=lower" => drop(better.insert(unit, BetterDirection::Lower)),
                     _ => {}
                 }
             }
@@ -62,8 +62,8 @@ fn is_result(line: &str) -> bool {
     named && iterations && words.next().is_some_and(|value| number::parse(value).is_some())
 }
 
-fn result(line: TextLine<'_>, better: &BTreeMap<&str, Better>, log: &mut Log) {
-    let words: Few<&str> = line.all_words();
+fn result(line: TextLine<'_>, better: &BTreeMap<&str, BetterDirection>, log: &mut Log) {
+    let words: ShortList<&str> = line.all_words();
     let name = words[0].trim_start_matches("Benchmark");
     for pair in words[2..].chunks(2) {
         let [value, unit] = pair else {
@@ -78,10 +78,17 @@ fn result(line: TextLine<'_>, better: &BTreeMap<&str, Better>, log: &mut Log) {
             "sec/op" => log.time("time-per-op", value, line),
             "MB/s" => log.rate("rate", number::scaled(value, 1e6), "B/s", line),
             "B/s" => log.rate("rate", value, "B/s", line),
-            "B/op" => {
-                log.push("bytes-per-op", value, "B", Some(Better::Lower), MetricKind::Count, line)
+            "B/op" => log.push(
+                "bytes-per-op",
+                value,
+                "B",
+                Some(BetterDirection::Lower),
+                MetricKind::Count,
+                line,
+            ),
+            "allocs/op" => {
+                log.count("allocs-per-op", value, line).better(Some(BetterDirection::Lower))
             }
-            "allocs/op" => log.count("allocs-per-op", value, line).better(Some(Better::Lower)),
             _ => log.push(slug(unit), value, "1", said, MetricKind::Count, line),
         };
         let noted = noted.label("name", name);

@@ -5,7 +5,7 @@
 
 use super::failure::failed;
 use super::sign::{hint, opens};
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "hackbench",
@@ -49,7 +49,7 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
 /// `Running in threaded mode with 10 groups using 40 file descriptors each
 /// (== 400 tasks)`, or `Running with 10*40 (== 400) tasks.`
 fn shape(line: TextLine<'_>, log: &mut Log) {
-    let mut numbers: Few<&str> = Few::new();
+    let mut numbers: ShortList<&str> = ShortList::new();
     let mut rest = line.text;
     while let Some(start) = rest.bytes().position(|byte| byte.is_ascii_digit()) {
         let behind = &rest[start..];

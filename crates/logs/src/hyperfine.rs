@@ -7,7 +7,7 @@ use super::json::{self, JsonNode};
 use super::number;
 use super::sign::{json_part, opens};
 use super::text::fields;
-use super::{Cut, Few, Log, LogPosition, LogText, TextLine, Tool};
+use super::{Cut, Log, LogPosition, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "hyperfine",
@@ -49,7 +49,7 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
     let (mut csv, mut unit) = (None, None);
     for line in text.lines() {
         if line.text.starts_with(CSV) {
-            (csv, unit) = (Some(fields(line.text, b',').collect::<Few<&str>>()), None);
+            (csv, unit) = (Some(fields(line.text, b',').collect::<ShortList<&str>>()), None);
         } else if line.text.starts_with("Command ") {
             (csv, unit) = (None, table_unit(line.text));
         } else if let Some(names) = csv.as_ref().filter(|_| line.text.contains(',')) {
@@ -65,7 +65,7 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
         {
             mean(rest, line, log);
         } else if let Some(rest) = line.after("Range (min … max):") {
-            let words: Few<&str> = rest.all_words();
+            let words: ShortList<&str> = rest.all_words();
             if let [min, min_unit, "…", max, max_unit, ..] = words[..]
                 && let (Some(min), Some(max)) = (time(min, min_unit), time(max, max_unit))
                 && !line.may_be_cut(max_unit)
@@ -108,7 +108,7 @@ fn note(
 /// `sleep 0.1,0.102,0.001,0.102,0.001,0.002,0.101,0.105`, with parameters
 /// behind; a command may hold commas.
 fn row_csv(names: &[&str], line: TextLine<'_>, log: &mut Log) {
-    let mut cells: Few<&str> = line.text.rsplitn(names.len(), ',').collect();
+    let mut cells: ShortList<&str> = line.text.rsplitn(names.len(), ',').collect();
     cells.reverse();
     // The least and the most, which are always there, tell whether it is a row.
     let whole = cells.len() == names.len()
@@ -131,7 +131,7 @@ fn row_csv(names: &[&str], line: TextLine<'_>, log: &mut Log) {
 
 /// The unit in `Command  Mean [ms]  Min [ms]  Max [ms]  Relative`.
 fn table_unit(line: &str) -> Option<f64> {
-    let words: Few<&str> = line.all_words();
+    let words: ShortList<&str> = line.all_words();
     match words[..] {
         ["Command", "Mean", unit, "Min", min, "Max", max, "Relative"]
             if unit == min && unit == max =>
@@ -146,7 +146,7 @@ fn table_unit(line: &str) -> Option<f64> {
 /// deviation.
 fn row_table(factor: f64, line: TextLine<'_>, log: &mut Log) {
     let Some((command, rest)) = line.text[1..].rsplit_once('`') else { return };
-    let words: Few<&str> = rest.all_words();
+    let words: ShortList<&str> = rest.all_words();
     let seconds = |word: &str| Some(number::scaled(line.number(word)?, factor));
     let (mean, deviation, min, max) = match words[..] {
         [mean, "±", deviation, min, max, _, ..] => (mean, Some(deviation), min, max),
@@ -172,7 +172,7 @@ fn time(value: &str, unit: &str) -> Option<f64> {
 
 /// `14.7 ms ±   5.5 ms    [User: 1.2 ms, System: 0.0 ms]`
 fn mean(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = rest.all_words();
+    let words: ShortList<&str> = rest.all_words();
     let [value, unit, ..] = words[..] else { return log.unread(line, "the line ends early") };
     if rest.may_be_cut(unit) {
         return log.unread(line, "the line ends early");

@@ -4,7 +4,7 @@
 
 use super::sign::opens;
 use super::text::slug;
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "interrupts",
@@ -22,7 +22,7 @@ fn is_heading(line: &str) -> bool {
 
 /// Reads any number of snapshots.
 pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
-    let mut cpus: Few<&str> = Few::new();
+    let mut cpus: ShortList<&str> = ShortList::new();
     for line in text.lines() {
         if is_heading(line.text) {
             cpus = line.words().map(|word| word.trim_start_matches("CPU")).collect();
@@ -46,8 +46,8 @@ fn row(cpus: &[&str], line: TextLine<'_>, log: &mut Log) {
         return;
     }
     let digits = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
-    let counts: Few<&str> = rest.words().take(cpus.len()).take_while(digits).collect();
-    let whole: Option<Few<f64>> = counts.iter().map(|count| rest.number(count)).collect();
+    let counts: ShortList<&str> = rest.words().take(cpus.len()).take_while(digits).collect();
+    let whole: Option<ShortList<f64>> = counts.iter().map(|count| rest.number(count)).collect();
     let Some(values) = whole.filter(|_| !line.is_open()) else {
         return log.unread(line, "the line ends early");
     };

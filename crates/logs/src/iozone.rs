@@ -3,13 +3,13 @@
 //! Source: iozone 3.x `iozone.c`: every column ends where its heading does, so
 //! that operations that were not asked for leave blanks.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "iozone",
@@ -148,7 +148,7 @@ fn heading(line: TextLine<'_>) -> Option<IozoneColumns> {
         return None;
     }
     let ends = word_ends(line);
-    let mut seen: Few<&str> = Few::new();
+    let mut seen: ShortList<&str> = ShortList::new();
     let mut operations = Vec::new();
     for (word, end) in words.zip(&ends[2..]) {
         let before = seen.iter().filter(|name| **name == word).count();
@@ -187,8 +187,8 @@ fn row(
     said: &mut RunHeading,
     log: &mut Log,
 ) {
-    let words: Few<&str> = line.all_words();
-    let values: Option<Few<f64>> = words.iter().map(|word| line.number(word)).collect();
+    let words: ShortList<&str> = line.all_words();
+    let values: Option<ShortList<f64>> = words.iter().map(|word| line.number(word)).collect();
     let whole = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
     let Some(values) = values.filter(|_| words.len() > 2 && words.iter().take(2).all(whole)) else {
         // Words behind a table end it; a number that was cut off is reported.
@@ -264,7 +264,7 @@ struct ExcelReport<'a> {
 
 impl<'a> ExcelReport<'a> {
     fn line(&mut self, line: TextLine<'a>, output: Output, said: &RunHeading, log: &mut Log) {
-        let words: Few<&'a str> = line.all_words();
+        let words: ShortList<&'a str> = line.all_words();
         let unquote = |word: &'a str| {
             word.strip_prefix('"')
                 .and_then(|word| word.strip_suffix('"'))
@@ -279,7 +279,8 @@ impl<'a> ExcelReport<'a> {
             return;
         }
         let Some(size) = unquote(words[0]) else { return };
-        let values: Option<Few<f64>> = words[1..].iter().map(|word| line.number(word)).collect();
+        let values: Option<ShortList<f64>> =
+            words[1..].iter().map(|word| line.number(word)).collect();
         let Some(values) = values.filter(|values| values.len() <= self.record.len()) else {
             return log.unread(line, "not a number a record size");
         };
@@ -345,7 +346,7 @@ fn throughput(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log
     match who {
         "Children" | "Parent" => {
             // see throughput for 4 initial writers
-            let rest: Few<&str> = words.skip(3).collect();
+            let rest: ShortList<&str> = words.skip(3).collect();
             let [count, operation @ ..] = rest.as_slice() else { return };
             log.label("threads", *count);
             log.label("op", slug(&operation.join(" ")));
@@ -369,7 +370,7 @@ fn throughput(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log
             metric,
             number::scaled(value, scale),
             "s",
-            Some(Better::Lower),
+            Some(BetterDirection::Lower),
             MetricKind::Time,
             line,
         )),

@@ -3,14 +3,14 @@
 //! Source: iperf 2 `src/Reports.c`, iperf 3 `src/iperf_locale.c` and
 //! `src/iperf_api.c`. Sizes are powers of 1024, bits come in thousands.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use super::failure::failed;
 use super::json::{self, JsonNode};
 use super::number::{self, scaled};
 use super::sign::{hint, json as in_json, opens, part};
 use super::text::{fields, slug};
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const IPERF3: Tool = Tool {
     name: "iperf3",
@@ -78,7 +78,7 @@ impl<'a> IntervalRow<'a> {
             Some((role, rest)) => (Some(role), rest),
             None => (None, rest),
         };
-        let mut words: Few<&'a str> = rest.all_words();
+        let mut words: ShortList<&'a str> = rest.all_words();
         // Old versions pad: `0.0- 1.0 sec`.
         let (from, to) = match words.first()?.split_once('-') {
             Some((from, "")) if words.len() > 1 => (from, words.remove(1)),
@@ -176,14 +176,14 @@ fn row3(row: &IntervalRow<'_>, results: bool, single: bool, line: TextLine<'_>, 
     } else if let [count, _] = row.rest[..]
         && let Some(count) = number::parse(count)
     {
-        log.count("retransmits", count, line).better(Some(Better::Lower));
+        log.count("retransmits", count, line).better(Some(BetterDirection::Lower));
     }
     log.clear_labels();
 }
 
 fn lost((jitter_ms, lost, all): (f64, f64, f64), line: TextLine<'_>, log: &mut Log) {
     log.time("jitter", jitter_ms / 1e3, line);
-    log.count("lost-datagrams", lost, line).better(Some(Better::Lower));
+    log.count("lost-datagrams", lost, line).better(Some(BetterDirection::Lower));
     log.count("datagrams", all, line);
 }
 
@@ -268,13 +268,13 @@ fn results(node: &JsonNode<'_>, log: &mut Log) {
         log.rate("throughput", bits / 8.0, "B/s", line);
     }
     if let Some((count, line)) = field("retransmits") {
-        log.count("retransmits", count, line).better(Some(Better::Lower));
+        log.count("retransmits", count, line).better(Some(BetterDirection::Lower));
     }
     if let Some((millis, line)) = field("jitter_ms") {
         log.time("jitter", millis / 1e3, line);
         for (key, metric) in [("lost_packets", "lost-datagrams"), ("packets", "datagrams")] {
             if let Some((count, line)) = field(key) {
-                let better = (key == "lost_packets").then_some(Better::Lower);
+                let better = (key == "lost_packets").then_some(BetterDirection::Lower);
                 log.count(metric, count, line).better(better);
             }
         }
@@ -319,12 +319,12 @@ fn row2(row: &IntervalRow<'_>, single: bool, line: TextLine<'_>, log: &mut Log) 
 }
 
 /// `20261120153538,127.0.0.1,54088,127.0.0.1,5302,1,0.0-1.0,1952317500,15618540000`
-fn csv(line: &str) -> Option<Few<&str>> {
+fn csv(line: &str) -> Option<ShortList<&str>> {
     let (stamp, comma) = line.as_bytes().first_chunk::<15>()?.split_at(14);
     if comma != b"," || !stamp.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let fields: Few<&str> = fields(line, b',').collect();
+    let fields: ShortList<&str> = fields(line, b',').collect();
     matches!(fields.len(), 9 | 14).then_some(fields)
 }
 

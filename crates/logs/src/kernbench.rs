@@ -4,11 +4,11 @@
 //! `Average Optimal load -j 8 Run (std deviation):` and six rows, with the
 //! deviation in parentheses since 0.40.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use super::failure::failed;
 use super::sign::opens;
-use super::{Cut, Few, Log, LogText, TextLine, Tool, time};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool, time};
 
 pub(super) const TOOL: Tool = Tool {
     name: "kernbench",
@@ -59,7 +59,7 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
 
 /// `Optimal load -j 8 Run`, `Half Load -j 2 Run:`, `Maximal -j Load Run`.
 fn load(rest: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = rest.all_words();
+    let words: ShortList<&str> = rest.all_words();
     if let Some(load) = words.first() {
         log.label("load", load.to_ascii_lowercase());
     }
@@ -100,7 +100,7 @@ fn note(metric: &'static str, value: f64, line: TextLine<'_>, log: &mut Log) {
     match metric {
         "cpu" => drop(log.push("cpu", value, "%", None, MetricKind::Count, line)),
         "context-switches" | "sleeps" => {
-            log.count(metric, value, line).better(Some(Better::Lower));
+            log.count(metric, value, line).better(Some(BetterDirection::Lower));
         }
         _ => drop(log.time(metric, value, line)),
     }

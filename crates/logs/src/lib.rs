@@ -109,9 +109,9 @@ mod tests;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use record::{Better, Histogram, Labels, LogMetric, LogValue, MetricKind};
+use record::{BetterDirection, Histogram, Labels, LogMetric, LogValue, MetricKind};
 
-use between::{FailuresBefore, SectionRead};
+use between::{LeadingFailures, SectionRead};
 use failure::FailureWords;
 pub(crate) use names::NameText;
 pub use parts::visit_parts;
@@ -122,7 +122,7 @@ pub use stress_ng::warnings as stress_ng_warnings;
 pub(crate) use text::{Cut, LogText, TextLine};
 
 /// Words or numbers of a line, of which the usual few need no allocation.
-pub(crate) type Few<T> = smallvec::SmallVec<[T; 16]>;
+pub(crate) type ShortList<T> = smallvec::SmallVec<[T; 16]>;
 
 /// A tool whose output can be read.
 pub struct Tool {
@@ -292,7 +292,7 @@ impl Log {
         value: f64,
         at: impl LogPosition,
     ) -> NotedValue<'_> {
-        self.push(metric, value, "s", Some(Better::Lower), MetricKind::Time, at)
+        self.push(metric, value, "s", Some(BetterDirection::Lower), MetricKind::Time, at)
     }
 
     /// Work by time in `unit` (`1/s`, `B/s`), higher is better.
@@ -303,7 +303,7 @@ impl Log {
         unit: impl NameText,
         at: impl LogPosition,
     ) -> NotedValue<'_> {
-        self.push(metric, value, unit, Some(Better::Higher), MetricKind::Rate, at)
+        self.push(metric, value, unit, Some(BetterDirection::Higher), MetricKind::Rate, at)
     }
 
     /// A quantile or an extreme of latencies in seconds, lower is better.
@@ -313,7 +313,7 @@ impl Log {
         value: f64,
         at: impl LogPosition,
     ) -> NotedValue<'_> {
-        self.push(metric, value, "s", Some(Better::Lower), MetricKind::Quantile, at)
+        self.push(metric, value, "s", Some(BetterDirection::Lower), MetricKind::Quantile, at)
     }
 
     /// How many, of which neither more nor fewer are better.
@@ -334,7 +334,7 @@ impl Log {
         metric: impl NameText,
         value: f64,
         unit: impl NameText,
-        better: Option<Better>,
+        better: Option<BetterDirection>,
         kind: MetricKind,
         at: impl LogPosition,
     ) -> NotedValue<'_> {
@@ -496,7 +496,7 @@ impl NotedValue<'_> {
     }
 
     /// Says which direction is better.
-    pub(crate) fn better(mut self, better: Option<Better>) -> Self {
+    pub(crate) fn better(mut self, better: Option<BetterDirection>) -> Self {
         if let Some(imported) = &mut self.0 {
             let LogMetric { metric, unit, kind, .. } = &*imported.measured;
             imported.measured = names::metric(metric, unit, better, *kind);
@@ -579,7 +579,7 @@ pub fn read(text: &str, tool: Option<&Tool>) -> Vec<Log> {
 pub fn read_whole(text: &str, tool: &Tool) -> Vec<Log> {
     let text = text::as_shown(text);
     let mut sections = Sections::new(&text, Some(tool));
-    let (mut logs, mut before) = (Vec::new(), FailuresBefore::default());
+    let (mut logs, mut before) = (Vec::new(), LeadingFailures::default());
     loop {
         let batch = sections.next_batch(BATCH_BYTES);
         if batch.is_empty() {
@@ -622,7 +622,7 @@ pub fn visit<T: Send, E>(
 ) -> Result<(), E> {
     let text = text::as_shown(text);
     let is_short = text.len() <= BATCH_BYTES;
-    let mut before = FailuresBefore::default();
+    let mut before = LeadingFailures::default();
     read_sections(&mut Sections::new(&text, tool), is_short, &mut before, &shape, &mut take)
 }
 
@@ -632,7 +632,7 @@ pub fn visit<T: Send, E>(
 fn read_sections<T: Send, E>(
     sections: &mut Sections<'_>,
     is_short: bool,
-    before: &mut FailuresBefore,
+    before: &mut LeadingFailures,
     shape: &(impl Fn(Log) -> T + Sync),
     take: &mut impl FnMut(T) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -687,7 +687,7 @@ impl Section<'_> {
         // Without a sign of its own, only what was read proves the tool.
         let proven = self.score >= sign::STRONG || !log.values.is_empty();
         let behind_results = self.behind_results(&log);
-        let behind = self.end.map(|end| FailuresBefore::behind(&self, end, behind_results, &log));
+        let behind = self.end.map(|end| LeadingFailures::behind(&self, end, behind_results, &log));
         let ended = self.end.is_some() && self.has_ended(behind_results, &log);
         let same = self.end.is_some_and(|end| end.next.name == self.tool.name);
         let (last, from) = behind_results;

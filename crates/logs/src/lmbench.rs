@@ -10,7 +10,7 @@ use super::failure::{failed, system_error};
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "lmbench",
@@ -178,7 +178,7 @@ fn files(words: &[&str], line: TextLine<'_>, log: &mut Log) {
 
 /// `NAME: 0.0567 microseconds`, `NAME: 1234.56 MB/sec`
 fn named(name: &str, rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = rest.all_words();
+    let words: ShortList<&str> = rest.all_words();
     let [value, unit, ..] = words[..] else { return };
     if name.len() > 60 || rest.may_be_cut(unit) {
         return;
@@ -199,7 +199,7 @@ fn named(name: &str, rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
 /// with two decimals, or six if less than one. Source: `lib_timing.c`,
 /// `bandwidth`.
 fn bandwidth(line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = line.all_words();
+    let words: ShortList<&str> = line.all_words();
     let [megabytes, rate] = words[..] else { return };
     let printed = |word: &str| {
         let (whole, decimals) = word.split_once('.')?;
@@ -215,7 +215,7 @@ fn bandwidth(line: TextLine<'_>, log: &mut Log) {
 }
 
 fn row(table: &PairColumns, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = line.all_words();
+    let words: ShortList<&str> = line.all_words();
     if matches!(table, PairColumns::Files) {
         return files(&words, line, log);
     }

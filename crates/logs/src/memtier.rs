@@ -7,7 +7,7 @@ use super::failure::failed;
 use super::json::{self, JsonNode};
 use super::number;
 use super::sign::{json as in_json, json_part, opens, part};
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "memtier",
@@ -179,7 +179,7 @@ fn columns(line: &str) -> Option<Vec<MemtierColumn>> {
 }
 
 fn row(columns: &[MemtierColumn], line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = line.all_words();
+    let words: ShortList<&str> = line.all_words();
     let name = words[0].to_ascii_lowercase();
     let cells = &words[1..];
     if cells.len() != columns.len() {
@@ -188,7 +188,7 @@ fn row(columns: &[MemtierColumn], line: TextLine<'_>, log: &mut Log) {
         }
         return;
     }
-    let values: Few<Option<f64>> = cells.iter().map(|cell| line.number(cell)).collect();
+    let values: ShortList<Option<f64>> = cells.iter().map(|cell| line.number(cell)).collect();
     if values.iter().zip(cells).any(|(value, cell)| value.is_none() && *cell != "---") {
         return log.unread(line, "not all are numbers");
     }

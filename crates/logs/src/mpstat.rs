@@ -14,7 +14,7 @@ use super::margin::MPSTAT_COLUMN;
 use super::names::metric;
 use super::sign::{json as in_json, part};
 use super::text::slug;
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "mpstat",
@@ -48,7 +48,7 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
         }
     }
     // The last heading is said again and again.
-    let mut heading: Few<&str> = Few::new();
+    let mut heading: ShortList<&str> = ShortList::new();
     let mut table: Vec<Option<Arc<LogMetric>>> = Vec::new();
     let mut is_in_table = false;
     for line in text.lines() {
@@ -78,13 +78,13 @@ fn measured(heading: &str) -> Option<Arc<LogMetric>> {
 }
 
 /// The names behind `CPU`, of the table of percents.
-fn columns(line: &str) -> Option<Few<&str>> {
+fn columns(line: &str) -> Option<ShortList<&str>> {
     if !line.holds(MPSTAT_COLUMN) {
         return None;
     }
     let mut words = line.ascii_words();
     let stamp = words.by_ref().take_while(|word| *word != "CPU").count();
-    let names: Few<&str> = words.collect();
+    let names: ShortList<&str> = words.collect();
     let percents = names.iter().filter(|name| name.starts_with('%')).count();
     (stamp <= 2 && percents >= 4 && names.contains(&MPSTAT_COLUMN)).then_some(names)
 }
@@ -92,7 +92,7 @@ fn columns(line: &str) -> Option<Few<&str>> {
 /// `15:35:57     all    0.00   92.50 ...`, with AM or PM behind the time, or
 /// `Average:`.
 fn row(columns: &[Option<Arc<LogMetric>>], line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = line.all_words();
+    let words: ShortList<&str> = line.all_words();
     if words.len() < columns.len() + 1 || words.len() > columns.len() + 3 {
         if words.len() > 3 {
             log.unread(line, "not as many numbers as columns");
@@ -104,7 +104,7 @@ fn row(columns: &[Option<Arc<LogMetric>>], line: TextLine<'_>, log: &mut Log) {
     if cpu != "all" && cpu.parse::<u32>().is_err() {
         return;
     }
-    let values: Option<Few<f64>> = cells.iter().map(|cell| line.decimals(cell, 2)).collect();
+    let values: Option<ShortList<f64>> = cells.iter().map(|cell| line.decimals(cell, 2)).collect();
     let Some(values) = values else { return log.unread(line, "not all are numbers") };
     let time = match &head[..head.len() - 1] {
         [time] => Cow::Borrowed(*time),

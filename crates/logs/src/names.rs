@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use record::{Better, Labels, LogMetric, MetricKind, Name};
+use record::{BetterDirection, Labels, LogMetric, MetricKind, Name};
 
 use super::near;
 
@@ -154,7 +154,7 @@ pub(super) fn labelled(labels: &Labels, key: impl NameText, value: &str) -> Labe
 pub(super) fn metric(
     metric: impl NameText,
     unit: impl NameText,
-    better: Option<Better>,
+    better: Option<BetterDirection>,
     kind: MetricKind,
 ) -> Arc<LogMetric> {
     metric.with_name(|metric| unit.with_name(|unit| named_metric(metric, unit, better, kind)))
@@ -163,7 +163,7 @@ pub(super) fn metric(
 fn named_metric(
     metric: &Name,
     unit: &Name,
-    better: Option<Better>,
+    better: Option<BetterDirection>,
     kind: MetricKind,
 ) -> Arc<LogMetric> {
     METRICS.with_borrow_mut(|known| {

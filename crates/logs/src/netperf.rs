@@ -9,7 +9,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{hint, opens, part};
 use super::text::{fields, slug};
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "netperf",
@@ -78,7 +78,7 @@ pub(super) fn is_bare(above: Option<TextLine<'_>>, line: TextLine<'_>) -> bool {
 }
 
 fn is_stream(line: TextLine<'_>) -> bool {
-    let words: Few<&str> = line.all_words();
+    let words: ShortList<&str> = line.all_words();
     let [receive, send, message, seconds, rate] = words[..] else { return false };
     let (Ok(seconds), Ok(rate)) = (seconds.parse::<f64>(), rate.parse::<f64>()) else {
         return false;
@@ -155,7 +155,7 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
         if heading(line, &mut state) || keyed(line, &mut state, log) || csv(line, &mut state, log) {
             continue;
         }
-        let words: Few<&str> = line.all_words();
+        let words: ShortList<&str> = line.all_words();
         let first_is_number = words.first().is_some_and(|word| number::parse(word).is_some());
         if words.is_empty() || !first_is_number {
             if state.rows == Rows::Bare && !words.is_empty() {
@@ -221,7 +221,7 @@ fn heading<'a>(line: TextLine<'a>, state: &mut NetperfParser<'a>) -> bool {
 
 /// The unit in a heading's last line: `10^6bits/sec`, `MBytes  /s`, `KBytes/sec`.
 fn unit(line: &str) -> Option<f64> {
-    let words: Few<&str> = line.all_words();
+    let words: ShortList<&str> = line.all_words();
     words.iter().enumerate().find_map(|(at, word)| {
         let joined = match words.get(at + 1) {
             Some(&"/s" | &"/sec") => format!("{word}/s"),
@@ -266,7 +266,7 @@ fn row<'a>(line: TextLine<'a>, words: &[&'a str], state: &mut NetperfParser<'a>,
     if state.rows == Rows::Bare && omni_table(line, words, state, log) {
         return;
     }
-    let values: Option<Few<f64>> = words.iter().map(|word| line.decimals(word, 2)).collect();
+    let values: Option<ShortList<f64>> = words.iter().map(|word| line.decimals(word, 2)).collect();
     let Some(values) = values else {
         if matches!(
             state.rows,
@@ -341,7 +341,7 @@ fn udp(
     log.count("messages", values[0], line).label("direction", direction);
     log.count("errors", values[1], line)
         .label("direction", direction)
-        .better(Some(record::Better::Lower));
+        .better(Some(record::BetterDirection::Lower));
     throughput(values[2], Some(direction), line, state, log);
     if let [percent, demand] = values[3..] {
         let side = if direction == "send" { "local" } else { "remote" };
@@ -390,7 +390,7 @@ fn bare<'a>(line: TextLine<'a>, values: &[f64], state: &mut NetperfParser<'a>, l
             log.label("message-size", "");
             state.rows = if values.len() == 2 { Rows::RequestResponse } else { Rows::Udp };
             for line in [first, line] {
-                let words: Few<&str> = line.all_words();
+                let words: ShortList<&str> = line.all_words();
                 if values.len() > 2 || line.number == first.number {
                     row(line, &words, state, log);
                 }
@@ -426,7 +426,7 @@ fn csv<'a>(line: TextLine<'a>, state: &mut NetperfParser<'a>, log: &mut Log) -> 
         return true;
     }
     let Some(names) = state.csv.clone() else { return false };
-    let cells: Few<&'a str> = fields(text, b',').collect();
+    let cells: ShortList<&'a str> = fields(text, b',').collect();
     if cells.len() != names.len() {
         if cells.len() > 1 && number::parse(cells[0]).is_some() {
             log.unread(line, "not as many cells as names");

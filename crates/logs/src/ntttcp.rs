@@ -3,13 +3,13 @@
 //! Source: ntttcp-for-linux `src/oscounter.c`, `src/logger.c`; Windows' NTttcp
 //! prints tables of a heading, a row of `=` and a row of numbers.
 
-use record::{Better, MetricKind, Name};
+use record::{BetterDirection, MetricKind, Name};
 
 use super::failure::failed;
 use super::names::NameText;
 use super::number::{self, scaled};
 use super::sign::{opens, part};
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "ntttcp",
@@ -95,7 +95,7 @@ fn element(line: TextLine<'_>, log: &mut Log) {
         "throughput" => drop(log.rate("throughput", scaled(value, 125e3), "B/s", line)),
         "realtime" => drop(log.time("test-time", value, line).better(None)),
         "packets_retransmitted" => {
-            log.count("retransmits", value, line).better(Some(Better::Lower));
+            log.count("retransmits", value, line).better(Some(BetterDirection::Lower));
         }
         "cpu" => drop(log.push("cpu-busy", value, "%", None, MetricKind::Count, line)),
         "tcp_average_rtt" => drop(log.time("round-trip", value / 1e6, line)),
@@ -104,7 +104,7 @@ fn element(line: TextLine<'_>, log: &mut Log) {
 }
 
 fn cycles(value: f64, line: TextLine<'_>, log: &mut Log) {
-    let better = Some(Better::Lower);
+    let better = Some(BetterDirection::Lower);
     log.push("cycles-per-byte", value, "count", better, MetricKind::Time, line);
 }
 
@@ -131,7 +131,7 @@ fn linux(row: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
             None => log.unread(line, "no unit of a rate"),
         },
         "retrans segs" => {
-            log.count("retransmits", value, line).better(Some(Better::Lower));
+            log.count("retransmits", value, line).better(Some(BetterDirection::Lower));
         }
         "cycles/byte" => cycles(value, line, log),
         "average rtt" if unit == "us" => drop(log.time("round-trip", value / 1e6, line)),
@@ -147,7 +147,7 @@ fn linux(row: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
 /// which the last number is the throughput, or below `Throughput(Buffers/s)
 /// Cycles/Byte       Buffers`.
 fn windows(heading: &str, line: TextLine<'_>, log: &mut Log) {
-    let values: Option<Few<f64>> = line.words().map(|word| line.decimals(word, 3)).collect();
+    let values: Option<ShortList<f64>> = line.words().map(|word| line.decimals(word, 3)).collect();
     let Some(values) = values else { return log.unread(line, "not all are numbers") };
     match (heading, &values[..]) {
         (heading, [_, _, _, rate]) if heading.ends_with("Throughput(MB/s)") => {

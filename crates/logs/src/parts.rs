@@ -2,7 +2,7 @@
 //! the last part ends in, and of a long one that can be read in pieces
 //! ([`Signature::anew`](super::sign::Signature::anew)) only its last piece.
 
-use super::between::FailuresBefore;
+use super::between::LeadingFailures;
 use super::sections::{SectionSearch, Sections};
 use super::text::{self, ShownLines};
 use super::{Log, Tool, read_sections, visit};
@@ -28,7 +28,7 @@ pub fn visit_parts<T: Send, E>(
     }
     let mut search = SectionSearch::begin(tool);
     let mut shown = String::new();
-    let mut before = FailuresBefore::default();
+    let mut before = LeadingFailures::default();
     let mut added = text::without_byte_order_mark(&raw);
     let mut lines = ShownLines::begin(added);
     loop {

@@ -8,7 +8,7 @@ use super::failure::failed;
 use super::number::{self, grouped};
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "perf-bench",
@@ -54,7 +54,7 @@ fn is_context(line: &str) -> bool {
     if !line.starts_with('#') {
         return false;
     }
-    let words: Few<&str> = line.ascii_words().take(9).collect();
+    let words: ShortList<&str> = line.ascii_words().take(9).collect();
     match words[..] {
         ["#", number, "sender", "and", "receiver", "processes" | "threads", ..]
         | ["#", number, "groups", "==", _, "processes" | "threads", "run"]
@@ -72,7 +72,7 @@ fn is_context(line: &str) -> bool {
 
 /// Comments that say how much is done, by whom.
 fn context(comment: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = comment.all_words();
+    let words: ShortList<&str> = comment.all_words();
     match words[..] {
         ["function", name, ..] => log.label("function", name.trim_matches(['\'', '"'])),
         [groups, "groups", "==", tasks, mode, "run"] => {
@@ -88,7 +88,7 @@ fn context(comment: TextLine<'_>, log: &mut Log) {
 }
 
 fn threads(rest: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = rest.all_words();
+    let words: ShortList<&str> = rest.all_words();
     if let Some(at) = words.iter().position(|word| *word == "threads" || *word == "threads,") {
         log.label("threads", words[at.saturating_sub(1)]);
     }
@@ -107,7 +107,7 @@ fn value(line: TextLine<'_>, log: &mut Log) {
         }
         return;
     }
-    let words: Few<&str> = line.all_words();
+    let words: ShortList<&str> = line.all_words();
     match words[..] {
         ["Total", "time:", seconds, "[sec]"] => {
             read_or_tell(line, log, line.number(seconds), |log, v| {
@@ -127,7 +127,7 @@ fn value(line: TextLine<'_>, log: &mut Log) {
         ["Averaged", number, kind, "operations", ..] => {
             read_or_tell(line, log, line.number(number), |log, v| {
                 let name = format!("{}-ops-mean", slug(kind));
-                log.count(&name, v, line).better(Some(record::Better::Higher));
+                log.count(&name, v, line).better(Some(record::BetterDirection::Higher));
             });
         }
         ["Wokeup" | "Requeued", ..] | ["Avg", "per-thread", "latency", ..] => {
@@ -219,7 +219,7 @@ fn rate_or_time(line: TextLine<'_>, log: &mut Log, value: f64, unit: &str, rest:
         "ops/sec" if plain => drop(log.rate("ops-per-s", value, "1/s", line)),
         "usecs/op" if rest.len() == 2 && rest[0] == "to" => {
             log.time(format_args!("time-per-op-to-{}", slug(rest[1])), value / 1e6, line)
-                .better(Some(record::Better::Lower));
+                .better(Some(record::BetterDirection::Lower));
         }
         _ if plain || prefault => {
             let lower = unit.to_ascii_lowercase();
@@ -258,7 +258,7 @@ fn numa(line: TextLine<'_>, log: &mut Log, value: f64, unit: &str, words: &str, 
             "thread-time-spread",
             value,
             "%",
-            Some(record::Better::Lower),
+            Some(record::BetterDirection::Lower),
             MetricKind::Count,
             line,
         ),
@@ -298,7 +298,7 @@ fn numa(line: TextLine<'_>, log: &mut Log, value: f64, unit: &str, words: &str, 
 /// 0.2040 ms`.
 fn of_one(line: TextLine<'_>, log: &mut Log) {
     let Some((head, rest)) = line.split("]") else { return };
-    let who: Few<&str> = head.trim_start_matches('[').all_words();
+    let who: ShortList<&str> = head.trim_start_matches('[').all_words();
     let [kind @ ("thread" | "Run"), index] = who[..] else { return };
     if index.parse::<u32>().is_err() {
         return;
@@ -312,7 +312,7 @@ fn of_one(line: TextLine<'_>, log: &mut Log) {
     let Some(inner) = results.text.strip_suffix(']') else {
         return log.unread(line, "the line ends early");
     };
-    let words: Few<&str> = inner.all_words();
+    let words: ShortList<&str> = inner.all_words();
     if let [number, "ops/sec"] = words[..] {
         match results.number(number) {
             Some(value) => drop(log.rate("ops-per-s", value, "1/s", line).label("thread", index)),
@@ -321,14 +321,14 @@ fn of_one(line: TextLine<'_>, log: &mut Log) {
         return;
     }
     for of_kind in inner.split(';') {
-        let words: Few<&str> = of_kind.all_words();
+        let words: ShortList<&str> = of_kind.all_words();
         if let [kind, number, "ops"] = words[..]
             && let Some(value) = results.number(number)
         {
             let name = format!("{}-ops", slug(kind.trim_end_matches(':')));
             log.count(&name, value, line)
                 .label("thread", index)
-                .better(Some(record::Better::Higher));
+                .better(Some(record::BetterDirection::Higher));
         }
     }
 }

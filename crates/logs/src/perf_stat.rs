@@ -3,7 +3,7 @@
 //! Source: Linux `tools/perf/util/stat-display.c`, `tools/perf/builtin-kvm.c`,
 //! perf-stat(1).
 
-use record::{Better, MetricKind, Name};
+use record::{BetterDirection, MetricKind, Name};
 
 use super::failure::failed;
 use super::json::{self, JsonNode};
@@ -11,7 +11,7 @@ use super::names;
 use super::number::{self, scaled};
 use super::sign::{Signature, hint, opens, part};
 use super::text::fields;
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "perf-stat",
@@ -171,7 +171,7 @@ fn row(line: TextLine<'_>, interval: bool, log: &mut Log) {
         Some((counts, comment)) => (counts.trim_end(), Some(line.part(comment))),
         None => (line.text, None),
     };
-    let mut words: Few<&str> = counts.all_words();
+    let mut words: ShortList<&str> = counts.all_words();
     if let [seconds, "seconds", what @ ..] = &words[..] {
         return elapsed(line.number(seconds), what, line, log);
     }
@@ -265,7 +265,7 @@ fn elapsed(seconds: Option<f64>, what: &[&str], line: TextLine<'_>, log: &mut Lo
 
 /// `1.23  insn per cycle`, `3.456 GHz`, `1.053 K/sec`, `0.07% of all branches`
 fn derived(event: &str, comment: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = comment.all_words();
+    let words: ShortList<&str> = comment.all_words();
     let [value, tail @ ..] = &words[..] else { return };
     let (value, percent) = match value.strip_suffix('%') {
         Some(value) => (value, true),
@@ -297,7 +297,7 @@ fn metric(
                 "instructions-per-cycle",
                 value,
                 "1",
-                Some(Better::Higher),
+                Some(BetterDirection::Higher),
                 MetricKind::Rate,
                 line,
             );
@@ -310,7 +310,7 @@ fn metric(
                 format_args!("{event}-share"),
                 value,
                 "%",
-                Some(Better::Lower),
+                Some(BetterDirection::Lower),
                 MetricKind::Count,
                 line,
             );
@@ -337,10 +337,10 @@ fn metric(
 
 /// The fields of a CSV row, at the count: `[time,][place,[cpus,]]count,unit,event,
 /// [deviation%,]run time,percent[,metric,unit]`
-fn csv(line: &str) -> Option<Few<&str>> {
+fn csv(line: &str) -> Option<ShortList<&str>> {
     let bytes = line.as_bytes();
     let separator = *b",;".iter().find(|byte| memchr::memchr(**byte, bytes).is_some())?;
-    let fields: Few<&str> = fields(line, separator).collect();
+    let fields: ShortList<&str> = fields(line, separator).collect();
     (fields.len() >= 5 && at_count(&fields).is_some()).then_some(fields)
 }
 
@@ -379,7 +379,7 @@ fn of_csv(fields: &[&str], line: TextLine<'_>, log: &mut Log) {
             && !line.may_be_cut(unit)
             && let Some(value) = number::parse(value)
         {
-            let words: Few<&str> = unit.all_words();
+            let words: ShortList<&str> = unit.all_words();
             metric(fields[at + 2], value, false, &words, line, log);
         }
     }
@@ -407,7 +407,7 @@ fn of_json(line: TextLine<'_>, log: &mut Log) {
     note(log, event, count, node.get("unit").and_then(JsonNode::text).unwrap_or_default(), line);
     let unit = node.get("metric-unit").and_then(JsonNode::text);
     if let (Some(value), Some(unit)) = (node.get("metric-value").and_then(JsonNode::number), unit) {
-        let words: Few<&str> = unit.all_words();
+        let words: ShortList<&str> = unit.all_words();
         // `CPUs utilized` in JSON is scaled otherwise in some versions.
         if words.first() != Some(&"CPUs") {
             metric(event, value, false, &words, line, log);
@@ -440,7 +440,7 @@ pub(crate) fn read_kvm(text: LogText<'_>, log: &mut Log) {
 /// `HLT  142  55.04%  99.91%  0.85us  4013.12us  1873.44us ( +-   7.59% )`,
 /// of which mails wrap the end into the next line.
 fn exit(line: TextLine<'_>, next: Option<TextLine<'_>>, log: &mut Log) {
-    let words: Few<&str> = line.all_words();
+    let words: ShortList<&str> = line.all_words();
     let [reason, samples, percent, time, times @ ..] = &words[..] else { return };
     let percent = percent.strip_suffix('%').and_then(number::parse);
     let time = time.strip_suffix('%').and_then(number::parse);
@@ -458,7 +458,7 @@ fn exit(line: TextLine<'_>, next: Option<TextLine<'_>>, log: &mut Log) {
         return log.unread(line, "not the columns of an exit");
     };
     log.label("exit", *reason);
-    log.count("samples", samples, line).better(Some(Better::Lower));
+    log.count("samples", samples, line).better(Some(BetterDirection::Lower));
     log.push("samples-share", percent, "%", None, MetricKind::Count, line);
     log.push("time-share", time, "%", None, MetricKind::Count, line);
     log.quantile("time-min", min.0 / 1e6, min.1);

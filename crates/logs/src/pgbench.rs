@@ -2,12 +2,12 @@
 //!
 //! Source: PostgreSQL `src/bin/pgbench/pgbench.c`, 8.x to 17.
 
-use record::Better;
+use record::BetterDirection;
 
 use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "pgbench",
@@ -90,14 +90,14 @@ fn row(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
                 .or_else(|| number::parse(done).filter(|_| first.contains('/')))
             {
                 Some(count) => {
-                    log.count("transactions", count, line).better(Some(Better::Higher));
+                    log.count("transactions", count, line).better(Some(BetterDirection::Higher));
                 }
                 None => log.unread(line, "no number"),
             }
         }
         "number of failed transactions" => {
             if let Some(count) = value.number(first) {
-                log.count("failed-transactions", count, line).better(Some(Better::Lower));
+                log.count("failed-transactions", count, line).better(Some(BetterDirection::Lower));
             }
         }
         _ => {}
@@ -122,7 +122,7 @@ fn tps(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
 
 /// `5.0 s, 1234.5 tps, lat 8.100 ms stddev 2.100`
 fn progress(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = rest.all_words();
+    let words: ShortList<&str> = rest.all_words();
     let [second, "s,", tps, "tps,", "lat", millis, "ms", ..] = words[..] else { return };
     if let Some(value) = number::parse(tps) {
         log.rate("interval-transactions-per-s", value, "1/s", line).label("second", second);

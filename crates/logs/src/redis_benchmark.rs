@@ -6,7 +6,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::{fields, slug};
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "redis-benchmark",
@@ -34,7 +34,7 @@ pub(super) const TOOL: Tool = Tool {
 
 /// Reads any number of runs.
 pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
-    let mut columns: Option<Few<&str>> = None;
+    let mut columns: Option<ShortList<&str>> = None;
     for line in text.lines() {
         if let Some(rest) = line.after("====== ") {
             log.clear_labels();
@@ -81,7 +81,7 @@ fn old_csv(line: &str) -> Option<(&str, f64)> {
     (decimals == 2).then_some((test, number::parse(rate)?))
 }
 
-fn cells(line: TextLine<'_>) -> Few<&str> {
+fn cells(line: TextLine<'_>) -> ShortList<&str> {
     fields(line.text, b',').map(|cell| cell.trim_matches('"')).collect()
 }
 
@@ -124,7 +124,7 @@ fn latency(statistic: &str, millis: f64, line: TextLine<'_>, log: &mut Log) {
 
 /// The row below `avg min p50 p95 p99 max`.
 fn latencies(names: &[&str], line: TextLine<'_>, log: &mut Log) {
-    let values: Option<Few<f64>> = line.words().map(|word| line.decimals(word, 3)).collect();
+    let values: Option<ShortList<f64>> = line.words().map(|word| line.decimals(word, 3)).collect();
     match values.filter(|values| values.len() == names.len()) {
         Some(values) => {
             for (name, value) in names.iter().zip(values) {

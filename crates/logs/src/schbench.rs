@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use record::{Better, LogMetric, MetricKind};
+use record::{BetterDirection, LogMetric, MetricKind};
 
 use super::failure::{failed, system_error};
 use super::names::metric;
@@ -77,8 +77,8 @@ impl LatencyList {
 
 fn measured(name: &String, divisor: Option<f64>) -> Arc<LogMetric> {
     let (unit, better) = match divisor {
-        Some(_) => ("s", Better::Lower),
-        None => ("1/s", Better::Higher),
+        Some(_) => ("s", BetterDirection::Lower),
+        None => ("1/s", BetterDirection::Higher),
     };
     metric(name, unit, Some(better), MetricKind::Quantile)
 }

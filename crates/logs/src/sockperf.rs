@@ -7,7 +7,7 @@
 use super::failure::failed;
 use super::number::{self, scaled};
 use super::sign::{opens, part};
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "sockperf",
@@ -30,17 +30,17 @@ pub(super) const TOOL: Tool = Tool {
 
 /// Reads any number of runs.
 pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
-    let mut of = TimesOf::Latency;
+    let mut of = TimesKind::Latency;
     for line in text.lines() {
         let rest = line.after("sockperf: ").unwrap_or(line);
         if let Some(version) = rest.after("== version #") {
-            of = TimesOf::Latency;
+            of = TimesKind::Latency;
             // What was built of a release says so.
             let plain =
                 |word: &str| word.trim_end_matches('.').trim_end_matches("-no.git").to_owned();
             log.version = version.word(0).map(plain);
         } else if rest.text.starts_with("[Total Run]") {
-            of = TimesOf::Latency;
+            of = TimesKind::Latency;
         } else if let Some(rest) = rest.after("[Valid Duration]") {
             valid(rest, line, log);
         } else if let Some(summary) = rest.after("Summary: ") {
@@ -48,8 +48,11 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
         } else if let Some(rest) = rest.after("---> ") {
             observation(rest, of, line, log);
         } else if let Some(average) = rest.after("====> avg-") {
-            of =
-                if average.text.starts_with("rtt") { TimesOf::RoundTrip } else { TimesOf::Latency };
+            of = if average.text.starts_with("rtt") {
+                TimesKind::RoundTrip
+            } else {
+                TimesKind::Latency
+            };
             let Some((_, deviation)) = average.split("(std-dev=") else { continue };
             // Since 3.8 more follow behind a comma.
             let end = deviation.text.find([',', ')']);
@@ -87,12 +90,12 @@ fn valid(rest: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
 
 /// What the times of a run are of.
 #[derive(Clone, Copy)]
-enum TimesOf {
+enum TimesKind {
     Latency,
     RoundTrip,
 }
 
-impl TimesOf {
+impl TimesKind {
     fn name(self) -> &'static str {
         match self {
             Self::Latency => "latency",
@@ -103,8 +106,8 @@ impl TimesOf {
 
 /// `Latency is 21.482 usec`, `Message Rate is 340981 [msg/sec]`, `BandWidth is
 /// 325.185 MBps (2601.479 Mbps)`
-fn summary(rest: TextLine<'_>, line: TextLine<'_>, of: &mut TimesOf, log: &mut Log) {
-    let words: Few<&str> = rest.all_words();
+fn summary(rest: TextLine<'_>, line: TextLine<'_>, of: &mut TimesKind, log: &mut Log) {
+    let words: ShortList<&str> = rest.all_words();
     let at = words.iter().position(|word| *word == "is");
     let Some((what, [number, unit, ..])) = at.map(|at| (words[..at].join(" "), &words[at + 1..]))
     else {
@@ -115,7 +118,8 @@ fn summary(rest: TextLine<'_>, line: TextLine<'_>, of: &mut TimesOf, log: &mut L
     };
     match what.as_str() {
         _ if what.starts_with("Latency") || what.starts_with("Round trip") => {
-            *of = if what.starts_with("Latency") { TimesOf::Latency } else { TimesOf::RoundTrip };
+            *of =
+                if what.starts_with("Latency") { TimesKind::Latency } else { TimesKind::RoundTrip };
             let burst = what.cut(" of burst of ").and_then(|(_, rest)| rest.split(' ').next());
             match number::seconds(unit) {
                 Some(factor) => {
@@ -141,7 +145,7 @@ fn summary(rest: TextLine<'_>, line: TextLine<'_>, of: &mut TimesOf, log: &mut L
 }
 
 /// `percentile 99.000 =   26.163`, `<MAX> observation = 24498.270`
-fn observation(rest: TextLine<'_>, of: TimesOf, line: TextLine<'_>, log: &mut Log) {
+fn observation(rest: TextLine<'_>, of: TimesKind, line: TextLine<'_>, log: &mut Log) {
     let Some((name, value)) = rest.split("=") else { return };
     let Some(micros) = value.decimals(value.text, 3) else {
         return log.unread(line, "no number");
@@ -162,6 +166,6 @@ fn dropped(item: &str, line: TextLine<'_>, log: &mut Log) {
     let Some((name, count)) = item.cut(" messages = ") else { return };
     if let Some(count) = line.number(count.trim()) {
         let metric = format!("{}-messages", super::text::slug(name));
-        log.count(&metric, count, line).better(Some(record::Better::Lower));
+        log.count(&metric, count, line).better(Some(record::BetterDirection::Lower));
     }
 }

@@ -7,7 +7,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{hint, opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "stream",
@@ -83,7 +83,7 @@ fn columns(line: &str) -> Option<StreamColumns> {
     let rate =
         rate.trim_start_matches("Best ").strip_prefix("Rate")?.trim_start_matches([' ', '(']);
     let rate = number::bytes(&format!("{}B", rate.trim()), 1000.0)?;
-    let words: Few<&str> = times.ascii_words().filter(|word| *word != ")").collect();
+    let words: ShortList<&str> = times.ascii_words().filter(|word| *word != ")").collect();
     let times = words
         .chunks(2)
         .map(|pair| (pair.len() == 2 && pair[1] == "time").then(|| time_metric(&slug(pair[0]))))
@@ -94,7 +94,7 @@ fn columns(line: &str) -> Option<StreamColumns> {
 /// Whether the line is a row: a name, a rate and three times, which have at
 /// least four decimals: four rates side by side have not.
 fn is_row(line: &str) -> bool {
-    let words: Few<&str> = line.ascii_words().skip(1).collect();
+    let words: ShortList<&str> = line.ascii_words().skip(1).collect();
     let decimals = |word: &str| word.rsplit_once('.').map_or(0, |(_, decimals)| decimals.len());
     words.len() == 4
         && words.iter().all(|word| number::parse(word).is_some())
@@ -116,7 +116,7 @@ fn row(line: TextLine<'_>, table: &StreamColumns, headed: bool, log: &mut Log) {
     if !["copy", "scale", "add", "triad"].contains(&operation.as_str()) {
         return;
     }
-    let words: Few<&str> = rest.all_words();
+    let words: ShortList<&str> = rest.all_words();
     if words.len() != 4 {
         // hpcc and others print prose that begins so.
         if words.first().is_some_and(|word| number::parse(word).is_some()) {
@@ -125,7 +125,7 @@ fn row(line: TextLine<'_>, table: &StreamColumns, headed: bool, log: &mut Log) {
         return;
     }
     let decimals = |word: &str| rest.number(word).or_else(|| rest.decimals(word, 6));
-    let values: Option<Few<f64>> = words.iter().map(|word| decimals(word)).collect();
+    let values: Option<ShortList<f64>> = words.iter().map(|word| decimals(word)).collect();
     let Some(values) = values else { return log.unread(line, "not all are numbers") };
     log.rate("rate", number::scaled(values[0], table.rate), "B/s", line).label("op", &*operation);
     for (metric, seconds) in table.times.iter().zip(&values[1..]) {

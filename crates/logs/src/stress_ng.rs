@@ -4,14 +4,14 @@
 //! `--metrics` is logged as `info:` before 0.15 and as `metrc:` since; its MB
 //! are 1024 x 1024 bytes, its KB 1024.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use super::failure::failed;
 use super::names::{NameText, name};
 use super::number;
 use super::sign::{hint, opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "stress-ng",
@@ -132,11 +132,11 @@ fn is_stressor(name: &str) -> bool {
 /// `cpu  440  1.01  0.26  0.00  436.42  1671.04 [ 28.01  6468 ]`, or
 /// `pipe  102.19 MB per sec pipe write rate (geometric mean of 1 instances)`
 fn table(body: TextLine<'_>, columns: usize, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = body.all_words();
+    let words: ShortList<&str> = body.all_words();
     let Some((name, cells)) = words.split_first().filter(|(name, _)| is_stressor(name)) else {
         return;
     };
-    let numbers: Option<Few<f64>> = cells.iter().map(|word| body.number(word)).collect();
+    let numbers: Option<ShortList<f64>> = cells.iter().map(|word| body.number(word)).collect();
     match numbers {
         // 0.14 has the CPU's use and no memory.
         Some(values) if values.len() == 6 || (columns == 9 && (7..=8).contains(&values.len())) => {
@@ -157,7 +157,7 @@ fn table(body: TextLine<'_>, columns: usize, line: TextLine<'_>, log: &mut Log) 
 
 fn row(stressor: &str, values: &[f64], line: TextLine<'_>, log: &mut Log) {
     log.label("stressor", stressor);
-    log.count("bogo-ops", values[0], line).better(Some(Better::Higher));
+    log.count("bogo-ops", values[0], line).better(Some(BetterDirection::Higher));
     for (metric, seconds) in
         ["real-time", "user-time", "system-time"].into_iter().zip(&values[1..4])
     {
@@ -169,7 +169,14 @@ fn row(stressor: &str, values: &[f64], line: TextLine<'_>, log: &mut Log) {
         log.push("cpu-per-instance", *percent, "%", None, MetricKind::Count, line);
     }
     if let Some(kib) = values.get(7) {
-        log.push("max-resident", kib * 1024.0, "B", Some(Better::Lower), MetricKind::Count, line);
+        log.push(
+            "max-resident",
+            kib * 1024.0,
+            "B",
+            Some(BetterDirection::Lower),
+            MetricKind::Count,
+            line,
+        );
     }
     log.clear_labels();
 }
@@ -245,7 +252,7 @@ fn times(body: TextLine<'_>, line: TextLine<'_>, log: &mut Log) -> bool {
 
 /// `472049260 CPU Clock   0.467 B/sec`
 fn perf(body: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = body.all_words();
+    let words: ShortList<&str> = body.all_words();
     let [count, name @ .., rate, unit] = words.as_slice() else { return };
     let counted = number::grouped(count).or_else(|| number::parse(count));
     let (Some(count), Some(_)) = (counted, number::parse(rate)) else { return };
@@ -300,7 +307,7 @@ fn yaml(line: TextLine<'_>, part: &mut OutputSection, log: &mut Log) -> bool {
     }
     match key {
         "bogo-ops" => {
-            log.count("bogo-ops", number, line).better(Some(Better::Higher));
+            log.count("bogo-ops", number, line).better(Some(BetterDirection::Higher));
         }
         "bogo-ops-per-second-usr-sys-time" => {
             log.rate("bogo-ops-per-cpu-s", number, "1/s", line);
@@ -316,7 +323,7 @@ fn yaml(line: TextLine<'_>, part: &mut OutputSection, log: &mut Log) -> bool {
                 "max-resident",
                 number * 1024.0,
                 "B",
-                Some(Better::Lower),
+                Some(BetterDirection::Lower),
                 MetricKind::Count,
                 line,
             );

@@ -3,13 +3,13 @@
 //! Source: sysbench 0.4 to 1.1 `src/sysbench.c`, `src/tests/*`. Its MB (and
 //! 0.4's Mb) are 1024 x 1024 bytes.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "sysbench",
@@ -128,7 +128,7 @@ fn result(line: TextLine<'_>, summary: bool, log: &mut Log) {
         }
         "total time" | "time elapsed" if summary => number.map(|v| log.time("total-time", v, line)),
         "total number of events" => {
-            number.map(|v| log.count("events", v, line).better(Some(Better::Higher)))
+            number.map(|v| log.count("events", v, line).better(Some(BetterDirection::Higher)))
         }
         "total time taken by event execution" => {
             number.map(|v| log.time("execution-time", v, line))
@@ -232,7 +232,7 @@ fn operations(value: TextLine<'_>, line: TextLine<'_>, log: &mut Log) {
     }
     let mut words = value.words();
     if let Some(count) = words.next().and_then(|word| value.number(word)) {
-        log.count("operations", count, line).better(Some(Better::Higher));
+        log.count("operations", count, line).better(Some(BetterDirection::Higher));
     }
     // The rate is padded to eight places: `( 3721.85 per second)`.
     let rate = words
@@ -256,7 +256,7 @@ fn per_second(name: &str, value: TextLine<'_>, line: TextLine<'_>, log: &mut Log
         return log.unread(line, "no count and no rate");
     };
     let bad = matches!(name.as_str(), "deadlocks" | "ignored-errors" | "reconnects");
-    let better = Some(if bad { Better::Lower } else { Better::Higher });
+    let better = Some(if bad { BetterDirection::Lower } else { BetterDirection::Higher });
     log.count(&name, count, line).better(better);
     log.rate(format_args!("{name}-per-s"), rate, "1/s", line).better(better);
 }
@@ -283,7 +283,7 @@ fn interval(line: TextLine<'_>, log: &mut Log) {
     if second.is_empty() || !second.bytes().all(|byte| byte.is_ascii_digit()) {
         return;
     }
-    let words: Few<&str> = rest.all_words();
+    let words: ShortList<&str> = rest.all_words();
     for pair in words.windows(2) {
         let metric = match pair[0] {
             "tps:" => "interval-transactions-per-s",
@@ -292,7 +292,7 @@ fn interval(line: TextLine<'_>, log: &mut Log) {
             _ => continue,
         };
         if let Some(value) = rest.number(pair[1].trim_end_matches(',')) {
-            log.push(metric, value, "1/s", Some(Better::Higher), MetricKind::Rate, line)
+            log.push(metric, value, "1/s", Some(BetterDirection::Higher), MetricKind::Rate, line)
                 .label("second", second);
         }
     }

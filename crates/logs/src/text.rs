@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use super::margin::{self, Margin};
 use super::near::LineEnds;
 use super::prefix::{BYTE_ORDER_MARK, body_of, without_prefix};
-use super::{Few, near, number};
+use super::{ShortList, near, number};
 
 /// A stretch of a log: the output of one run of one tool, and whatever stands
 /// behind it.
@@ -127,7 +127,7 @@ impl<'a> TextLine<'a> {
     }
 
     /// All of the words.
-    pub(crate) fn all_words(&self) -> Few<&'a str> {
+    pub(crate) fn all_words(&self) -> ShortList<&'a str> {
         all_words(self.text)
     }
 
@@ -233,8 +233,8 @@ impl<'a> Iterator for AsciiWords<'a> {
 }
 
 /// As all of [`AsciiWords`], sooner than one after the other.
-fn all_words(text: &str) -> Few<&str> {
-    let mut words = Few::new();
+fn all_words(text: &str) -> ShortList<&str> {
+    let mut words = ShortList::new();
     let (mut in_word, mut start, mut window) = (false, 0, 0);
     while let Some(rest) = text.as_bytes().get(window..).filter(|rest| !rest.is_empty()) {
         let spaces = near::spaces(rest);
@@ -324,7 +324,7 @@ pub(crate) trait Cut {
     fn ascii_words(&self) -> AsciiWords<'_>;
 
     /// All of the words.
-    fn all_words(&self) -> Few<&str>;
+    fn all_words(&self) -> ShortList<&str>;
 }
 
 impl Cut for str {
@@ -340,7 +340,7 @@ impl Cut for str {
         AsciiWords::new(self)
     }
 
-    fn all_words(&self) -> Few<&str> {
+    fn all_words(&self) -> ShortList<&str> {
         all_words(self)
     }
 }

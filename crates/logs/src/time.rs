@@ -3,13 +3,13 @@
 //! Source: GNU time's manual, section "Format"; bash(1) TIMEFORMAT; zshparam(1)
 //! TIMEFMT.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::{fields, slug};
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "time",
@@ -107,7 +107,7 @@ fn posix(line: &str) -> Option<f64> {
 
 /// `1:02:03` or `2:03.45`, in seconds.
 fn colons(word: &str) -> Option<f64> {
-    let parts: Few<&str> = fields(word, b':').collect();
+    let parts: ShortList<&str> = fields(word, b':').collect();
     if !(2..=3).contains(&parts.len()) {
         return None;
     }
@@ -158,7 +158,7 @@ fn faults(line: TextLine<'_>, log: &mut Log) {
 
 /// `make -j4  400.2s user 33.1s system 360% cpu 2:00.50 total`
 fn zsh(line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = line.all_words();
+    let words: ShortList<&str> = line.all_words();
     let [.., user, "user", system, "system", percent, "cpu", total, "total"] = words[..] else {
         return;
     };
@@ -224,5 +224,12 @@ fn cpu(percent: f64, line: TextLine<'_>, log: &mut Log) {
 }
 
 fn resident(kib: f64, line: TextLine<'_>, log: &mut Log) {
-    log.push("max-resident", kib * 1024.0, "B", Some(Better::Lower), MetricKind::Count, line);
+    log.push(
+        "max-resident",
+        kib * 1024.0,
+        "B",
+        Some(BetterDirection::Lower),
+        MetricKind::Count,
+        line,
+    );
 }

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use record::{Better, LogMetric, MetricKind};
+use record::{BetterDirection, LogMetric, MetricKind};
 
 use super::failure::failed;
 use super::names;
@@ -102,9 +102,9 @@ impl TurbostatColumn {
         } else if name.contains('%') {
             ("%", 1.0, None)
         } else if name.ends_with("Watt") {
-            ("W", 1.0, Some(Better::Lower))
+            ("W", 1.0, Some(BetterDirection::Lower))
         } else if name.ends_with("_J") {
-            ("J", 1.0, Some(Better::Lower))
+            ("J", 1.0, Some(BetterDirection::Lower))
         } else if name.ends_with("Tmp") {
             ("°C", 1.0, None)
         } else {

@@ -5,13 +5,13 @@
 
 use std::collections::BTreeSet;
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::slug;
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "unixbench",
@@ -68,7 +68,7 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
 /// Where baseline, result and index stand among the numbers of the rows below a
 /// heading; copies from PDFs have them in other orders.
 fn columns(line: &str) -> Option<[usize; 3]> {
-    let names: Few<&str> =
+    let names: ShortList<&str> =
         line.ascii_words().filter(|word| ["BASELINE", "RESULT", "INDEX"].contains(word)).collect();
     let place = |name: &str| names.iter().position(|word| *word == name);
     match names.len() {
@@ -101,7 +101,7 @@ fn index<'a>(
     line: TextLine<'_>,
     log: &'a mut Log,
 ) -> super::NotedValue<'a> {
-    log.push(metric, value, "1", Some(Better::Higher), MetricKind::Rate, line)
+    log.push(metric, value, "1", Some(BetterDirection::Higher), MetricKind::Rate, line)
 }
 
 /// `Execl Throughput    1493.0 lps   (29.9 s, 2 samples)`: name, value, unit,
@@ -141,7 +141,7 @@ fn rate(test: &str, value: f64, unit: &str, line: TextLine<'_>, log: &mut Log) {
 /// `Execl Throughput    43.0   1493.0   347.2`: baseline, result, index. A test
 /// without a baseline has dashes.
 fn row(line: TextLine<'_>, order: [usize; 3], rated: &BTreeSet<String>, log: &mut Log) {
-    let words: Few<&str> = line.all_words();
+    let words: ShortList<&str> = line.all_words();
     let starts_with_letter = line.text.starts_with(|first: char| first.is_ascii_alphabetic());
     if words.len() < 4 || !starts_with_letter || words[0] == "SUM" {
         return;
@@ -150,7 +150,7 @@ fn row(line: TextLine<'_>, order: [usize; 3], rated: &BTreeSet<String>, log: &mu
     if cells[order[0]] == "---" && cells[order[2]] == "---" {
         return;
     }
-    let numbers: Option<Few<f64>> = cells.iter().map(|cell| line.decimals(cell, 1)).collect();
+    let numbers: Option<ShortList<f64>> = cells.iter().map(|cell| line.decimals(cell, 1)).collect();
     let Some(numbers) = numbers else {
         // Two numbers at the end: the third one was wrapped by a mailer.
         if cells[2].parse::<f64>().is_ok() && cells[1].parse::<f64>().is_ok() {

@@ -11,7 +11,7 @@ use record::{LogMetric, MetricKind};
 use super::failure::failed;
 use super::names;
 use super::sign::{opens, part};
-use super::{Cut, Few, Log, LogText, TextLine, Tool};
+use super::{Cut, Log, LogText, ShortList, TextLine, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "vmstat",
@@ -103,7 +103,7 @@ fn column(name: &str) -> Option<(&'static str, &'static str, f64)> {
 }
 
 fn row(columns: &[VmstatColumn], first: bool, line: TextLine<'_>, log: &mut Log) {
-    let words: Few<&str> = line.all_words();
+    let words: ShortList<&str> = line.all_words();
     let digits = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
     if words.len() < 3 || !words.iter().take(3).all(digits) {
         return;
@@ -111,7 +111,7 @@ fn row(columns: &[VmstatColumn], first: bool, line: TextLine<'_>, log: &mut Log)
     // With -t the date and the time follow.
     let fits = words.len() == columns.len() || words.len() == columns.len() + 2;
     let cells = &words[..words.len().min(columns.len())];
-    let values: Option<Few<f64>> = cells.iter().map(|word| line.number(word)).collect();
+    let values: Option<ShortList<f64>> = cells.iter().map(|word| line.number(word)).collect();
     let Some(values) = values.filter(|_| fits) else {
         return log.unread(line, "not as many numbers as columns");
     };

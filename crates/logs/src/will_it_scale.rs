@@ -6,7 +6,7 @@ use super::failure::failed;
 use super::number;
 use super::sign::{opens, part};
 use super::text::{fields, slug};
-use super::{Cut, Few, Log, LogText, Tool};
+use super::{Cut, Log, LogText, ShortList, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "will-it-scale",
@@ -37,8 +37,9 @@ pub(crate) fn read(text: LogText<'_>, log: &mut Log) {
                 None => log.unread(line, "no number"),
             }
         } else if csv {
-            let cells: Few<&str> = fields(line.text, b',').collect();
-            let values: Option<Few<f64>> = cells.iter().map(|cell| number::parse(cell)).collect();
+            let cells: ShortList<&str> = fields(line.text, b',').collect();
+            let values: Option<ShortList<f64>> =
+                cells.iter().map(|cell| number::parse(cell)).collect();
             let Some(values) = values else {
                 csv = line.text.is_empty();
                 continue;

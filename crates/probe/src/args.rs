@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::option::{Default, Opt, OptionType};
+use crate::option::{Opt, OptionDefault, OptionType};
 use crate::vcpus;
 
 /// An option's value.
@@ -147,10 +147,10 @@ pub(crate) fn nearest(
 impl Opt {
     fn default_value(&self) -> OptionValue {
         match self.default {
-            Default::Int(number) => OptionValue::Int(number),
-            Default::Float(number) => OptionValue::Float(number),
-            Default::Text(text) => OptionValue::Text(text.to_owned()),
-            Default::PerVcpu => OptionValue::Int(vcpus::allowed().len().max(1) as i64),
+            OptionDefault::Int(number) => OptionValue::Int(number),
+            OptionDefault::Float(number) => OptionValue::Float(number),
+            OptionDefault::Text(text) => OptionValue::Text(text.to_owned()),
+            OptionDefault::PerVcpu => OptionValue::Int(vcpus::allowed().len().max(1) as i64),
         }
     }
 

@@ -24,7 +24,7 @@ pub struct GuestCosts {
     /// Interrupts of all kinds.
     pub interrupts: Option<u64>,
     /// Interprocessor interrupts by kind: `reschedule`, `call`, `tlb`...
-    pub ipis: BTreeMap<&'static str, PerVcpu>,
+    pub ipis: BTreeMap<&'static str, VcpuCounter>,
     /// Softirqs by kind: `NET_RX`, `SCHED`, `RCU`...
     pub softirqs: BTreeMap<String, u64>,
     /// Wake-ups of threads, local and remote; absent unless the guest counts
@@ -34,7 +34,7 @@ pub struct GuestCosts {
 
 /// A counter that the kernel keeps for each vCPU.
 #[derive(Debug, Clone, Serialize, PartialEq, Eq)]
-pub struct PerVcpu {
+pub struct VcpuCounter {
     /// The sum.
     pub total: u64,
     /// The vCPUs in the order of the kernel's table.
@@ -166,7 +166,7 @@ impl GuestCounters {
                         .zip(before)
                         .map(|(now, before)| now.saturating_sub(*before))
                         .collect();
-                    Some((*name, PerVcpu { total: per_vcpu.iter().sum(), per_vcpu }))
+                    Some((*name, VcpuCounter { total: per_vcpu.iter().sum(), per_vcpu }))
                 })
                 .collect(),
             softirqs: self

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::json;
 
 use crate::PROBES;
-use crate::spec::{Default, Opt, OptionType, Probe};
+use crate::spec::{Opt, OptionDefault, OptionType, Probe};
 
 /// What `vmlab-probe --help` prints.
 pub(crate) fn usage() -> String {
@@ -40,10 +40,10 @@ pub(crate) fn list_json() -> String {
             OptionType::Text => ("text", json!(null)),
         };
         let default = match opt.default {
-            Default::Int(number) => json!(number),
-            Default::Float(number) => json!(number),
-            Default::Text(text) => json!(text),
-            Default::PerVcpu => json!(null),
+            OptionDefault::Int(number) => json!(number),
+            OptionDefault::Float(number) => json!(number),
+            OptionDefault::Text(text) => json!(text),
+            OptionDefault::PerVcpu => json!(null),
         };
         json!({
             "name": opt.name, "kind": kind, "allowed": allowed, "default": default,

@@ -3,13 +3,13 @@
 use memmap2::{Advice, MmapMut, MmapOptions};
 
 use crate::error::{ErrorContext as _, ProbeError};
-use crate::option::{Default, Opt, OptionType};
+use crate::option::{Opt, OptionDefault, OptionType};
 
 /// Which pages back the memory.
 pub(crate) const PAGES: Opt = Opt {
     name: "pages",
     kind: OptionType::Choice(&["default", "4k", "thp"]),
-    default: Default::Text("default"),
+    default: OptionDefault::Text("default"),
     unit: "",
     help: "Pages behind the memory: as the guest decides, small ones alone, or transparent huge \
            pages where the guest allows them",

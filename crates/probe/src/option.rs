@@ -8,7 +8,7 @@ pub struct Opt {
     /// Its type and allowed values.
     pub kind: OptionType,
     /// Its value when it is not given.
-    pub default: Default,
+    pub default: OptionDefault,
     /// Unit of the value, or nothing.
     pub unit: &'static str,
     /// What it does, one sentence without a full stop.
@@ -32,7 +32,7 @@ pub enum OptionType {
 
 /// An option's default.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Default {
+pub enum OptionDefault {
     /// This whole number.
     Int(i64),
     /// This number.
@@ -55,7 +55,7 @@ impl std::fmt::Display for OptionType {
     }
 }
 
-impl std::fmt::Display for Default {
+impl std::fmt::Display for OptionDefault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Int(number) => write!(f, "{number}"),
@@ -70,7 +70,7 @@ impl std::fmt::Display for Default {
 pub(crate) const SECONDS: Opt = Opt {
     name: "seconds",
     kind: OptionType::Float(0.001, 86_400.0),
-    default: Default::Float(0.5),
+    default: OptionDefault::Float(0.5),
     unit: "s",
     help: "How long one repeat measures",
 };
@@ -79,7 +79,7 @@ pub(crate) const SECONDS: Opt = Opt {
 pub(crate) const REPEAT: Opt = Opt {
     name: "repeat",
     kind: OptionType::Int(1, 100_000),
-    default: Default::Int(3),
+    default: OptionDefault::Int(3),
     unit: "",
     help: "How often it measures; every repeat's values are printed",
 };
@@ -88,7 +88,7 @@ pub(crate) const REPEAT: Opt = Opt {
 pub(crate) const WARMUP: Opt = Opt {
     name: "warmup",
     kind: OptionType::Float(0.0, 86_400.0),
-    default: Default::Float(0.1),
+    default: OptionDefault::Float(0.1),
     unit: "s",
     help: "How long it runs before the first repeat",
 };
@@ -97,7 +97,7 @@ pub(crate) const WARMUP: Opt = Opt {
 pub(crate) const THREADS: Opt = Opt {
     name: "threads",
     kind: OptionType::Int(1, 1024),
-    default: Default::PerVcpu,
+    default: OptionDefault::PerVcpu,
     unit: "",
     help: "Threads that work",
 };
@@ -106,7 +106,7 @@ pub(crate) const THREADS: Opt = Opt {
 pub(crate) const CPUS: Opt = Opt {
     name: "cpus",
     kind: OptionType::Vcpus,
-    default: Default::Text(""),
+    default: OptionDefault::Text(""),
     unit: "",
     help: "vCPUs that the threads are pinned to, one after the other; empty leaves them free",
 };

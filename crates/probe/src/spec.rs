@@ -6,7 +6,7 @@ pub(crate) use crate::error::ErrorContext;
 pub use crate::error::ProbeError;
 pub use crate::metric::ProbeMetric;
 pub(crate) use crate::option::{CPUS, REPEAT, SECONDS, THREADS, WARMUP};
-pub use crate::option::{Default, Opt, OptionType};
+pub use crate::option::{Opt, OptionDefault, OptionType};
 
 /// One probe: its texts, options and metrics, and how it runs.
 #[derive(Debug)]

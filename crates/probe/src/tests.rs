@@ -39,7 +39,7 @@ fn the_table_keeps_its_rules() {
             assert!(!opt.help.ends_with('.'), "{}: --{}", probe.name, opt.name);
             // The default is one of the allowed values.
             let default = opt.default.to_string();
-            if opt.default != crate::spec::Default::PerVcpu {
+            if opt.default != crate::spec::OptionDefault::PerVcpu {
                 opt.read(&default).unwrap();
             }
             if let OptionType::Choice(words) = opt.kind {

@@ -15,7 +15,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{Better, MetricKind};
+use crate::{BetterDirection, MetricKind};
 
 /// One value of a tool's log, with what the log says about it.
 ///
@@ -31,7 +31,7 @@ pub struct ImportedValue {
     /// The base unit: `s`, `B`, `1/s`, `B/s`, `count`, ...
     pub unit: Name,
     /// Which direction is better, where the log's format decides that.
-    pub better: Option<Better>,
+    pub better: Option<BetterDirection>,
     /// What sort of quantity it is.
     pub kind: MetricKind,
     /// What tells it from other values of the same metric.
@@ -62,7 +62,7 @@ pub struct LogMetric {
     /// The base unit: `s`, `B`, `1/s`, `B/s`, `count`, ...
     pub unit: Name,
     /// Which direction is better, where the log's format decides that.
-    pub better: Option<Better>,
+    pub better: Option<BetterDirection>,
     /// What sort of quantity it is.
     pub kind: MetricKind,
 }

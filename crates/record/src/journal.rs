@@ -17,7 +17,7 @@ use crate::{
 };
 
 pub use lines::{
-    Damage, DamageKind, DecodeError, Journal, JournalLine, JournalTail, NotAnEnd, decode, read,
+    Damage, DamageKind, DecodeError, Journal, JournalLine, JournalTail, UnknownEnd, decode, read,
 };
 
 /// Everything that happens in a study, in order.

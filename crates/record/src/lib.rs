@@ -32,7 +32,7 @@ pub use environment::Environment;
 pub use ground::Ground;
 pub use histogram::Histogram;
 pub use imported::{ImportedValue, Labels, LogMetric, LogValue, Name};
-pub use metric::{Better, Metric, MetricKind, Unit, show_value};
+pub use metric::{BetterDirection, Metric, MetricKind, Unit, show_value};
 pub use outcome::{Failure, FailureCause, FailureKind, Outcome};
 pub use profile::{FoldedStacks, ProfileSide, SideProfile, TrialProfile};
 pub use row::{RecordSource, Sample, SampleRow};

@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 /// Which direction of a metric is the better one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Better {
+pub enum BetterDirection {
     /// Less is better: times, latencies.
     Lower,
     /// More is better: rates.
     Higher,
 }
 
-impl fmt::Display for Better {
+impl fmt::Display for BetterDirection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Lower => "lower is better",
@@ -180,7 +180,7 @@ pub struct Metric {
     /// Base unit of every sample.
     pub unit: Unit,
     /// Which direction is better.
-    pub better: Better,
+    pub better: BetterDirection,
     /// What sort of quantity it is.
     pub kind: MetricKind,
 }
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn quantiles_are_known_by_their_names() {
         let check = |name: &str, expected: Option<(&str, f64)>| {
-            let (unit, better) = (Unit::from("s"), Better::Lower);
+            let (unit, better) = (Unit::from("s"), BetterDirection::Lower);
             let metric = Metric { name: name.into(), unit, better, kind: MetricKind::Quantile };
             assert_eq!(metric.quantile(), expected);
         };

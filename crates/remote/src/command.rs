@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use crate::patience::{Deadline, GaveUp, Patience};
+use crate::patience::{Deadline, Patience, WaitFailure};
 use crate::process::{ChildProcess, StderrListener};
 use crate::session::deaf_ssh;
 use crate::words::last_line;
@@ -101,7 +101,7 @@ pub enum RunError {
         command: String,
         /// Which of the two.
         #[source]
-        source: GaveUp,
+        source: WaitFailure,
     },
 }
 
@@ -300,7 +300,7 @@ impl RemoteProcess<'_> {
         }))
     }
 
-    fn gave_up(&self, source: GaveUp) -> RunError {
+    fn gave_up(&self, source: WaitFailure) -> RunError {
         let host = self.session.destination().to_string();
         RunError::GaveUp { host, command: self.shown.clone(), source }
     }

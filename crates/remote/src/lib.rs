@@ -22,7 +22,7 @@ pub use command::{RemoteCommand, RemoteOutput, RemoteProcess, RunError};
 pub use copy::CopyError;
 pub use destination::{Destination, DestinationError};
 pub use frames::{Decoder, FrameError, RemoteFrame};
-pub use patience::{GaveUp, Patience};
+pub use patience::{Patience, WaitFailure};
 pub use quote::quote;
 pub use session::{OpenError, SshOptions, SshSession};
 pub use tunnel::{Tunnel, TunnelWay};

@@ -47,7 +47,7 @@ impl fmt::Debug for Patience<'_> {
 
 /// Why a wait ended before what it waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum GaveUp {
+pub enum WaitFailure {
     /// It was cancelled.
     #[error("Cancelled")]
     Cancelled,
@@ -68,10 +68,10 @@ impl Deadline<'_> {
     pub(crate) fn ready<const N: usize>(
         &self,
         wanted: [(BorrowedFd<'_>, PollFlags); N],
-    ) -> Result<[bool; N], GaveUp> {
+    ) -> Result<[bool; N], WaitFailure> {
         loop {
             if (self.patience.cancelled)() {
-                return Err(GaveUp::Cancelled);
+                return Err(WaitFailure::Cancelled);
             }
             let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
             let turn = left.map_or(CANCEL_CHECK, |left| left.min(CANCEL_CHECK));
@@ -82,7 +82,7 @@ impl Deadline<'_> {
                 return Ok(polled.map(|fd| !fd.revents().is_empty()));
             }
             if left.is_some_and(|left| left.is_zero()) {
-                return Err(GaveUp::TimedOut(self.patience.limit.unwrap_or_default()));
+                return Err(WaitFailure::TimedOut(self.patience.limit.unwrap_or_default()));
             }
         }
     }
@@ -101,9 +101,9 @@ mod tests {
         let wanted = || [(reader.as_fd(), PollFlags::IN)];
         let limit = Duration::from_millis(1);
         let timed_out = Patience::new(limit, &|| false).start().ready(wanted());
-        assert_eq!(timed_out, Err(GaveUp::TimedOut(limit)));
+        assert_eq!(timed_out, Err(WaitFailure::TimedOut(limit)));
         let cancelled = Patience::unlimited(&|| true).start().ready(wanted());
-        assert_eq!(cancelled, Err(GaveUp::Cancelled));
+        assert_eq!(cancelled, Err(WaitFailure::Cancelled));
         writer.write_all(b"x").unwrap();
         let ready = Patience::new(Duration::from_secs(60), &|| false).start().ready(wanted());
         assert_eq!(ready, Ok([true]));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::patience::{Deadline, GaveUp, Patience};
+use crate::patience::{Deadline, Patience, WaitFailure};
 
 /// How much of what ssh says is kept.
 const KEPT_BYTES: usize = 16 << 10;
@@ -73,7 +73,10 @@ impl ChildProcess {
     }
 
     /// Waits for its end.
-    pub(crate) fn wait(&mut self, wait: &Deadline<'_>) -> Result<io::Result<ExitStatus>, GaveUp> {
+    pub(crate) fn wait(
+        &mut self,
+        wait: &Deadline<'_>,
+    ) -> Result<io::Result<ExitStatus>, WaitFailure> {
         wait.ready([(self.pidfd.as_fd(), PollFlags::IN)])?;
         Ok(self.child.wait())
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use crate::patience::{Deadline, GaveUp, Patience};
+use crate::patience::{Deadline, Patience, WaitFailure};
 use crate::process::ChildProcess;
 use crate::words::{ConnectionRefusal, last_line, refusal};
 use crate::{Destination, quote};
@@ -151,7 +151,7 @@ pub enum OpenError {
         destination: String,
         /// Which of the two.
         #[source]
-        source: GaveUp,
+        source: WaitFailure,
     },
 }
 
@@ -321,7 +321,10 @@ pub(crate) fn way_options(destination: &Destination) -> Vec<OsString> {
 }
 
 /// Who is there; none if the connection ended before.
-fn greeting(keeper: &mut ChildStdout, wait: &Deadline<'_>) -> Result<Option<Greeting>, GaveUp> {
+fn greeting(
+    keeper: &mut ChildStdout,
+    wait: &Deadline<'_>,
+) -> Result<Option<Greeting>, WaitFailure> {
     let mut heard = Vec::new();
     let mut buffer = [0; 1024];
     loop {

@@ -27,7 +27,7 @@ pub use console::keep_console;
 pub use disks::DiskError;
 pub use inside::Programs;
 pub use like::{KNOWN, KnownHost, UnknownHost, like};
-pub use repeatable::{Repeatable, RepeatableError, RunningRepeatable};
+pub use repeatable::{RepeatableError, RepeatableHost, RunningRepeatableHost};
 pub use saved::remove_all as remove_saved_states;
 pub use shape::{ReplicaMachine, ShapeError, ShapeNode};
 pub use store::{

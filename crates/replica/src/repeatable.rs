@@ -61,7 +61,7 @@ const MODULES: [&str; 4] = [
 
 /// What such a host is made of.
 #[derive(Debug, Clone, Copy)]
-pub struct Repeatable<'a> {
+pub struct RepeatableHost<'a> {
     /// The QEMU that emulates.
     pub qemu: &'a Qemu,
     /// The host image, x86-64.
@@ -76,7 +76,7 @@ pub struct Repeatable<'a> {
     pub beside: &'a [(PathBuf, PathBuf)],
 }
 
-/// Error type for [`Repeatable::start`].
+/// Error type for [`RepeatableHost::start`].
 #[derive(Debug, thiserror::Error)]
 pub enum RepeatableError {
     /// A file of its own can't be read or written.
@@ -99,7 +99,7 @@ pub enum RepeatableError {
     Owner(#[from] OwnerError),
 }
 
-impl Repeatable<'_> {
+impl RepeatableHost<'_> {
     /// The folder in which the far side finds the study's files.
     pub const STUDY_FOLDER: &'static str = "/study";
 
@@ -107,7 +107,7 @@ impl Repeatable<'_> {
     ///
     /// # Errors
     /// [`RepeatableError`] names the file.
-    pub fn start(&self) -> Result<RunningRepeatable, RepeatableError> {
+    pub fn start(&self) -> Result<RunningRepeatableHost, RepeatableError> {
         let owner = Owner::current("repeatable")?;
         let folder = runtime_dir(&owner)?;
         let at = |path: PathBuf| move |source| RepeatableError::File { path, source };
@@ -135,7 +135,7 @@ impl Repeatable<'_> {
             .process_group(0);
         owner.apply(&mut command);
         let child = command.spawn().map_err(at(self.qemu.path.clone()))?;
-        let running = RunningRepeatable { child, ended: None, folder, told: None };
+        let running = RunningRepeatableHost { child, ended: None, folder, told: None };
         bound_files(&running.child, MAX_SERIAL_BYTES).map_err(at(self.qemu.path.clone()))?;
         Ok(running)
     }
@@ -202,14 +202,14 @@ impl Repeatable<'_> {
 
 /// A host that runs. Killed when dropped.
 #[derive(Debug)]
-pub struct RunningRepeatable {
+pub struct RunningRepeatableHost {
     child: Child,
     ended: Option<ExitStatus>,
     folder: RuntimeDir,
     told: Option<File>,
 }
 
-impl RunningRepeatable {
+impl RunningRepeatableHost {
     /// Reads what the host told since the last call: 0 where there is nothing new.
     ///
     /// # Errors
@@ -252,7 +252,7 @@ impl RunningRepeatable {
     }
 }
 
-impl Drop for RunningRepeatable {
+impl Drop for RunningRepeatableHost {
     fn drop(&mut self) {
         // Both only fail for a process that has ended and was waited for.
         let _ = self.child.kill();

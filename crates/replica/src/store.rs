@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use host::owner::{self, EndOrphanError, Owner};
-use host::state_dir::{FileError, KeptKind, NotOne, kept, one_of, user_state_dir};
+use host::state_dir::{FileError, KeptKind, StateLookupError, kept, one_of, user_state_dir};
 use remote::Destination;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -128,7 +128,7 @@ const KIND: KeptKind = KeptKind {
 pub enum ReplicaFindError {
     /// There is no such one.
     #[error(transparent)]
-    NotOne(#[from] NotOne),
+    NotOne(#[from] StateLookupError),
     /// It can't be used.
     #[error("The replica {name:?} is {}: {}", state.word(), state.what_next(name))]
     NotUp {

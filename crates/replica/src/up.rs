@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use guest::image::{GuestImage, Recipe};
 use guest::qemu::Qemu;
-use guest::{Cancel, Cancelled, Monitor, MonitorError, read_end};
+use guest::{Cancel, Cancellation, Monitor, MonitorError, read_end};
 use host::owner::{OWNER_VARIABLE, Owner, OwnerError, RUN_VARIABLE, RuntimeDirError, runtime_dir};
 use remote::{OpenError, Patience, RunError, SshOptions, SshSession};
 use serde_json::{Value, json};
@@ -208,7 +208,7 @@ pub enum ReplicaUpError {
     Runtime(#[from] RuntimeDirError),
     /// Ctrl-C.
     #[error(transparent)]
-    Cancelled(#[from] Cancelled),
+    Cancelled(#[from] Cancellation),
 }
 
 fn shown(tail: &str) -> String {

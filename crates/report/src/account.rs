@@ -5,7 +5,7 @@ use record::Environment;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::count_of::CountOf;
+use crate::count_scope::CountScope;
 use crate::estimate::ShownEstimate;
 
 /// Whether the differences could be accounted for.
@@ -101,7 +101,7 @@ pub struct VariantAccount {
     /// The variant.
     pub variant: String,
     /// What all values are of: a run, or an operation of the benchmark.
-    pub of: CountOf,
+    pub of: CountScope,
     /// Blocks that it rests on.
     pub blocks: u32,
     /// Variant less baseline, s; where the clock counts instructions, 1 ns each.
@@ -114,13 +114,13 @@ pub struct VariantAccount {
     pub unpriced: Vec<UnpricedEvents>,
     /// Where exits were counted by reason, which takes time at each, if not in both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exits_by_reason_only: Option<ReasonsIn>,
+    pub exits_by_reason_only: Option<ReasonSource>,
 }
 
 /// Where KVM's exits were counted by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum ReasonsIn {
+pub enum ReasonSource {
     /// When the prices were taken.
     Prices,
     /// In the study's trials.

@@ -4,8 +4,8 @@ use record::Unit;
 
 use crate::quantity::{event_count, percent};
 use crate::{
-    AccountPart, Accounting, CountOf, HostFact, NoPrice, OtherSetting, PricedEvent, ReasonsIn,
-    Report, ShownEstimate, UnfitPrices, UnpricedEvents, VariantAccount,
+    AccountPart, Accounting, CountScope, HostFact, NoPrice, OtherSetting, PricedEvent,
+    ReasonSource, Report, ShownEstimate, UnfitPrices, UnpricedEvents, VariantAccount,
 };
 
 /// The unit of an account: seconds, or instructions where the clock counts those.
@@ -50,8 +50,8 @@ impl VariantAccount {
         let Self { variant, workload, load, .. } = self;
         let (of, in_what) = (
             match self.of {
-                CountOf::Operation => "an operation",
-                CountOf::Run | CountOf::End => "a run",
+                CountScope::Operation => "an operation",
+                CountScope::Run | CountScope::End => "a run",
             },
             if report.environment.is_deterministic() { "instructions" } else { "seconds" },
         );
@@ -139,12 +139,12 @@ impl VariantAccount {
                        are IPIs.";
         let otherwise = self.exits_by_reason_only.map(|place| {
             match place {
-                ReasonsIn::Trials => {
+                ReasonSource::Trials => {
                     "Exits were counted by reason in the trials, which takes time at each, and not \
                      when the prices were taken: what that takes is unexplained. `vmlab calibrate \
                      --all --as-in-trials` takes prices with it."
                 }
-                ReasonsIn::Prices => {
+                ReasonSource::Prices => {
                     "Exits were counted by reason when the prices were taken, which takes time at \
                      each, and not in the trials: prices are too high. `vmlab calibrate --all` \
                      takes them without."

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use record::{Environment, Metric};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stats::{AcrossHosts, ClassAcross, ClassConsistency, Interval};
+use stats::{AcrossHosts, ClassConsistency, ClassResult, Interval};
 
 use crate::quantity::{counted, percent, ratio_estimate, ratio_span};
 use crate::sentence::{VariantClaim, as_sentence, label, under_load};
@@ -260,7 +260,7 @@ fn sentences(report: &AcrossReport, variant: &AcrossVariant) -> Vec<String> {
 fn holds(report: &AcrossReport, across: &AcrossHosts) -> Vec<String> {
     let of = report.class_label.as_deref().unwrap_or("hardware");
     let classes = format!("{} classes", across.classes.len());
-    let named = |wanted: &dyn Fn(&&ClassAcross) -> bool| {
+    let named = |wanted: &dyn Fn(&&ClassResult) -> bool| {
         let names = across.classes.iter().filter(wanted).map(|class| class.class.as_str());
         names.collect::<Vec<_>>().join(", ")
     };
@@ -395,7 +395,7 @@ fn without_results(report: &AcrossReport, out: &mut Printer) {
 
 #[cfg(test)]
 mod tests {
-    use record::{Better, MetricKind, Unit};
+    use record::{BetterDirection, MetricKind, Unit};
     use stats::{AcrossQuestion, HostRatios, across_hosts};
 
     use super::*;
@@ -415,7 +415,8 @@ mod tests {
                 }
             })
             .collect();
-        let question = AcrossQuestion { alpha: 0.05, margin: 0.03, better: record::Better::Lower };
+        let question =
+            AcrossQuestion { alpha: 0.05, margin: 0.03, better: record::BetterDirection::Lower };
         let across = across_hosts(&hosts, &question);
         let row = |number: usize| NodeRow {
             node: format!("node-{number}"),
@@ -463,7 +464,7 @@ mod tests {
                 metric: Metric {
                     name: "time".to_owned(),
                     unit: Unit::from("s"),
-                    better: Better::Lower,
+                    better: BetterDirection::Lower,
                     kind: MetricKind::Time,
                 },
                 primary: true,

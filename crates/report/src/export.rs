@@ -97,7 +97,7 @@ pub fn json(records: &[SampleRow]) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use record::{Better, Environment, Metric, MetricKind, RecordSource, Unit};
+    use record::{BetterDirection, Environment, Metric, MetricKind, RecordSource, Unit};
 
     fn record(variant: &str, value: f64) -> SampleRow {
         SampleRow {
@@ -115,7 +115,7 @@ mod tests {
             metric: Metric {
                 name: "time".to_owned(),
                 unit: Unit::from("s"),
-                better: Better::Lower,
+                better: BetterDirection::Lower,
                 kind: MetricKind::Time,
             },
             value,

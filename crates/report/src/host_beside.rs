@@ -4,7 +4,7 @@ use record::{HostSign, UnsteadyCause};
 use stats::{DisturbanceWeight, HostDifference, Interval, Invalidity};
 
 use crate::quantity::percent;
-use crate::{HostBeside, Report, TimeShare};
+use crate::{HostActivity, Report, TimeShare};
 
 /// Others' share of the pCPUs from which on a host is called busy.
 const BUSY: f64 = 0.1;
@@ -72,7 +72,7 @@ pub fn unsteady(why: &UnsteadyCause) -> String {
 /// One line about a host on which others used much of the pCPUs, and what to do;
 /// none of a quiet one.
 #[must_use]
-pub fn busy(beside: &[HostBeside]) -> Option<String> {
+pub fn busy(beside: &[HostActivity]) -> Option<String> {
     let quiet = beside.iter().filter(|beside| beside.is_quiet);
     let all = quiet.flat_map(|beside| &beside.variants).filter_map(|variant| {
         let share = |share: Option<TimeShare>| share.unwrap_or(TimeShare { mean: 0.0, most: 0.0 });
@@ -99,7 +99,7 @@ pub(crate) const HEADS: [&str; 7] =
     ["variant", "trials", "others", "steal", "waits for memory", "vCPUs wait", "canary"];
 
 /// Its rows: shares as mean and greatest.
-pub(crate) fn rows(beside: &HostBeside) -> Vec<[String; 7]> {
+pub(crate) fn rows(beside: &HostActivity) -> Vec<[String; 7]> {
     let share = |share: Option<TimeShare>| match share {
         None => "-".to_owned(),
         Some(TimeShare { mean, most }) => {
@@ -122,7 +122,7 @@ pub(crate) fn rows(beside: &HostBeside) -> Vec<[String; 7]> {
 
 /// True if the host did something beside these trials that a reader of the
 /// verdicts should see first.
-pub(crate) fn is_notable(report: &Report, beside: &HostBeside) -> bool {
+pub(crate) fn is_notable(report: &Report, beside: &HostActivity) -> bool {
     let shares =
         |variant: &crate::VariantDisturbance| [variant.others, variant.steal, variant.memory];
     let is_much = |share: TimeShare| share.mean >= NOTABLE;

@@ -104,13 +104,18 @@ fn undecided_notes(judged: &stats::Judgement, at_most: f64, more_blocks: u32) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use record::Better;
+    use record::BetterDirection;
     use stats::{Comparison, Engine, FixedBlocks, PairedBlocks};
 
     fn judge(log_ratios: &[f64]) -> VariantJudgement {
         let blocks = PairedBlocks { log_ratios: log_ratios.to_vec() };
-        let comparison =
-            Comparison { blocks, better: Better::Lower, margin: 0.03, aa: false, host: Vec::new() };
+        let comparison = Comparison {
+            blocks,
+            better: BetterDirection::Lower,
+            margin: 0.03,
+            aa: false,
+            host: Vec::new(),
+        };
         let engine = FixedBlocks::new(4, 0.05).unwrap();
         VariantJudgement::from(&engine.judge(&comparison))
     }

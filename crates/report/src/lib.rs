@@ -2,7 +2,8 @@
 //!
 //! Pure: data in, text out. The figures are SVG written by this crate itself,
 //! because their colours must be style-sheet classes (light, dark and print
-//! come from one page) and each mark must say in words what it is.
+//! come from one page) and each mark must say in words what it is. The colours of
+//! every page and picture stand in [`palette`], the style of every page in one sheet.
 //!
 //! What is not here: what samples mean (`stats`), where files are written
 //! (`vmlab`).
@@ -10,7 +11,7 @@
 mod account;
 mod account_text;
 mod across;
-mod count_of;
+mod count_scope;
 mod escape;
 mod estimate;
 mod export;
@@ -20,6 +21,7 @@ pub mod host_picture;
 mod html;
 mod judged;
 mod model;
+pub mod palette;
 mod profile;
 mod profile_text;
 mod published;
@@ -31,20 +33,20 @@ pub mod trend;
 mod verdict;
 
 pub use account::{
-    AccountPart, Accounting, HostFact, NoPrice, OtherSetting, PricedEvent, ReasonsIn, UnfitPrices,
-    UnpricedEvents, VariantAccount,
+    AccountPart, Accounting, HostFact, NoPrice, OtherSetting, PricedEvent, ReasonSource,
+    UnfitPrices, UnpricedEvents, VariantAccount,
 };
 pub use across::{
     ACROSS_VERSION, AcrossGroup, AcrossReport, AcrossVariant, NodeRatio, NodeRow, across_text,
 };
-pub use count_of::CountOf;
+pub use count_scope::CountScope;
 pub use escape::escape;
 pub use estimate::{NO_BOUND_YET, ShownEstimate, ShownInterval, is_bound};
 pub use export::{SampleRows, csv, json};
 pub use host_beside::{busy, unsteady};
-pub use html::{html, page_head};
+pub use html::{PageWidth, html, page};
 pub use model::{
-    BootPoint, CellResults, CounterMove, CounterRow, Curve, FurtherVm, HostBeside, InterimLook,
+    BootPoint, CellResults, CounterMove, CounterRow, Curve, FurtherVm, HostActivity, InterimLook,
     LabelledText, Method, PublishedClaim, PublishedKind, PublishedValue, Quantile, REPORT_VERSION,
     Report, ReportFact, ReportVariant, ResultGroup, ShownVerdict, Suite, TABLE_SHARES, TimeShare,
     TrialFailure, VariantDisturbance, VariantJudgement, VariantRole, WorkloadLatencies,

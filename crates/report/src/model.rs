@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use stats::{PublishedAgreement, Relation};
 
 use crate::account::{Accounting, VariantAccount};
-use crate::count_of::CountOf;
+use crate::count_scope::CountScope;
 use crate::estimate::{ShownEstimate, ShownInterval};
 use crate::profile::{ProfileComparison, ProfileOverhead};
 
@@ -64,7 +64,7 @@ pub struct Report {
     /// What the host did beside the trials: one for each load x workload that
     /// was watched.
     #[serde(default)]
-    pub host_beside: Vec<HostBeside>,
+    pub host_beside: Vec<HostActivity>,
     /// The differences taken apart by what events cost; none where nothing was
     /// counted that has a price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -255,7 +255,7 @@ pub struct Quantile {
 
 /// What the host did beside the trials of one workload under one load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct HostBeside {
+pub struct HostActivity {
     /// The host-load level's name.
     pub load: String,
     /// The workload's name.
@@ -435,7 +435,7 @@ pub struct CounterRow {
     /// What it counts, one sentence; may be empty.
     pub meaning: String,
     /// What the values are of.
-    pub of: CountOf,
+    pub of: CountScope,
     /// Means over the boots that counted, in the order of the variants; none
     /// where it was not counted.
     pub values: Vec<Option<f64>>,
@@ -507,7 +507,7 @@ pub enum PublishedKind {
         /// The counter's name.
         counter: String,
         /// What its values are of.
-        of: CountOf,
+        of: CountScope,
         /// The published ratio; both ends are the same for a single number.
         published: ShownInterval,
     },

@@ -5,7 +5,7 @@ use stats::{Interval, PublishedAgreement, Relation, Verdict, ratio_agreement};
 
 use crate::quantity::{UnitScale, ratio, ratio_estimate, ratio_range};
 use crate::{
-    CellResults, CountOf, PublishedClaim, PublishedKind, PublishedValue, Report, ResultGroup,
+    CellResults, CountScope, PublishedClaim, PublishedKind, PublishedValue, Report, ResultGroup,
     ShownEstimate, ShownInterval, VariantJudgement,
 };
 
@@ -214,9 +214,9 @@ impl PublishedClaim {
             }
             PublishedKind::CounterRatio { counter, of, published } => {
                 let of = match of {
-                    CountOf::Operation => "an operation",
-                    CountOf::Run => "a run",
-                    CountOf::End => "at a run's end",
+                    CountScope::Operation => "an operation",
+                    CountScope::Run => "a run",
+                    CountScope::End => "at a run's end",
                 };
                 let ratio = shown_ratio(*published);
                 format!("{counter} {of}: {variant} by {than} {ratio}")

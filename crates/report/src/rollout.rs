@@ -5,7 +5,7 @@ use record::Environment;
 
 use crate::escape::escape;
 use crate::figure::looks;
-use crate::html::{HtmlTable, Td, chip, page};
+use crate::html::{HtmlTable, PageWidth, Td, chip, page};
 use crate::quantity::{counted, ratio_centre, ratio_span};
 use crate::{Label, ShownEstimate};
 
@@ -85,7 +85,7 @@ pub fn rollout_html(rollout: &RolloutPage) -> String {
         body.push_str(&section(metric, &format!("r{i}")));
     }
     body.push_str("</main>\n<footer>Written by vmlab rollout.</footer>\n");
-    page(&rollout.title, &body)
+    page(&rollout.title, PageWidth::Text, &body)
 }
 
 /// What to do, and what of each counter says so.

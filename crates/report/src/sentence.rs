@@ -1,14 +1,14 @@
 //! Verdicts in words. Every sentence carries its interval and its blocks; the
 //! environment's sentence stands beside it wherever it is shown.
 
-use record::{Better, Environment, Metric, MetricKind};
+use record::{BetterDirection, Environment, Metric, MetricKind};
 
 use crate::quantity::{
     UnitScale, change, counted, event_count, own_prefix, percent, ratio_estimate,
 };
 use crate::verdict::{self, Label, Terms};
 use crate::{
-    CountOf, CounterMove, CounterRow, Report, ReportVariant, ResultGroup, ShownVerdict,
+    CountScope, CounterMove, CounterRow, Report, ReportVariant, ResultGroup, ShownVerdict,
     VariantJudgement, VariantRole, WorkloadLatencies,
 };
 
@@ -80,8 +80,8 @@ fn comparative(better: bool, metric: &Metric) -> &'static str {
 pub(crate) fn directions(metric: &Metric) -> (&'static str, &'static str) {
     let (better, worse) = (comparative(true, metric), comparative(false, metric));
     match metric.better {
-        Better::Lower => (better, worse),
-        Better::Higher => (worse, better),
+        BetterDirection::Lower => (better, worse),
+        BetterDirection::Higher => (worse, better),
     }
 }
 
@@ -268,11 +268,11 @@ pub(crate) fn each_operation(moved: &CounterMove) -> String {
 }
 
 /// What a counter's values are of, as a column of a table says it.
-pub(crate) fn count_of(of: CountOf) -> &'static str {
+pub(crate) fn count_of(of: CountScope) -> &'static str {
     match of {
-        CountOf::Operation => "operation",
-        CountOf::Run => "run",
-        CountOf::End => "end of a run",
+        CountScope::Operation => "operation",
+        CountScope::Run => "run",
+        CountScope::End => "end of a run",
     }
 }
 
@@ -280,7 +280,7 @@ pub(crate) fn count_of(of: CountOf) -> &'static str {
 pub(crate) fn count_value(count: &CounterRow, value: Option<f64>) -> String {
     match (value, count.unit.0.as_str(), count.of) {
         (None, _, _) => "none".to_owned(),
-        (Some(value), "count", CountOf::Operation) => event_count(value),
+        (Some(value), "count", CountScope::Operation) => event_count(value),
         (Some(value), "count", _) if value < 100_000.0 => event_count(value),
         (Some(value), _, _) => own_prefix(&count.unit, value),
     }
@@ -344,7 +344,7 @@ mod tests {
             counter: "x".to_owned(),
             unit: record::Unit::from(unit),
             meaning: String::new(),
-            of: CountOf::Run,
+            of: CountScope::Run,
             values: Vec::new(),
         };
         let check = |unit: &str, value, baseline, expected: &str| {

@@ -1,7 +1,7 @@
 //! Verdicts in short: their words, their signs and the classes of their colours, for
 //! every page and table.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use crate::ShownVerdict;
 
@@ -13,7 +13,7 @@ pub struct Label {
     pub word: &'static str,
     /// One character.
     pub sign: &'static str,
-    /// A class of the palette (`html/palette.css`).
+    /// A class of the style sheet (`html/style.css`).
     pub class: &'static str,
 }
 
@@ -25,7 +25,7 @@ pub enum Terms {
     /// As the spread of values does: steadier, less steady.
     Spread,
     /// As sizes do, of which one direction is the better: lower, higher.
-    Size(Better),
+    Size(BetterDirection),
     /// As sizes do, and nobody knows which direction is the better; whether the
     /// variant's is the larger.
     Undirected {
@@ -37,7 +37,7 @@ pub enum Terms {
 impl Terms {
     /// Those of a metric whose better direction is known.
     #[must_use]
-    pub fn of(kind: MetricKind, better: Better) -> Self {
+    pub fn of(kind: MetricKind, better: BetterDirection) -> Self {
         match kind {
             MetricKind::Time | MetricKind::Rate => Self::Speed,
             MetricKind::Quantile | MetricKind::Count => Self::Size(better),
@@ -52,7 +52,7 @@ impl Terms {
             (Self::Speed, false) => "slower",
             (Self::Spread, true) => "steadier",
             (Self::Spread, false) => "less steady",
-            (Self::Size(better), _) if is_better == (better == Better::Lower) => "lower",
+            (Self::Size(better), _) if is_better == (better == BetterDirection::Lower) => "lower",
             (Self::Undirected { is_higher: false }, _) => "lower",
             (Self::Size(_) | Self::Undirected { .. }, _) => "higher",
         }

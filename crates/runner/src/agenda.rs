@@ -10,7 +10,7 @@ use stats::{Engine, Judgement, Verdict};
 use crate::plan::{Block, PlanVariant, StudyPlan};
 use crate::results::{self, MetricGroup};
 use crate::state::JournalState;
-use crate::study::Until;
+use crate::study::EndCondition;
 
 /// A comparison with the baseline, as it stands.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,9 +67,10 @@ impl Agenda {
         let comparisons = primary
             .flat_map(|group| comparison_statuses(plan, state, engine.as_ref(), group))
             .collect();
-        // A variant alone has nothing to decide, and a budget that is to be
-        // used up is used up.
-        let everything = plan.budget.until == Until::Budget || plan.comparisons().next().is_none();
+        // With a single variant there is nothing to decide, and `until = "budget"`
+        // asks for every block.
+        let everything =
+            plan.budget.until == EndCondition::Budget || plan.comparisons().next().is_none();
         Self { comparisons, everything }
     }
 

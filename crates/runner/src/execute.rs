@@ -18,7 +18,7 @@ use crate::agenda::Agenda;
 use crate::plan::{Block, PlanVariant, PlanWorkload, StudyPlan};
 use crate::state::JournalState;
 use crate::store::{ResultsError, TrialSink};
-use crate::study::{HostLoad, Until};
+use crate::study::{EndCondition, HostLoad};
 use crate::unix_s;
 use crate::{pilot, results, stability};
 
@@ -407,7 +407,7 @@ pub(crate) fn remaining_s(plan: &StudyPlan, state: &JournalState, agenda: &Agend
     let most = state.extended_to.or(plan.budget.blocks).map(f64::from);
     let by_blocks = most.map(|most| (most - rounds_done) * round_s);
     let by_minutes = plan.budget.minutes.map(|minutes| minutes * 60.0 - state.blocks_wall_s);
-    let until_decided = (plan.budget.until == Until::Decided).then(|| agenda.more_blocks());
+    let until_decided = (plan.budget.until == EndCondition::Decided).then(|| agenda.more_blocks());
     let by_verdicts = until_decided.flatten().map(|blocks| f64::from(blocks) * round_s);
     let all = [by_blocks, by_minutes, by_verdicts];
     all.into_iter().flatten().reduce(f64::min).map(|seconds| seconds.max(0.0))

@@ -18,7 +18,7 @@ use record::Environment;
 use topology::bounded::LineProblem;
 use topology::{Host, PcpuSet};
 use vmconfig::{
-    Accel, Arch, BootSource, BuiltinKernel, ImagePatch, Resolve, SpecFinding, SpecSeverity,
+    Accel, Arch, BootSource, BuiltinKernel, ImagePatch, PatchContext, SpecFinding, SpecSeverity,
     VmPatch, VmSpec, builtin, qemu,
 };
 use workload::{CatalogueEntry, FULL_IMAGE, GuestFacts};
@@ -338,7 +338,7 @@ impl Freezer<'_> {
             self.problems.push(LineProblem { line: line("image"), message });
             return None;
         };
-        let resolve = Resolve {
+        let resolve = PatchContext {
             name,
             arch: self.machine.arch,
             auto_accel: self.machine.auto_accel,

@@ -18,7 +18,7 @@ use vmconfig::{Scheduler, VmSpec};
 
 use crate::plan::{PlanVariant, StudyPlan};
 use crate::study::{HostLoad, Study};
-pub use crate::study::{HostSettings, SettingOf, describe};
+pub use crate::study::{HostSettings, SettingOwner, describe};
 
 /// The settings that make a partition, on whose pCPUs nothing runs that was not
 /// taken in.
@@ -114,10 +114,10 @@ fn made_as<'a>(id: &str, value: &'a str) -> &'a str {
 #[must_use]
 pub fn refusals(study: &Study, plan: &StudyPlan, tree: &SettingsTree) -> Vec<LineProblem> {
     let mut problems = Vec::new();
-    let mut check = |of: SettingOf<'_>, settings: &HostSettings| {
+    let mut check = |of: SettingOwner<'_>, settings: &HostSettings| {
         let whose = match of {
-            SettingOf::Study => String::new(),
-            SettingOf::Load(name) | SettingOf::Variant(name) => format!("{name}: "),
+            SettingOwner::Study => String::new(),
+            SettingOwner::Load(name) | SettingOwner::Variant(name) => format!("{name}: "),
         };
         for (id, value) in settings {
             let refused = match SettingChange::new(id, value) {
@@ -133,12 +133,12 @@ pub fn refusals(study: &Study, plan: &StudyPlan, tree: &SettingsTree) -> Vec<Lin
             }
         }
     };
-    check(SettingOf::Study, &plan.host_settings);
+    check(SettingOwner::Study, &plan.host_settings);
     for load in &plan.loads {
-        check(SettingOf::Load(&load.name), &load.host);
+        check(SettingOwner::Load(&load.name), &load.host);
     }
     for variant in plan.variants.iter().filter(|variant| variant.aa_of.is_none()) {
-        check(SettingOf::Variant(&variant.name), &variant.host_settings);
+        check(SettingOwner::Variant(&variant.name), &variant.host_settings);
     }
     let partitions = Partitions::of(plan);
     for variant in plan.variants.iter().filter(|variant| variant.aa_of.is_none()) {

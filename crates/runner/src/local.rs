@@ -291,22 +291,22 @@ impl<'a> LocalLab<'a> {
 
 /// What of settings is not as it was before them.
 #[derive(Debug, Default)]
-struct NotRestored {
+struct UnrestoredSettings {
     /// Has the value that vmlab gave it, a sentence each.
     still_set: Vec<String>,
     /// Somebody else has changed it since, a sentence each.
     changed_by_others: Vec<String>,
 }
 
-impl NotRestored {
+impl UnrestoredSettings {
     fn sentences(self) -> Vec<String> {
         [self.still_set, self.changed_by_others].concat()
     }
 }
 
 /// Puts settings back; says what did not go as it should.
-fn put_back(settings: AppliedSettings) -> NotRestored {
-    let mut not_restored = NotRestored::default();
+fn put_back(settings: AppliedSettings) -> UnrestoredSettings {
+    let mut not_restored = UnrestoredSettings::default();
     let restored = match settings.restore() {
         Ok(restored) => restored,
         Err(error) => {

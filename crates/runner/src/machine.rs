@@ -9,7 +9,7 @@ use guest::kvm::{self, KvmVerdict};
 use guest::libvirt::{LibvirtFacts, Uri, Virsh, VirshError};
 use guest::qemu::{self, FindQemuError, Qemu};
 use guest::thin::{self, NoProgram};
-use guest::{Cancel, Cancelled};
+use guest::{Cancel, Cancellation};
 use host::owner::{self, Owner, OwnerError, RuntimeDirError};
 use record::Environment;
 use topology::{Host, QemuInfo};
@@ -67,7 +67,7 @@ pub enum DiscoverError {
     },
     /// The guests' own program is missing.
     #[error(transparent)]
-    Probe(#[from] crate::probe::ProbeMissing),
+    Probe(#[from] crate::probe::MissingProbe),
     /// An image that the study names can't be used.
     #[error("{file}:{line}: image can't be used")]
     Image {
@@ -105,7 +105,7 @@ pub enum DiscoverError {
     OtherUser(Uri),
     /// Ctrl-C.
     #[error(transparent)]
-    Cancelled(#[from] Cancelled),
+    Cancelled(#[from] Cancellation),
 }
 
 /// Which libvirt is at `uri`, if its QEMUs can run trials of this user's.

@@ -21,7 +21,7 @@ pub const FOLDER_VARIABLE: &str = "VMLAB_PROBE";
      folder with {arch}/vmlab-probe in {FOLDER_VARIABLE}",
     looked_for.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 )]
-pub struct ProbeMissing {
+pub struct MissingProbe {
     /// The guests' architecture.
     pub arch: Arch,
     /// Where it was looked for.
@@ -34,8 +34,8 @@ pub struct ProbeMissing {
 /// where `make build` puts it.
 ///
 /// # Errors
-/// [`ProbeMissing`].
-pub fn find(arch: Arch) -> Result<PathBuf, ProbeMissing> {
+/// [`MissingProbe`].
+pub fn find(arch: Arch) -> Result<PathBuf, MissingProbe> {
     let named = std::env::var_os(FOLDER_VARIABLE).map(PathBuf::from);
     let mut looked_for: Vec<PathBuf> =
         named.iter().map(|folder| folder.join(arch.name()).join(PROGRAM)).collect();
@@ -48,7 +48,7 @@ pub fn find(arch: Arch) -> Result<PathBuf, ProbeMissing> {
     }
     match looked_for.iter().find(|path| path.is_file()) {
         Some(path) => Ok(path.clone()),
-        None => Err(ProbeMissing { arch, looked_for }),
+        None => Err(MissingProbe { arch, looked_for }),
     }
 }
 

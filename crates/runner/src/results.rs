@@ -10,13 +10,13 @@ use record::{HostSign, Metric, RecordSource, SampleRow};
 use report::sample_kind;
 use stats::{
     BootStatistic, Comparison, ControlledRatios, Disturbance, Engine, FixedBlocks,
-    LatencyDistribution, NoQuantile, PairedBlocks, Sequential, boot_statistic,
+    LatencyDistribution, NoQuantile, PairedBlocks, SequentialTest, boot_statistic,
 };
 use topology::PcpuSet;
 
 use crate::plan::{PlanVariant, PlanWorkload, StudyPlan};
 use crate::state::JournalState;
-use crate::study::{DEFAULT_MARGIN_PERCENT, HostLoad, Until};
+use crate::study::{DEFAULT_MARGIN_PERCENT, EndCondition, HostLoad};
 pub use crate::trials::{JournalTrial, trials};
 use crate::{pilot, stability};
 
@@ -278,13 +278,14 @@ pub fn engine(plan: &StudyPlan, state: &JournalState) -> Box<dyn Engine> {
     const SOUND: &str = "at least one block, and 0.05 is a probability";
     let blocks = plan.budget.blocks.map(|blocks| blocks.max(1));
     match (blocks, plan.budget.until, state.extended_to) {
-        (Some(blocks), Until::Decided, _) | (Some(blocks), Until::Budget, Some(_)) => {
-            Box::new(Sequential::within(blocks, ALPHA).expect(SOUND))
+        (Some(blocks), EndCondition::Decided, _)
+        | (Some(blocks), EndCondition::Budget, Some(_)) => {
+            Box::new(SequentialTest::within(blocks, ALPHA).expect(SOUND))
         }
-        (None, Until::Decided, _) | (None, Until::Budget, Some(_)) => {
-            Box::new(Sequential::open_ended(ALPHA).expect(SOUND))
+        (None, EndCondition::Decided, _) | (None, EndCondition::Budget, Some(_)) => {
+            Box::new(SequentialTest::open_ended(ALPHA).expect(SOUND))
         }
-        (blocks, Until::Budget, None) => {
+        (blocks, EndCondition::Budget, None) => {
             Box::new(FixedBlocks::new(blocks.unwrap_or(u32::MAX), ALPHA).expect(SOUND))
         }
     }

@@ -134,7 +134,7 @@ pub enum ResultsError {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: journal::NotAnEnd,
+        source: journal::UnknownEnd,
     },
     /// The price list can't be read.
     #[error("{path}: the price list can't be read: {source}", path = .path.display())]
@@ -586,7 +586,7 @@ fn read_journal(dir: &Path) -> Result<(Vec<u8>, Journal), ResultsError> {
     let acknowledged = match String::from_utf8(read_if_there(&path, MAX_FILE_BYTES)?) {
         Ok(text) if text.is_empty() => None,
         Ok(text) => Some(text.parse::<JournalTail>()),
-        Err(_) => Some(Err(journal::NotAnEnd)),
+        Err(_) => Some(Err(journal::UnknownEnd)),
     };
     let acknowledged = acknowledged.transpose();
     let acknowledged = acknowledged.map_err(|source| ResultsError::BadEnd { path, source })?;

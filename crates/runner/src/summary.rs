@@ -30,7 +30,7 @@ use crate::results::{self, ALPHA, BootValue, JournalTrial, MetricGroup};
 use crate::shown::placeholder_channels;
 use crate::state::JournalState;
 use crate::store::{self, Contents, blob_path};
-use crate::study::{RunsOn, Until};
+use crate::study::{EndCondition, RunsOn};
 use crate::thin::is_thin;
 
 /// vCPUs that wait this part of their time for a pCPU share it with others.
@@ -141,7 +141,7 @@ fn method(plan: &StudyPlan, events: &[JournalEvent], state: &JournalState) -> Me
 /// The test behind the verdicts, in plain words.
 fn test(plan: &StudyPlan, state: &JournalState) -> &'static str {
     match (plan.budget.until, plan.budget.blocks, state.extended_to) {
-        (Until::Budget, _, None) => {
+        (EndCondition::Budget, _, None) => {
             "Student's t on the logarithms of the ratios inside the blocks, one number a boot, \
              after a number of blocks that was fixed before."
         }

@@ -101,7 +101,7 @@ pub struct SimKvm {
     /// The longest window, ns.
     pub ple_window_max_ns: u64,
     /// What such an exit does.
-    pub on_spin: OnSpin,
+    pub on_spin: DirectedYieldRule,
     /// At most one directed yield in each such time; a plain `yield()` at all
     /// other exits.
     pub throttle: Option<Throttle>,
@@ -133,7 +133,7 @@ impl SimKvm {
             ple_window_grow: if dynamic { 2 } else { 0 },
             ple_window_shrink: 0,
             ple_window_max_ns: u64::from(u32::MAX) / 3,
-            on_spin: OnSpin::defaults(release),
+            on_spin: DirectedYieldRule::defaults(release),
             throttle: None,
             halt_poll_ns: if dynamic { 200_000 } else { 0 },
             posted_interrupts: dynamic,
@@ -147,7 +147,7 @@ impl SimKvm {
 
 /// `kvm_vcpu_on_spin()`: which vCPUs a directed yield may go to, by version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OnSpin {
+pub struct DirectedYieldRule {
     /// Leaves out who is in guest mode now (`PF_VCPU`; dropped in 3.10).
     pub skip_in_guest: bool,
     /// Leaves out who does not wait for a pCPU (`vcpu->preempted` since 3.10, `vcpu->ready`
@@ -165,7 +165,7 @@ pub struct OnSpin {
     pub undercommit_check: bool,
 }
 
-impl OnSpin {
+impl DirectedYieldRule {
     /// As of `release`.
     #[must_use]
     pub fn defaults(release: impl Into<KernelRelease>) -> Self {
@@ -335,12 +335,12 @@ pub struct GuestLock {
     /// How waiting for it works.
     pub kind: LockKind,
     /// What stays out while a task waits for it or holds it.
-    pub keeps_off: KeepsOff,
+    pub keeps_off: LockProtection,
 }
 
 /// What a vCPU whose task waits for a lock or holds it does not do meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum KeepsOff {
+pub enum LockProtection {
     /// It does all: a lock of user space, or one that sleeps.
     Nothing,
     /// It runs no other task (`spin_lock`).

@@ -36,11 +36,16 @@ function firstAfter(values, limit) {
   return low;
 }
 
-function colour(who) {
+// A colour of the style sheet's, as the screen has it now.
+function named(colour) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${colour}`);
+}
+
+function colour(who, others) {
   const [vm, vcpu] = data.who[who];
-  if (vm < 0) return "#8a8a8a";
+  if (vm < 0) return others;
   const { hue, vcpus } = data.vms[vm];
-  return `hsl(${hue} 65% ${36 + (26 * vcpu) / Math.max(vcpus - 1, 1)}%)`;
+  return `hsl(${hue} ${36 + (26 * vcpu) / Math.max(vcpus - 1, 1)}%)`;
 }
 
 function name(who) {
@@ -59,7 +64,7 @@ function draw() {
   canvas.height = height * scale;
   context.setTransform(scale, 0, 0, scale, 0, 0);
   context.clearRect(0, 0, width, height);
-  const ink = getComputedStyle(document.body).color;
+  const [ink, alarm, others] = ["ink", "alarm", "others"].map(named);
   const row = (height - BOTTOM) / rows.length;
   const x = (ns) => LEFT + ((ns - view.from) * (width - LEFT)) / view.length;
   context.font = "12px sans-serif";
@@ -78,11 +83,11 @@ function draw() {
       const to = Math.min(x(of.to[i]), width);
       // What is narrower than a pixel is not drawn over what is there.
       if (to - drawn < 0.5) continue;
-      context.fillStyle = colour(of.who[i]);
+      context.fillStyle = colour(of.who[i], others);
       context.fillRect(from, y, Math.max(to - from, 0.5), row - Math.min(1, row / 6));
       drawn = to;
     }
-    for (const [kind, top, shade] of [["exits", y + row * 0.6, "#c4001f"], ["yields", y, "#000"]]) {
+    for (const [kind, top, shade] of [["exits", y + row * 0.6, alarm], ["yields", y, ink]]) {
       if (!shows[kind]) continue;
       context.fillStyle = shade;
       let last = -1;

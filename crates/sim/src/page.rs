@@ -2,25 +2,14 @@
 
 use std::fmt::Write as _;
 
-use report::escape;
+use report::palette::hue;
+use report::{PageWidth, escape};
 
 use crate::engine::{PcpuUser, TraceSegment};
 use crate::json::quoted;
 use crate::map::{Map, Origin};
-use crate::picture::hue;
 
 const SCRIPT: &str = include_str!("page.js");
-const STYLE: &str = "\
-:root { color-scheme: light dark }
-body { font: 16px/1.4 sans-serif; margin: 1rem; color: light-dark(#222, #ddd); \
-background: light-dark(#fff, #181818) }
-h1 { font-size: 1.2rem; overflow-wrap: anywhere }
-canvas { width: 100%; display: block; touch-action: pan-y; cursor: grab }
-ul { padding: 0; display: flex; flex-wrap: wrap; gap: .3rem 1rem; list-style: none }
-li span { display: inline-block; width: .8rem; height: .8rem; margin-right: .3rem }
-button { font: inherit; min-width: 2.2rem; min-height: 2.2rem }
-label { margin-left: 1rem; white-space: nowrap }
-#said { min-height: 1.4em }";
 
 /// More of them make a page that no browser shows.
 pub const MOST_SEGMENTS: usize = 2_000_000;
@@ -33,46 +22,44 @@ pub fn html(map: &Map) -> Option<String> {
     if map.segments.len() > MOST_SEGMENTS {
         return None;
     }
-    let title = escape(if map.title.is_empty() { "Who ran where" } else { &map.title });
+    let title = if map.title.is_empty() { "Who ran where" } else { &map.title };
     let rows = map.pcpus.len();
     let height = (rows * 16).clamp(160, 1_400) + 22;
-    let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}\n</style>\n</head>\n<body>\n<main>\n\
-         <h1>{title}</h1>\n<p>{} {rows} pCPUs, {} VMs, {:.3} ms. Wheel, + and - zoom; drag and \
-         arrow keys move; 0 shows all.</p>\n<ul aria-label=\"VMs\">\n",
+    let mut body = format!(
+        "<main>\n<h1>{}</h1>\n<p>{} {rows} pCPUs, {} VMs, {:.3} ms. Wheel, + and - zoom; drag and \
+         arrow keys move; 0 shows all.</p>\n<ul class=\"vms\" aria-label=\"VMs\">\n",
+        escape(title),
         map.origin.word(),
         map.vms.len(),
         (map.to_ns - map.from_ns) as f64 / 1e6,
     );
     for (vm, named) in map.vms.iter().enumerate().take(64) {
         let _ = writeln!(
-            page,
-            "<li><span style=\"background: hsl({} 65% 45%)\"></span>{}</li>",
+            body,
+            "<li><span style=\"background: hsl({} 45%)\"></span>{}</li>",
             hue(vm),
             escape(&named.name)
         );
     }
     if !map.tasks.is_empty() {
-        page.push_str("<li><span style=\"background: #8a8a8a\"></span>others</li>\n");
+        body.push_str("<li><span class=\"others\"></span>others</li>\n");
     }
     let _ = write!(
-        page,
+        body,
         "</ul>\n<p><button id=\"in\" type=\"button\" aria-label=\"Zoom in\">+</button> \
          <button id=\"out\" type=\"button\" aria-label=\"Zoom out\">&minus;</button> \
          <button id=\"all\" type=\"button\">All</button>\
          <label><input id=\"exits\" type=\"checkbox\" checked> pause exits (red, below)</label>\
-         <label><input id=\"yields\" type=\"checkbox\" checked> directed yields (black, \
-         above)</label></p>\n\
-         <canvas id=\"map\" tabindex=\"0\" role=\"img\" style=\"height: {height}px\" \
+         <label><input id=\"yields\" type=\"checkbox\" checked> directed yields \
+         (above)</label></p>\n\
+         <canvas id=\"map\" class=\"map\" tabindex=\"0\" role=\"img\" style=\"height: {height}px\" \
          aria-label=\"Which vCPU ran on which pCPU when\"></canvas>\n\
          <p id=\"said\" aria-live=\"polite\"></p>\n</main>\n\
          <script type=\"application/json\" id=\"data\">{}</script>\n\
-         <script>\n{SCRIPT}</script>\n</body>\n</html>\n",
+         <script>\n{SCRIPT}</script>\n",
         data(map)
     );
-    Some(page)
+    Some(report::page(title, PageWidth::Whole, &body))
 }
 
 /// The map's content for the page's script; times begin with the map.
@@ -80,7 +67,7 @@ fn data(map: &Map) -> String {
     let list = |of: &mut dyn Iterator<Item = String>| of.collect::<Vec<_>>().join(",");
     let vms = list(&mut map.vms.iter().enumerate().map(|(vm, named)| {
         let (name, vcpus) = (quoted(&named.name), named.vcpus);
-        format!("{{\"name\":{name},\"vcpus\":{vcpus},\"hue\":{}}}", hue(vm))
+        format!("{{\"name\":{name},\"vcpus\":{vcpus},\"hue\":\"{}\"}}", hue(vm))
     }));
     let pcpus = list(&mut map.pcpus.iter().map(u32::to_string));
     let tasks = list(&mut map.tasks.iter().map(|name| quoted(name)));

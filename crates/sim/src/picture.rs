@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use report::escape;
+use report::palette::{hue, picture_style};
 
 use crate::engine::{PcpuUser, TraceSegment};
 use crate::map::{Map, Origin};
@@ -14,10 +15,12 @@ const TOP: usize = 46;
 /// VMs that the legend names.
 const MOST_NAMED: usize = 12;
 
-/// The colour of a VM: the golden angle keeps neighbours apart.
-pub(crate) fn hue(vm: usize) -> usize {
-    (vm * 137) % 360
-}
+const STYLE: &str = "\
+text{font:12px sans-serif;fill:var(--ink)}\
+.ground{fill:var(--paper)}\
+.host{fill:var(--others)}\
+.exit{fill:var(--alarm)}\
+.yield{fill:var(--ink)}";
 
 /// An SVG picture of a map: one row a pCPU, time to the right, a
 /// colour a VM, brighter and darker by vCPU, host tasks grey. A line below a row
@@ -32,18 +35,14 @@ pub fn svg(map: &Map) -> String {
     let (width, height) = (LEFT + COLUMNS + 10, TOP + rows * row + 40);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n\
-         <title>{}</title>\n<style>\n\
-         text {{ font: 12px sans-serif; fill: #222 }}\n.ground {{ fill: #fff }}\n\
-         .host {{ fill: #999 }}\n.exit {{ fill: #b00020 }}\n.yield {{ fill: #111 }}\n",
-        escape(title)
+         <title>{}</title>\n<style>{}\n",
+        escape(title),
+        picture_style(STYLE)
     );
     for vm in 0..map.vms.len() {
-        let _ = writeln!(svg, ".v{vm} {{ fill: hsl({} 65% 45%) }}", hue(vm));
+        let _ = writeln!(svg, ".v{vm} {{ fill: hsl({} 45%) }}", hue(vm));
     }
-    svg.push_str(
-        "@media (prefers-color-scheme: dark) { text { fill: #ddd } .ground { fill: #181818 } \
-         .yield { fill: #fff } .exit { fill: #ff6b6b } }\n</style>\n",
-    );
+    svg.push_str("</style>\n");
     let _ = writeln!(svg, "<rect class=\"ground\" width=\"{width}\" height=\"{height}\"/>");
     let _ = writeln!(svg, "<text x=\"{LEFT}\" y=\"16\">{}</text>", escape(title));
     legend(&mut svg, map);

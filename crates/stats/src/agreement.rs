@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Better, Interval};
+use crate::{BetterDirection, Interval};
 
 /// What a measured interval says to something that was published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -40,14 +40,14 @@ impl Relation {
     pub fn agreement(
         self,
         measured: Option<Interval>,
-        better: Better,
+        better: BetterDirection,
         margin: f64,
     ) -> PublishedAgreement {
         let Some(Interval { lo, hi, .. }) = measured else { return PublishedAgreement::CannotTell };
         // Below 1 is better from here on.
         let (lo, hi) = match better {
-            Better::Lower => (lo, hi),
-            Better::Higher => (hi.recip(), lo.recip()),
+            BetterDirection::Lower => (lo, hi),
+            BetterDirection::Higher => (hi.recip(), lo.recip()),
         };
         let most = 1.0 + margin;
         let (agrees, contradicts) = match self {
@@ -111,10 +111,11 @@ mod tests {
     fn an_order_is_judged_by_the_interval_and_the_margin() {
         let check = |lo: f64, hi: f64, expected: [PublishedAgreement; 3]| {
             let relations = [Relation::Better, Relation::AtLeastAsGood, Relation::Equal];
-            let found = relations.map(|one| one.agreement(interval(lo, hi), Better::Lower, 0.03));
+            let found =
+                relations.map(|one| one.agreement(interval(lo, hi), BetterDirection::Lower, 0.03));
             assert_eq!(found, expected, "[{lo}, {hi}]");
             let turned = interval(hi.recip(), lo.recip());
-            let found = relations.map(|one| one.agreement(turned, Better::Higher, 0.03));
+            let found = relations.map(|one| one.agreement(turned, BetterDirection::Higher, 0.03));
             assert_eq!(found, expected, "[{lo}, {hi}] the other way round");
         };
         check(0.5, 0.8, [Agrees, Agrees, Contradicts]);
@@ -125,7 +126,7 @@ mod tests {
         check(0.8, 1.02, [CannotTell, Agrees, CannotTell]);
         check(0.99, 1.5, [Contradicts, CannotTell, CannotTell]);
         check(0.5, 2.0, [CannotTell; 3]);
-        assert_eq!(Relation::Equal.agreement(None, Better::Lower, 0.03), CannotTell);
+        assert_eq!(Relation::Equal.agreement(None, BetterDirection::Lower, 0.03), CannotTell);
     }
 
     #[test]

@@ -82,8 +82,8 @@ impl Boundary {
     /// Takes about 1 ms a look.
     #[must_use]
     pub fn of(looks: LookSchedule) -> Option<Arc<Self>> {
-        type Known = Mutex<HashMap<([u32; 3], [u64; 2]), Arc<Boundary>>>;
-        static KNOWN: OnceLock<Known> = OnceLock::new();
+        type BoundaryCache = Mutex<HashMap<([u32; 3], [u64; 2]), Arc<Boundary>>>;
+        static KNOWN: OnceLock<BoundaryCache> = OnceLock::new();
         let LookSchedule { first, last, alpha, exponent, ordinary_from } = looks;
         let sound = first >= 2 && first <= last && last <= MOST_LOOKS;
         if !(sound && alpha > 0.0 && alpha < 1.0 && exponent > 0.0 && exponent.is_finite()) {

@@ -12,7 +12,7 @@
 //! M. Fleming et al., "Hunter: Using Change Point Detection to Hunt for
 //! Performance Regressions", ICPE 2023 (splitting weakly, then merging).
 
-use crate::{Better, LogRatio, Verdict, welch};
+use crate::{BetterDirection, LogRatio, Verdict, welch};
 
 /// What makes a change point.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -49,7 +49,7 @@ impl ChangePoint {
     /// What became of a series of logarithms: better or worse, as the rule that found the
     /// point left no other answer.
     #[must_use]
-    pub fn verdict(&self, better: Better) -> Verdict {
+    pub fn verdict(&self, better: BetterDirection) -> Verdict {
         let mean = self.after - self.before;
         LogRatio { mean, half_width: 0.0, half_width_of_equivalence: 0.0 }.verdict(
             better,
@@ -200,8 +200,8 @@ mod tests {
         assert_eq!(indices(&[1.0, 1.0, 1.0, 2.0, 2.0, 2.0]), [3]);
         let point = change_points(&series(&[0.0, 0.1], 10, 0.01, 1), &ChangeRule::default())[0];
         assert!((point.after - point.before - 0.1).abs() < 0.01, "{point:?}");
-        assert_eq!(point.verdict(Better::Lower), Verdict::BWorse);
-        assert_eq!(point.verdict(Better::Higher), Verdict::BBetter);
+        assert_eq!(point.verdict(BetterDirection::Lower), Verdict::BWorse);
+        assert_eq!(point.verdict(BetterDirection::Higher), Verdict::BBetter);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Better, BootStatistic, Disturbance};
+use crate::{BetterDirection, BootStatistic, Disturbance};
 
 /// A log ratio nearer to 0 than this is rounding, not a difference: equal
 /// measurements must not become a significant 1e-16.
@@ -34,7 +34,7 @@ pub struct Comparison {
     /// The data.
     pub blocks: PairedBlocks,
     /// The metric's better direction.
-    pub better: Better,
+    pub better: BetterDirection,
     /// The smallest relative difference that matters, e.g. 0.03.
     pub margin: f64,
     /// True if A and B are the same configuration under two names.

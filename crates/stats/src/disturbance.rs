@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::boot::median;
 use crate::student::{moments, student_critical};
-use crate::{Better, HostSign, Interval};
+use crate::{BetterDirection, HostSign, Interval};
 
 /// How much longer something takes that is left `1 - part` of what it wants, as
 /// a logarithm; a part of 1 is cut to 0.99.
@@ -109,7 +109,7 @@ pub(crate) struct HostVerdict {
     pub(crate) mean: f64,
     /// Half the width of its interval.
     pub(crate) half_width: f64,
-    pub(crate) better: Better,
+    pub(crate) better: BetterDirection,
     pub(crate) claim: ClaimKind,
 }
 
@@ -135,8 +135,8 @@ impl HostVerdict {
     fn survives(self, logs: &[f64]) -> bool {
         // What disturbs makes worse.
         let towards = match self.better {
-            Better::Lower => 1.0,
-            Better::Higher => -1.0,
+            BetterDirection::Lower => 1.0,
+            BetterDirection::Higher => -1.0,
         };
         let sign = self.mean.signum();
         let stands = |log: f64| match self.claim {

@@ -16,7 +16,7 @@ pub struct EngineProgress<'a> {
 
 /// What to do after a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub enum NextStep {
     /// Run another block.
     AnotherBlock,
     /// Enough: judge.
@@ -29,7 +29,7 @@ pub enum Next {
 /// computed again from the journal.
 pub trait Engine {
     /// Asked before the first block and after each.
-    fn next(&self, progress: &EngineProgress<'_>) -> Next;
+    fn next(&self, progress: &EngineProgress<'_>) -> NextStep;
 
     /// What the blocks of one comparison say. Never panics: data without a
     /// meaning give [`Verdict::Invalid`](crate::Verdict::Invalid) with the reason.
@@ -87,8 +87,8 @@ impl FixedBlocks {
 }
 
 impl Engine for FixedBlocks {
-    fn next(&self, progress: &EngineProgress<'_>) -> Next {
-        if progress.blocks_done < self.blocks { Next::AnotherBlock } else { Next::Stop }
+    fn next(&self, progress: &EngineProgress<'_>) -> NextStep {
+        if progress.blocks_done < self.blocks { NextStep::AnotherBlock } else { NextStep::Stop }
     }
 
     fn judge(&self, comparison: &Comparison) -> Judgement {

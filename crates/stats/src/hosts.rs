@@ -26,7 +26,7 @@ use statrs::distribution::{ContinuousCDF, FisherSnedecor};
 
 use crate::judgement::{GREATEST_LOG, ratio_of};
 use crate::student::{moments, student_critical_df};
-use crate::{Better, Interval, Invalidity, LogRatio, Verdict};
+use crate::{BetterDirection, Interval, Invalidity, LogRatio, Verdict};
 
 /// A variance of means below this is rounding: values that are exact have none.
 const LEAST_VARIANCE: f64 = 1e-24;
@@ -53,7 +53,7 @@ pub struct AcrossQuestion {
     /// The smallest relative difference that matters.
     pub margin: f64,
     /// The metric's better direction.
-    pub better: Better,
+    pub better: BetterDirection,
 }
 
 /// What all hosts say together. Ratios are B by A.
@@ -83,7 +83,7 @@ pub struct AcrossHosts {
     /// Their blocks.
     pub blocks: u32,
     /// The classes, in the order of their names; none where hosts have no two.
-    pub classes: Vec<ClassAcross>,
+    pub classes: Vec<ClassResult>,
     /// p value of "all classes have one ratio"; absent where it can't be said.
     pub classes_p: Option<f64>,
     /// Whether it holds in all classes.
@@ -94,7 +94,7 @@ pub struct AcrossHosts {
 
 /// What the hosts of one class of hardware say.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ClassAcross {
+pub struct ClassResult {
     /// The class.
     pub class: String,
     /// What may be said of it.
@@ -309,7 +309,7 @@ fn classes(
             () if contradict(&verdict, &found.verdict) => ClassStand::Differs,
             () => ClassStand::Holds,
         };
-        found.classes.push(ClassAcross {
+        found.classes.push(ClassResult {
             class: (*name).to_owned(),
             verdict,
             ratio: ratio_of(mean),

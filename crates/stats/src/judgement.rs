@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Better, HostDifference, Interval};
+use crate::{BetterDirection, HostDifference, Interval};
 
 /// What may be said about B against A.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -146,7 +146,7 @@ impl LogRatio {
     #[must_use]
     pub fn verdict(
         &self,
-        better: Better,
+        better: BetterDirection,
         margin: f64,
         more_blocks: impl FnOnce(f64) -> u32,
     ) -> Verdict {
@@ -164,7 +164,7 @@ impl LogRatio {
                 more_blocks: more_blocks(band),
             };
         }
-        let b_better = (mean < 0.0) == (better == Better::Lower);
+        let b_better = (mean < 0.0) == (better == BetterDirection::Lower);
         match (b_better, equivalent) {
             (_, true) => Verdict::BelowMargin { b_better },
             (true, false) => Verdict::BBetter,
@@ -263,7 +263,7 @@ pub struct Judgement {
     /// Blocks that were used.
     pub blocks_used: u32,
     /// The metric's better direction.
-    pub better: Better,
+    pub better: BetterDirection,
     /// The smallest relative difference that matters to the reader.
     pub margin: f64,
     /// The robust second opinion.
@@ -280,7 +280,7 @@ pub struct Judgement {
 impl Judgement {
     /// A comparison about which nothing can be said.
     #[must_use]
-    pub fn invalid(why: Invalidity, better: Better, margin: f64, aa: bool) -> Self {
+    pub fn invalid(why: Invalidity, better: BetterDirection, margin: f64, aa: bool) -> Self {
         Self {
             verdict: Verdict::Invalid { why },
             ratio: None,

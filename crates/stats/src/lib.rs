@@ -5,7 +5,7 @@
 //! number ([`boot_statistic`]); everything above is compared inside a block,
 //! where every variant was booted once in random order ([`PairedBlocks`]).
 //! Whether another block is needed and what the blocks say is an [`Engine`]'s
-//! business: [`Sequential`] looks after every block and stops when the question
+//! business: [`SequentialTest`] looks after every block and stops when the question
 //! is answered; [`FixedBlocks`] is the plain one, with a number of blocks fixed
 //! in advance. Both use Student's t on the within-block log ratios, and can say
 //! "no difference larger than the margin". Samples without blocks are for
@@ -42,7 +42,6 @@ mod control;
 mod describe;
 mod disturbance;
 mod engine;
-mod exact;
 mod hosts;
 mod judgement;
 mod latency;
@@ -58,7 +57,7 @@ mod unpaired;
 mod variance;
 mod warm_up;
 
-use record::{Better, HostSign};
+use record::{BetterDirection, HostSign};
 
 pub use account::{Account, EstimatedAmount, PricedEvents, account};
 pub use adaptive::{
@@ -76,10 +75,9 @@ pub use describe::{Estimate, describe};
 pub use disturbance::{
     AT_WORST, Disturbance, DisturbanceWeight, HostDifference, OutOfLine, lost, out_of_line,
 };
-pub use engine::{Engine, EngineProgress, FixedBlocks, InvalidPlan, Next};
-pub use exact::{Exact, exact};
+pub use engine::{Engine, EngineProgress, FixedBlocks, InvalidPlan, NextStep};
 pub use hosts::{
-    AcrossHosts, AcrossQuestion, ClassAcross, ClassConsistency, ClassStand, HostRatios,
+    AcrossHosts, AcrossQuestion, ClassConsistency, ClassResult, ClassStand, HostRatios,
     across_hosts,
 };
 pub use judgement::{HodgesLehmann, Invalidity, Judgement, LogRatio, Verdict, Warning};
@@ -90,14 +88,14 @@ pub use rollout::{
     FleetHost, FleetNoise, LEAST_HOSTS, RolloutLook, RolloutRule, RolloutStep, RolloutTimes,
     SizeQuestion, fleet_noise, look_share, missing_hosts, rollout_looks,
 };
-pub use sequential::{FIRST_LOOK, Sequential};
+pub use sequential::{FIRST_LOOK, SequentialTest};
 pub use spread::{
     LEAST_BOOTS, SpreadVerdict, brown_forsythe, compare_spread, compare_spread_in_blocks,
     pitman_morgan, unsteadiness,
 };
 pub use student::{Interval, TTest, t_test};
 pub use suite::suite;
-pub use unpaired::{CannotCompare, Welch, mann_whitney, median_interval, welch};
+pub use unpaired::{UnpairedError, Welch, mann_whitney, median_interval, welch};
 pub use variance::{Allocation, Components, RepetitionCosts, allocate, components};
 pub use warm_up::{WarmUp, warm_up};
 

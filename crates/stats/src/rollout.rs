@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use crate::student::{moments, student_critical_df};
-use crate::{Better, Interval, welch};
+use crate::{BetterDirection, Interval, welch};
 
 /// Hours of a week.
 const WEEK: i64 = 168;
@@ -80,7 +80,7 @@ pub struct RolloutRule {
     /// ratio; above 0.
     pub margin: f64,
     /// Which way the metric is better.
-    pub better: Better,
+    pub better: BetterDirection,
 }
 
 /// What to do with a change.
@@ -133,8 +133,8 @@ impl RolloutRule {
         let Some(interval) = interval else { return RolloutStep::Wait };
         // As harm: more is worse.
         let (lo, hi) = match self.better {
-            Better::Lower => (interval.lo, interval.hi),
-            Better::Higher => (-interval.hi, -interval.lo),
+            BetterDirection::Lower => (interval.lo, interval.hi),
+            BetterDirection::Higher => (-interval.hi, -interval.lo),
         };
         if hi < self.margin {
             RolloutStep::Widen

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::anytime;
 use crate::boundary::{Boundary, LookSchedule, MOST_LOOKS};
 use crate::conclude::{CriticalValue, conclude, verdict_of};
-use crate::{Comparison, Engine, EngineProgress, InvalidPlan, Judgement, Next, Verdict};
+use crate::{Comparison, Engine, EngineProgress, InvalidPlan, Judgement, NextStep, Verdict};
 
 /// Blocks before the first look: fewer can hardly decide, and a look costs
 /// error that later ones then lack.
@@ -25,12 +25,12 @@ const LADDER: [f64; 12] = [0.9, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 1e-3,
 /// which costs about a tenth more time and allows to go on for ever. Intervals
 /// hold for all looks together.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sequential {
+pub struct SequentialTest {
     blocks: Option<u32>,
     alpha: f64,
 }
 
-impl Sequential {
+impl SequentialTest {
     /// At most `blocks` blocks, at least 1 (which decides nothing).
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl Sequential {
     }
 }
 
-impl CriticalValue for Sequential {
+impl CriticalValue for SequentialTest {
     fn alpha(&self) -> f64 {
         self.alpha
     }
@@ -131,16 +131,20 @@ impl CriticalValue for Sequential {
     }
 }
 
-impl Engine for Sequential {
-    fn next(&self, progress: &EngineProgress<'_>) -> Next {
+impl Engine for SequentialTest {
+    fn next(&self, progress: &EngineProgress<'_>) -> NextStep {
         let EngineProgress { blocks_done, comparisons } = progress;
         if self.blocks.is_some_and(|blocks| *blocks_done >= blocks) {
-            return Next::Stop;
+            return NextStep::Stop;
         }
         // An A/A arm has nothing to decide; alone it is measured to the end.
         let open = |comparison: &Comparison| !self.verdict(comparison).is_decided();
         let mut asked = comparisons.iter().filter(|comparison| !comparison.aa).peekable();
-        if asked.peek().is_none() || asked.any(open) { Next::AnotherBlock } else { Next::Stop }
+        if asked.peek().is_none() || asked.any(open) {
+            NextStep::AnotherBlock
+        } else {
+            NextStep::Stop
+        }
     }
 
     fn judge(&self, comparison: &Comparison) -> Judgement {

@@ -32,7 +32,7 @@ pub fn suite(workloads: &[Comparison]) -> Option<Comparison> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Better, Engine, FixedBlocks};
+    use crate::{BetterDirection, Engine, FixedBlocks};
 
     #[test]
     fn the_ratio_is_the_geometric_mean() {
@@ -44,8 +44,8 @@ mod tests {
             host: Vec::new(),
         };
         let workloads = [
-            workload(&[0.2, 0.21, 0.19, 0.2], Better::Lower),
-            workload(&[0.1, 0.1, 0.12, 0.08, 0.5], Better::Higher),
+            workload(&[0.2, 0.21, 0.19, 0.2], BetterDirection::Lower),
+            workload(&[0.1, 0.1, 0.12, 0.08, 0.5], BetterDirection::Higher),
         ];
         let whole = suite(&workloads).unwrap();
         assert_eq!(whole.blocks.log_ratios.len(), 4);

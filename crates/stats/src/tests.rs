@@ -8,7 +8,7 @@ use rand_pcg::Pcg64;
 use crate::signed_rank::hodges_lehmann;
 use crate::*;
 
-fn judge(log_ratios: Vec<f64>, better: Better) -> Judgement {
+fn judge(log_ratios: Vec<f64>, better: BetterDirection) -> Judgement {
     let comparison = Comparison {
         blocks: PairedBlocks { log_ratios },
         better,
@@ -22,7 +22,7 @@ fn judge(log_ratios: Vec<f64>, better: Better) -> Judgement {
 fn judge_boots(kind: SampleKind, blocks: &[(Vec<f64>, Vec<f64>)]) -> Judgement {
     let boot = |samples: &Vec<f64>| boot_statistic(kind, samples).unwrap();
     let pairs = blocks.iter().map(|(a, b)| (boot(a), boot(b)));
-    judge(PairedBlocks::from_boots(pairs).log_ratios, Better::Lower)
+    judge(PairedBlocks::from_boots(pairs).log_ratios, BetterDirection::Lower)
 }
 
 /// Samples of 2 to 8 blocks, with 1 to 5 samples in each of the two boots.
@@ -113,15 +113,15 @@ proptest! {
 
     #[test]
     fn direction_turns_the_words_alone(log_ratios in prop::collection::vec(-1.0..1.0_f64, 2..9)) {
-        let lower = judge(log_ratios.clone(), Better::Lower);
-        let higher = judge(log_ratios, Better::Higher);
+        let lower = judge(log_ratios.clone(), BetterDirection::Lower);
+        let higher = judge(log_ratios, BetterDirection::Higher);
         prop_assert_eq!(flipped(&lower.verdict), std::mem::discriminant(&higher.verdict));
         prop_assert_eq!((lower.ratio, lower.interval, lower.p), (higher.ratio, higher.interval, higher.p));
     }
 
     #[test]
     fn p_and_interval_agree(log_ratios in prop::collection::vec(-1.0..1.0_f64, 2..9)) {
-        let judgement = judge(log_ratios, Better::Lower);
+        let judgement = judge(log_ratios, BetterDirection::Lower);
         let (p, interval) = (judgement.p.unwrap(), judgement.interval.unwrap());
         prop_assume!((p - 0.05).abs() > 1e-6);
         prop_assert_eq!(p < 0.05, !interval.contains(1.0));
@@ -147,7 +147,7 @@ proptest! {
         let enough = log_ratios.len() >= 2;
         let comparison = Comparison {
             blocks: PairedBlocks { log_ratios },
-            better: Better::Lower,
+            better: BetterDirection::Lower,
             margin,
             aa: true,
             host: Vec::new(),
@@ -183,7 +183,7 @@ fn intervals_cover_the_truth_as_often_as_they_say() {
     for (n, truth) in [(2, 0.0), (5, 0.1), (12, -0.5)] {
         let covered = (0..LABORATORIES).filter(|_| {
             let ratios: Vec<f64> = (0..n).map(|_| truth + 0.02 * normal(&mut random)).collect();
-            let judgement = judge(ratios, Better::Lower);
+            let judgement = judge(ratios, BetterDirection::Lower);
             judgement.interval.is_some_and(|interval| interval.contains(f64::exp(truth)))
         });
         let rate = covered.count() as f64 / f64::from(LABORATORIES);
@@ -233,8 +233,13 @@ fn signed_rank_intervals_cover_at_least_as_often_as_they_say() {
 fn warnings_name_what_is_odd() {
     let check = |log_ratios: &[f64], aa: bool, expected: &[Warning]| {
         let blocks = PairedBlocks { log_ratios: log_ratios.to_vec() };
-        let comparison =
-            Comparison { blocks, better: Better::Lower, margin: 0.03, aa, host: Vec::new() };
+        let comparison = Comparison {
+            blocks,
+            better: BetterDirection::Lower,
+            margin: 0.03,
+            aa,
+            host: Vec::new(),
+        };
         let judgement = FixedBlocks::new(6, 0.05).unwrap().judge(&comparison);
         assert_eq!(judgement.warnings, expected);
     };
@@ -259,17 +264,17 @@ fn plans_that_can_not_be_followed_are_refused() {
     let next = |blocks_done| engine.next(&EngineProgress { blocks_done, comparisons: &[] });
     assert_eq!(
         [0, 1, 2, 3].map(next),
-        [Next::AnotherBlock, Next::AnotherBlock, Next::Stop, Next::Stop]
+        [NextStep::AnotherBlock, NextStep::AnotherBlock, NextStep::Stop, NextStep::Stop]
     );
 }
 
 #[test]
 fn a_judgement_survives_json() {
-    let judgement = judge(vec![0.1, 0.2, 0.15, 0.12, 0.11, 0.13], Better::Higher);
+    let judgement = judge(vec![0.1, 0.2, 0.15, 0.12, 0.11, 0.13], BetterDirection::Higher);
     let text = serde_json::to_string(&judgement).unwrap();
     assert!(text.starts_with(r#"{"verdict":"b-better","ratio":1."#), "{text}");
     assert_eq!(serde_json::from_str::<Judgement>(&text).unwrap(), judgement);
-    let invalid = Judgement::invalid(Invalidity::WarmingUp, Better::Lower, 0.03, false);
+    let invalid = Judgement::invalid(Invalidity::WarmingUp, BetterDirection::Lower, 0.03, false);
     let text = serde_json::to_string(&invalid).unwrap();
     assert_eq!(serde_json::from_str::<Judgement>(&text).unwrap(), invalid);
 }

@@ -20,7 +20,7 @@ const EXACT_MEDIAN: usize = 30;
 
 /// Why two samples can't be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum CannotCompare {
+pub enum UnpairedError {
     /// A sample has too few values.
     #[error("A sample has {found} values, at least {needed} are needed")]
     TooFew {
@@ -37,13 +37,13 @@ pub enum CannotCompare {
     AllEqual,
 }
 
-fn check(samples: [&[f64]; 2], needed: usize) -> Result<(), CannotCompare> {
+fn check(samples: [&[f64]; 2], needed: usize) -> Result<(), UnpairedError> {
     for sample in samples {
         if sample.len() < needed {
-            return Err(CannotCompare::TooFew { found: sample.len(), needed });
+            return Err(UnpairedError::TooFew { found: sample.len(), needed });
         }
         if sample.iter().any(|value| !value.is_finite()) {
-            return Err(CannotCompare::NotFinite);
+            return Err(UnpairedError::NotFinite);
         }
     }
     Ok(())
@@ -57,8 +57,8 @@ fn check(samples: [&[f64]; 2], needed: usize) -> Result<(), CannotCompare> {
 /// continuity. Costs a sort beyond the exact sizes.
 ///
 /// # Errors
-/// [`CannotCompare`], for which benchstat says p = 1.
-pub fn mann_whitney(a: &[f64], b: &[f64]) -> Result<f64, CannotCompare> {
+/// [`UnpairedError`], for which benchstat says p = 1.
+pub fn mann_whitney(a: &[f64], b: &[f64]) -> Result<f64, UnpairedError> {
     check([a, b], 1)?;
     let mut merged: Vec<(f64, bool)> =
         a.iter().map(|value| (*value, true)).chain(b.iter().map(|value| (*value, false))).collect();
@@ -76,7 +76,7 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Result<f64, CannotCompare> {
         ties.push(group.len());
     }
     if ties.len() == 1 {
-        return Err(CannotCompare::AllEqual);
+        return Err(UnpairedError::AllEqual);
     }
     let pairs = a.len() * b.len();
     // With ties U is not distributed alike on both sides of its mean: the tail
@@ -185,8 +185,8 @@ pub struct Welch {
 /// at `level`. On logarithms, `exp` of the difference is the ratio.
 ///
 /// # Errors
-/// [`CannotCompare`]: each sample needs two values, and some must differ.
-pub fn welch(a: &[f64], b: &[f64], level: f64) -> Result<Welch, CannotCompare> {
+/// [`UnpairedError`]: each sample needs two values, and some must differ.
+pub fn welch(a: &[f64], b: &[f64], level: f64) -> Result<Welch, UnpairedError> {
     check([a, b], 2)?;
     let (part_a, part_b) = (moments(a), moments(b));
     let share = |part: (f64, f64), n: usize| part.1 * part.1 / n as f64;
@@ -196,7 +196,7 @@ pub fn welch(a: &[f64], b: &[f64], level: f64) -> Result<Welch, CannotCompare> {
     let freedom = variance * variance / spread;
     let difference = part_b.0 - part_a.0;
     let standard_error = variance.sqrt();
-    let student = StudentsT::new(0.0, 1.0, freedom).map_err(|_| CannotCompare::AllEqual)?;
+    let student = StudentsT::new(0.0, 1.0, freedom).map_err(|_| UnpairedError::AllEqual)?;
     let half_width = student.inverse_cdf(f64::midpoint(1.0, level)) * standard_error;
     Ok(Welch {
         difference,
@@ -376,16 +376,16 @@ mod tests {
         assert!((found.freedom - 50.0 / 17.0).abs() < 1e-12);
         assert!(found.p > 0.05 && !found.interval.contains(-1.2) && found.interval.contains(0.0));
         let equal = welch(&[1.0, 1.0], &[2.0, 2.0], 0.95);
-        assert_eq!(equal, Err(CannotCompare::AllEqual));
+        assert_eq!(equal, Err(UnpairedError::AllEqual));
     }
 
     #[test]
     fn samples_that_say_nothing_are_refused() {
-        let few = |found, needed| Err(CannotCompare::TooFew { found, needed });
+        let few = |found, needed| Err(UnpairedError::TooFew { found, needed });
         assert_eq!(mann_whitney(&[], &[1.0]), few(0, 1));
-        assert_eq!(mann_whitney(&[1.0, 1.0], &[1.0]), Err(CannotCompare::AllEqual));
-        assert_eq!(mann_whitney(&[f64::NAN], &[1.0]), Err(CannotCompare::NotFinite));
-        assert_eq!(mann_whitney(&[1.0; 60], &[1.0; 60]), Err(CannotCompare::AllEqual));
+        assert_eq!(mann_whitney(&[1.0, 1.0], &[1.0]), Err(UnpairedError::AllEqual));
+        assert_eq!(mann_whitney(&[f64::NAN], &[1.0]), Err(UnpairedError::NotFinite));
+        assert_eq!(mann_whitney(&[1.0; 60], &[1.0; 60]), Err(UnpairedError::AllEqual));
         assert_eq!(
             welch(&[1.0], &[1.0, 2.0], 0.95).unwrap_err().to_string(),
             "A sample has 1 values, at least 2 are needed"

@@ -75,12 +75,12 @@ struct Row {
     batch: u32,
     n: u32,
     vcpus: u32,
-    on: On,
+    on: ArchSupport,
 }
 
 /// The architectures that have an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum On {
+enum ArchSupport {
     All,
     X86,
     Arm,
@@ -102,7 +102,7 @@ macro_rules! operations {
             batch: $batch,
             n: $n,
             vcpus: $vcpus,
-            on: On::$on,
+            on: ArchSupport::$on,
         },)*];
 
         impl Operation {
@@ -199,9 +199,9 @@ impl Operation {
     #[must_use]
     pub fn is_of(self, arch: &str) -> bool {
         match self.row().on {
-            On::All => true,
-            On::X86 => arch == "x86_64",
-            On::Arm => arch == "aarch64",
+            ArchSupport::All => true,
+            ArchSupport::X86 => arch == "x86_64",
+            ArchSupport::Arm => arch == "aarch64",
         }
     }
 

@@ -44,7 +44,7 @@ struct Descriptor {
 
 #[repr(C, align(2))]
 #[derive(Debug)]
-struct Available {
+struct AvailableRing {
     flags: AtomicU16,
     index: AtomicU16,
     ring: [AtomicU16; QUEUE_SIZE as usize],
@@ -64,7 +64,7 @@ struct UsedRing {
 #[derive(Debug)]
 pub struct Queue {
     descriptors: [Descriptor; QUEUE_SIZE as usize],
-    available: Available,
+    available: AvailableRing,
     used: UsedRing,
 }
 
@@ -82,7 +82,7 @@ impl Queue {
                     next: AtomicU16::new(0),
                 }
             }; QUEUE_SIZE as usize],
-            available: Available {
+            available: AvailableRing {
                 flags: AtomicU16::new(0),
                 index: AtomicU16::new(0),
                 ring: [const { AtomicU16::new(0) }; QUEUE_SIZE as usize],

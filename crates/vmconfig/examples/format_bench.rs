@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use vmconfig::{Accel, Arch, BootSource, DiskFormat, Resolve, VmPatch, VmSpec, qemu};
+use vmconfig::{Accel, Arch, BootSource, DiskFormat, PatchContext, VmPatch, VmSpec, qemu};
 
 /// A VM as production has them: pinned, two nodes, two disks, a NIC.
 fn vm(number: u32) -> VmSpec {
@@ -20,7 +20,7 @@ fn vm(number: u32) -> VmSpec {
     let patch: VmPatch = toml::from_str(&text).expect("the patch is written above");
     let name = format!("vm-{number}");
     let boot = BootSource::Disk { image: "/img/root.qcow2".into(), format: DiskFormat::Qcow2 };
-    let with = Resolve { name: &name, arch: Arch::X86_64, auto_accel: Accel::Kvm, boot };
+    let with = PatchContext { name: &name, arch: Arch::X86_64, auto_accel: Accel::Kvm, boot };
     patch.resolve(&with).expect("the VM is sound")
 }
 

@@ -437,10 +437,10 @@ switches! {
 mod tests {
     use super::*;
     use crate::tests::{a_disk_and_a_nic, direct, with, xeon_4208};
-    use crate::{Accel, Resolve};
+    use crate::{Accel, PatchContext};
 
     fn check(name: &str, vcpus: u32, pins: &[u32], topology: [u32; 5], cpu_model: &str) {
-        let kvm = Resolve { auto_accel: Accel::Kvm, ..with(direct()) };
+        let kvm = PatchContext { auto_accel: Accel::Kvm, ..with(direct()) };
         let spec = variant(name, &xeon_4208(), vcpus).unwrap().resolve(&kvm).unwrap();
         let found: Vec<u32> =
             spec.pins.vcpus.values().flat_map(|set| set.iter().collect::<Vec<_>>()).collect();

@@ -58,7 +58,7 @@ pub struct Disk {
     /// Whether QEMU looks for zeroes in what the guest writes; its own choice is
     /// `off`. QEMU `detect-zeroes=`, libvirt `<driver detect_zeroes=>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub detect_zeroes: Option<DetectZeroes>,
+    pub detect_zeroes: Option<ZeroDetection>,
     /// Number of the iothread that serves it, from 1; none is QEMU's main loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iothread: Option<u32>,
@@ -186,7 +186,7 @@ pub enum Discard {
 /// Source: QEMU's manual page, `-blockdev detect-zeroes=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum DetectZeroes {
+pub enum ZeroDetection {
     /// It does not.
     Off,
     /// It does, and writes them in the image's shorter way.
@@ -215,7 +215,7 @@ impl Discard {
     }
 }
 
-impl DetectZeroes {
+impl ZeroDetection {
     pub(crate) const NAMES: [(Self, &'static str); 3] =
         [(Self::Off, "off"), (Self::On, "on"), (Self::Unmap, "unmap")];
 
@@ -429,8 +429,8 @@ pub(crate) fn normalise(disks: &mut [Disk], machine: &str) {
         disk.discard = disk.discard.filter(|one| *one != Discard::Ignore);
         // libvirt and QEMU both: without discarding, `unmap` is no more than `on`.
         disk.detect_zeroes = match disk.detect_zeroes {
-            Some(DetectZeroes::Unmap) if disk.discard.is_none() => Some(DetectZeroes::On),
-            other => other.filter(|one| *one != DetectZeroes::Off),
+            Some(ZeroDetection::Unmap) if disk.discard.is_none() => Some(ZeroDetection::On),
+            other => other.filter(|one| *one != ZeroDetection::Off),
         };
     }
     if machine.starts_with("q35") || machine.starts_with("pc-q35") {

@@ -5,8 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, Nic, NicBackend, NicModel,
-    QueueIothread, overlay_fields,
+    CacheMode, Discard, Disk, DiskBus, DiskFormat, DiskIo, Nic, NicBackend, NicModel,
+    QueueIothread, ZeroDetection, overlay_fields,
 };
 
 /// Fields of [`Disk`] that hold for every disk but targets of the host's kernel
@@ -31,7 +31,7 @@ pub struct EveryDisk {
     pub discard: Option<Discard>,
     /// See [`Disk::detect_zeroes`].
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub detect_zeroes: Option<DetectZeroes>,
+    pub detect_zeroes: Option<ZeroDetection>,
     /// See [`Disk::iothread`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iothread: Option<u32>,

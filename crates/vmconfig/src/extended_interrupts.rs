@@ -88,7 +88,7 @@ fn has_x2apic(vm: &VmSettings) -> bool {
 mod tests {
     use super::*;
     use crate::qemu::{Capabilities, emit_plain};
-    use crate::{Arch, BootSource, GuestTopology, Parsed};
+    use crate::{Arch, BootSource, GuestTopology, ParsedVm};
 
     fn many(change: impl FnOnce(&mut VmSettings)) -> VmSpec {
         let mut settings = VmSettings {
@@ -128,7 +128,7 @@ mod tests {
         }
         let text = crate::libvirt::emit(&whole).text;
         assert!(text.contains("<driver intremap='on' eim='on'/>"), "{text}");
-        let again = |parsed: Parsed| parsed.spec().unwrap().with_extended_interrupts();
+        let again = |parsed: ParsedVm| parsed.spec().unwrap().with_extended_interrupts();
         assert_eq!(again(crate::libvirt::parse(&text).unwrap().remove(0)), None);
     }
 

@@ -65,22 +65,22 @@ impl UnmodelledSetting {
 /// A VM as a text describes it.
 ///
 /// The settings are not checked: a text from the wild may describe what can't
-/// be, and whoever looks for faults wants to see it. [`Parsed::spec`] checks.
+/// be, and whoever looks for faults wants to see it. [`ParsedVm::spec`] checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedVm {
     /// The VM.
     pub settings: VmSettings,
     /// What has no place in it, in the order of lines.
     pub kept: Vec<UnmodelledSetting>,
     /// Lines of the fields that the text sets, by path: `pins.vcpus.0`,
     /// `memory.huge_pages`; the VM's own by the empty path. A field that isn't listed has a default.
-    /// They are counted through the text and the files behind it: [`Parsed::in_file`].
+    /// They are counted through the text and the files behind it: [`ParsedVm::in_file`].
     pub lines: BTreeMap<String, u32>,
     /// The files that the text names, by the line that is their first one.
     pub files: BTreeMap<u32, String>,
 }
 
-impl Parsed {
+impl ParsedVm {
     /// The VM, if it can be.
     ///
     /// # Errors

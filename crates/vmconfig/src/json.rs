@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::Value;
 use topology::bounded::{self, KnownFields, YamlKind, YamlValue};
 
-use crate::{EmittedText, Parsed, UnmodelledSetting, VmSettings, VmSpec};
+use crate::{EmittedText, ParsedVm, UnmodelledSetting, VmSettings, VmSpec};
 
 /// Why a text is no VM in JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,11 +27,11 @@ pub fn emit(spec: &VmSpec) -> EmittedText {
 ///
 /// # Errors
 /// [`NotJson`] with the line at fault.
-pub fn parse(text: &str) -> Result<Parsed, NotJson> {
+pub fn parse(text: &str) -> Result<ParsedVm, NotJson> {
     let KnownFields { value: settings, unknown } =
         bounded::json(text.as_bytes()).map_err(|error| NotJson(error.to_string()))?;
     let kept = if unknown.is_empty() { Vec::new() } else { kept(text, &unknown)? };
-    Ok(Parsed { settings, kept, lines: BTreeMap::new(), files: BTreeMap::new() }.finish())
+    Ok(ParsedVm { settings, kept, lines: BTreeMap::new(), files: BTreeMap::new() }.finish())
 }
 
 /// What stands at these paths of a JSON text that is sound, with its lines.

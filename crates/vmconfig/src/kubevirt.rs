@@ -23,7 +23,7 @@ pub use emit::{emit, emit_launched};
 pub use instancetype::{Catalogue, ExpandedVm, Shortfall};
 pub use kinds::{is_list, template_of};
 pub use launched::LaunchedInstance;
-pub use parse::{NotKubevirt, parse, parse_documents};
+pub use parse::{KubevirtMismatch, parse, parse_documents};
 pub use quantity::{ParseQuantityError, Quantity};
 
 /// Which of KubeVirt's two kinds of VM object.

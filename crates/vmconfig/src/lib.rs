@@ -52,12 +52,12 @@ mod wishes;
 pub use clock::{ClockBase, GuestClock, RtcTrack, TickPolicy};
 pub use cpu::{CpuCache, CpuProperty, split_cpu_model};
 pub use disk::{
-    CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, QueueIothread,
+    CacheMode, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource, QueueIothread, ZeroDetection,
 };
 pub use every_device::{EveryDisk, NicPatch};
 pub use extended_interrupts::MOST_WITHOUT_EXTENDED_INTERRUPTS;
 pub use finding::{SpecFinding, SpecSeverity};
-pub use formats::{EmittedText, Loss, Parsed, UnmodelledSetting};
+pub use formats::{EmittedText, Loss, ParsedVm, UnmodelledSetting};
 pub use guest_topology::GuestTopology;
 pub use hints::{Enlightenment, Hints, Irqchip};
 pub use host_device::{HostDevice, ParsePciAddressError, PciAddress};
@@ -93,7 +93,7 @@ use topology::PcpuSet;
 pub use arch::{Accel, Arch};
 pub use fits::check_against;
 pub use patch::{
-    AccelChoice, BuiltinKernel, ImagePatch, ParseImageError, ParseKernelError, Resolve,
+    AccelChoice, BuiltinKernel, ImagePatch, ParseImageError, ParseKernelError, PatchContext,
     ResolveError, TopologyPatch, VmPatch,
 };
 pub use pins::{Pins, VcpuPins};

@@ -17,7 +17,7 @@ mod xml;
 
 pub use emit::{emit, emit_interface, emit_launched};
 pub use launched::{LaunchedDomain, OWNER_NAMESPACE, owner_in};
-pub use parse::{NotLibvirt, iothread_ids, parse, parse_domain};
+pub use parse::{LibvirtMismatch, iothread_ids, parse, parse_domain};
 pub use parse_devices::bus_of_target;
 pub use tree::{DomainElement, read_domains};
 

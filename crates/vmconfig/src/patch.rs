@@ -228,7 +228,7 @@ pub struct ParseImageError(String);
 
 /// What a patch is completed with, beside the [`defaults`].
 #[derive(Debug, Clone)]
-pub struct Resolve<'a> {
+pub struct PatchContext<'a> {
     /// The VM's name: its variant's.
     pub name: &'a str,
     /// The guest's architecture.
@@ -405,7 +405,7 @@ impl VmPatch {
     ///
     /// # Errors
     /// [`ResolveError`] names the field that can't be, and its value.
-    pub fn resolve(&self, with: &Resolve<'_>) -> Result<VmSpec, ResolveError> {
+    pub fn resolve(&self, with: &PatchContext<'_>) -> Result<VmSpec, ResolveError> {
         let accel = self.accel(with.auto_accel);
         let topology = self.topology()?;
         let memory_mib = self.memory_mib.unwrap_or(defaults::MEMORY_MIB);

@@ -23,13 +23,13 @@ pub use command::command;
 pub use maker::ProxmoxCommand;
 pub use trouble::Trouble;
 
-use crate::Parsed;
+use crate::ParsedVm;
 use crate::source::SourceText;
 
 /// Why a text is no configuration of Proxmox.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Not a configuration of Proxmox: it has no setting (key: value) of a VM")]
-pub struct NotProxmox;
+pub struct ProxmoxMismatch;
 
 /// Whether a text looks like the configuration of a VM.
 #[must_use]
@@ -41,16 +41,16 @@ pub fn holds_vm(text: &str) -> bool {
 /// a restart; the VM that runs is what stands before them.
 ///
 /// # Errors
-/// [`NotProxmox`] if there is no setting at all.
-pub fn parse(text: &str) -> Result<Parsed, NotProxmox> {
-    let command = command(text).ok_or(NotProxmox)?;
+/// [`ProxmoxMismatch`] if there is no setting at all.
+pub fn parse(text: &str) -> Result<ParsedVm, ProxmoxMismatch> {
+    let command = command(text).ok_or(ProxmoxMismatch)?;
     Ok(parse_command(command, &SourceText::new(text)))
 }
 
 /// The VM of a configuration that is a command line already; `source` is the text that
 /// it was made of.
 #[must_use]
-pub fn parse_command(command: ProxmoxCommand, source: &SourceText<'_>) -> Parsed {
+pub fn parse_command(command: ProxmoxCommand, source: &SourceText<'_>) -> ParsedVm {
     let ProxmoxCommand { line, kept, troubles, .. } = command;
     let mut parsed = crate::qemu::parse_line(line, source);
     parsed.kept.extend(kept);

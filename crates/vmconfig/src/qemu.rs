@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub use capabilities::{Capabilities, QemuVersion, UnusableVersion};
 pub use devices::{iothread_id, memory_backend, memory_backend_id, numa_distance, numa_node};
 pub use interface::{Interface, Netdev};
-pub use parse::{NotQemu, parse, parse_args, parse_line, parse_source};
+pub use parse::{QemuMismatch, parse, parse_args, parse_line, parse_source};
 
 use crate::command_line::shell;
 use crate::{Arch, BootSource, GuestTopology, SpecFinding, VmSpec};

@@ -1,6 +1,6 @@
 //! Texts and places in them.
 //!
-//! A value that a rule may point at keeps the bytes where it stands, [`Located`]; lines
+//! A value that a rule may point at keeps the bytes where it stands, [`LocatedValue`]; lines
 //! and columns are computed when somebody is to see them. Files that a text names stand
 //! behind it, [`JoinedText`]: bytes, and lines that are counted through, tell which one it is.
 
@@ -11,14 +11,14 @@ pub use topology::bounded::Span;
 
 /// A value and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Located<T> {
+pub struct LocatedValue<T> {
     /// The value.
     pub value: T,
     /// Its bytes.
     pub span: Span,
 }
 
-impl<T> Located<T> {
+impl<T> LocatedValue<T> {
     /// A value and where it stands.
     pub fn new(value: T, span: impl Into<Span>) -> Self {
         Self { value, span: span.into() }

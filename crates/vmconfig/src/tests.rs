@@ -18,8 +18,8 @@ pub(crate) fn direct() -> BootSource {
     }
 }
 
-pub(crate) fn with(boot: BootSource) -> Resolve<'static> {
-    Resolve { name: "two", arch: Arch::X86_64, auto_accel: Accel::Tcg, boot }
+pub(crate) fn with(boot: BootSource) -> PatchContext<'static> {
+    PatchContext { name: "two", arch: Arch::X86_64, auto_accel: Accel::Tcg, boot }
 }
 
 pub(crate) fn patch(text: &str) -> VmPatch {
@@ -63,10 +63,10 @@ fn nothing_written_means_the_defaults() {
     assert!(spec.pins.is_empty() && spec.extra_args.is_empty());
     assert_eq!(VmPatch::default().image(), ImagePatch::Builtin("debian-12".to_owned()));
 
-    let kvm = Resolve { auto_accel: Accel::Kvm, ..with(direct()) };
+    let kvm = PatchContext { auto_accel: Accel::Kvm, ..with(direct()) };
     assert_eq!(patch("").resolve(&kvm).unwrap().cpu_model, "host");
     assert_eq!(patch("accel = 'tcg'").resolve(&kvm).unwrap().cpu_model, "max");
-    let arm = Resolve { arch: Arch::Aarch64, ..with(direct()) };
+    let arm = PatchContext { arch: Arch::Aarch64, ..with(direct()) };
     let arm = patch("").resolve(&arm).unwrap();
     assert_eq!((arm.machine.as_str(), arm.machine_type()), ("virt,gic-version=max", "virt"));
 }
@@ -229,7 +229,7 @@ fn patches_that_make_no_vm_are_refused_with_field_and_value() {
     let disk = BootSource::Disk { image: "a.qcow2".into(), format: DiskFormat::Qcow2 };
     let error = patch("kernel_cmdline = 'idle=poll'").resolve(&with(disk)).unwrap_err();
     assert_eq!(error.field(), "kernel_cmdline");
-    let nameless = Resolve { name: "", ..with(direct()) };
+    let nameless = PatchContext { name: "", ..with(direct()) };
     let error = patch("").resolve(&nameless).unwrap_err();
     assert_eq!((error.field(), error.to_string().as_str()), ("name", "name is empty"));
 }

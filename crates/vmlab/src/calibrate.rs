@@ -19,12 +19,12 @@ use guest::Cancel;
 use guest::qemu::{Qemu, find_qemu};
 use record::Environment;
 use runner::calibration::{
-    Agreement, Ask, CalibrateError, Calibration, Progress, always_exits, calibrate,
+    Agreement, CalibrateError, Calibration, CalibrationRequest, Progress, always_exits, calibrate,
 };
 use runner::freeze;
 use thinguest::{Apic, Item, MAX_N, MAX_VCPUS, Operation};
 use topology::{Host, bounded};
-use vmconfig::{Accel, AccelChoice, Arch, BootSource, Resolve, VmPatch, VmSettings, builtin};
+use vmconfig::{Accel, AccelChoice, Arch, BootSource, PatchContext, VmPatch, VmSettings, builtin};
 
 use crate::compare::CompareFormat;
 use crate::exit::FINDINGS;
@@ -426,7 +426,12 @@ fn dry_run(args: &CalibrateArgs) -> anyhow::Result<String> {
 }
 
 /// What to measure under `accel`.
-fn ask(args: &CalibrateArgs, patch: &VmPatch, accel: Accel, host: &Host) -> anyhow::Result<Ask> {
+fn ask(
+    args: &CalibrateArgs,
+    patch: &VmPatch,
+    accel: Accel,
+    host: &Host,
+) -> anyhow::Result<CalibrationRequest> {
     let environment = freeze::environment_of_vm(accel, host);
     let repeats = accel == Accel::Tcg || environment.is_deterministic();
     let arch = args.arch_on(host);
@@ -446,7 +451,7 @@ fn ask(args: &CalibrateArgs, patch: &VmPatch, accel: Accel, host: &Host) -> anyh
             all.into_iter().filter(|one| one.is_of(arch.name())).map(Apic::name).collect();
         bail!("--apic {}: {arch} guests have {}", apic.name(), known.join(" and "));
     }
-    Ok(Ask {
+    Ok(CalibrationRequest {
         vm,
         items: args.items(arch, environment)?,
         apic,
@@ -504,7 +509,7 @@ fn obstacle(host: &Host, arch: Arch, qemu: &Qemu) -> Option<String> {
 
 /// Under KVM; without a feature that some KVMs offer and then refuse.
 fn under_kvm(
-    mut ask: Ask,
+    mut ask: CalibrationRequest,
     qemu: &Qemu,
     cancel: &Cancel,
     spinner: &Spinner,
@@ -524,7 +529,7 @@ fn under_kvm(
 }
 
 fn measured(
-    ask: &Ask,
+    ask: &CalibrationRequest,
     qemu: &Qemu,
     cancel: &Cancel,
     spinner: &Spinner,
@@ -539,7 +544,7 @@ fn measured(
 /// The VM of a patch, with what it boots still to be said.
 fn settings(patch: &VmPatch, arch: Arch, accel: Accel) -> anyhow::Result<VmSettings> {
     let boot = BootSource::Kernel { kernel: "vmlab-thin".into(), initrd: None };
-    let with = Resolve { name: "thin", arch, auto_accel: accel, boot };
+    let with = PatchContext { name: "thin", arch, auto_accel: accel, boot };
     let patch = VmPatch { accel: None, ..patch.clone() };
     Ok(patch.resolve(&with)?.into())
 }

@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use compare::analyse::{CompareOptions, ComparedData, DataWarning, analyse};
 use compare::output::{self, TextStyle};
 use compare::{ColumnNames, Filter, TableColumn, benchstat};
-use record::Better;
+use record::BetterDirection;
 
 use crate::exit::FINDINGS;
 use crate::{across, results_folder, terminal};
@@ -206,7 +206,7 @@ fn filter(args: &CompareArgs) -> anyhow::Result<Option<Filter>> {
 }
 
 fn ask(args: &CompareArgs) -> anyhow::Result<CompareOptions> {
-    let better: anyhow::Result<BTreeMap<String, Better>> = args
+    let better: anyhow::Result<BTreeMap<String, BetterDirection>> = args
         .better
         .iter()
         .map(|text| {
@@ -214,8 +214,8 @@ fn ask(args: &CompareArgs) -> anyhow::Result<CompareOptions> {
                 .rsplit_once('=')
                 .with_context(|| format!("--better {text}: write METRIC=lower or METRIC=higher"))?;
             match word {
-                "lower" => Ok((metric.to_owned(), Better::Lower)),
-                "higher" => Ok((metric.to_owned(), Better::Higher)),
+                "lower" => Ok((metric.to_owned(), BetterDirection::Lower)),
+                "higher" => Ok((metric.to_owned(), BetterDirection::Higher)),
                 other => bail!("--better {text}: {other:?} is neither lower nor higher"),
             }
         })

@@ -14,8 +14,8 @@ use vmconfig::qemu::Capabilities;
 use vmconfig::source::SourceText;
 use vmconfig::{
     AccelChoice, Arch, BootSource, BuiltinKernel, DiskFormat, EmittedText, ImagePatch, InvalidVm,
-    Loss, LossWeight, Parsed, Resolve, SpecFinding, UnmodelledSetting, VmPatch, VmSpec, builtin,
-    json, kubevirt, libvirt, proxmox, qemu,
+    Loss, LossWeight, ParsedVm, PatchContext, SpecFinding, UnmodelledSetting, VmPatch, VmSpec,
+    builtin, json, kubevirt, libvirt, proxmox, qemu,
 };
 
 use crate::exit::FINDINGS;
@@ -171,7 +171,7 @@ pub(crate) fn run(args: &ConvertArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// `FILE:LINE`, if there is a line; one of `parsed` may be in a file that the text names.
-fn place(file: &Path, parsed: &Parsed, line: Option<u32>) -> String {
+fn place(file: &Path, parsed: &ParsedVm, line: Option<u32>) -> String {
     let Some(line) = line else { return file.display().to_string() };
     let (named, line) = parsed.in_file(line);
     named.map_or_else(|| format!("{}:{line}", file.display()), |named| format!("{named}:{line}"))
@@ -179,7 +179,7 @@ fn place(file: &Path, parsed: &Parsed, line: Option<u32>) -> String {
 
 fn cannot_be(
     file: &Path,
-    parsed: &Parsed,
+    parsed: &ParsedVm,
     line: Option<u32>,
     error: anyhow::Error,
 ) -> anyhow::Error {
@@ -190,7 +190,7 @@ fn cannot_be(
 /// The line that is at fault, and what is wrong as the text's own format says it.
 fn in_words_of(
     from: SourceFormat,
-    parsed: &Parsed,
+    parsed: &ParsedVm,
     error: InvalidVm,
 ) -> (Option<u32>, anyhow::Error) {
     let field = match error {
@@ -234,7 +234,7 @@ fn refused(spec: &VmSpec, format: ConvertFormat) -> Option<SpecFinding> {
 }
 
 /// The first line of what a list of the VM is read from: `disks`, `nics`.
-fn first_line_below(parsed: &Parsed, field: &str) -> Option<u32> {
+fn first_line_below(parsed: &ParsedVm, field: &str) -> Option<u32> {
     let above = format!("{field}.");
     let below = parsed.lines.iter().filter(|(path, _)| path.starts_with(&above));
     below.map(|(_, line)| *line).min()
@@ -312,7 +312,7 @@ pub(crate) fn run_emit(args: &EmitArgs) -> anyhow::Result<ExitCode> {
         Some(AccelChoice::Tcg) => vmconfig::Accel::Tcg,
         _ => vmconfig::Accel::Kvm,
     };
-    let with = Resolve { name: &args.name, arch, auto_accel, boot };
+    let with = PatchContext { name: &args.name, arch, auto_accel, boot };
     let (spec, added) = completed(patch.resolve(&with)?, to);
     if let Some(refused) = refused(&spec, to) {
         bail!("{refused}");
@@ -451,7 +451,7 @@ fn guess(text: &str) -> SourceFormat {
     }
 }
 
-fn parse(source: &SourceText<'_>, format: SourceFormat) -> anyhow::Result<Vec<Parsed>> {
+fn parse(source: &SourceText<'_>, format: SourceFormat) -> anyhow::Result<Vec<ParsedVm>> {
     let text = source.text;
     Ok(match format {
         SourceFormat::Qemu => vec![qemu::parse_source(source)?],
@@ -505,7 +505,7 @@ impl PlacedLoss {
         Self { weight: kept.weight(), place: Some(format!("{file}:{line}")), text, short }
     }
 
-    fn loss(file: &Path, loss: &Loss, parsed: Option<&Parsed>) -> Self {
+    fn loss(file: &Path, loss: &Loss, parsed: Option<&ParsedVm>) -> Self {
         let Loss { what, why, fields } = loss;
         let line = fields.iter().find_map(|field| parsed?.line(field));
         let place = parsed.filter(|_| line.is_some()).map(|parsed| place(file, parsed, line));
@@ -516,7 +516,7 @@ impl PlacedLoss {
 
 /// Says what was left out, what matters first; true if nothing was that changes
 /// performance.
-fn report(file: &Path, parsed: Option<&Parsed>, losses: &[Loss], all: bool) -> bool {
+fn report(file: &Path, parsed: Option<&ParsedVm>, losses: &[Loss], all: bool) -> bool {
     let kept = parsed.iter().flat_map(|parsed| &parsed.kept);
     let mut left: Vec<PlacedLoss> = kept.map(|kept| PlacedLoss::kept(file, kept)).collect();
     left.extend(losses.iter().map(|loss| PlacedLoss::loss(file, loss, parsed)));
@@ -577,7 +577,7 @@ mod tests {
         assert_eq!(of(LossWeight::Performance), [("x:2".to_owned(), "shares".to_owned())]);
         assert_eq!(of(LossWeight::Devices), [("x:3".to_owned(), "video".to_owned())]);
         assert_eq!(of(LossWeight::Nothing), [("x:1".to_owned(), "uuid".to_owned())]);
-        let report = |parsed: &Parsed| report(Path::new("x"), Some(parsed), &[], false);
+        let report = |parsed: &ParsedVm| report(Path::new("x"), Some(parsed), &[], false);
         assert!(!report(&parsed));
         let text = text.replace("<shares>100</shares>", "");
         assert!(report(&parse(&SourceText::new(&text), guess(&text)).unwrap().remove(0)));

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use record::Better;
+use record::BetterDirection;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -81,7 +81,7 @@ pub(crate) enum DecideMessage {
 /// What a case is about. Everything has a default.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 pub(crate) struct Meta {
-    better: Option<Better>,
+    better: Option<BetterDirection>,
     alpha: Option<f64>,
     margin: Option<f64>,
     max_blocks: Option<f64>,
@@ -178,7 +178,7 @@ impl DecideSession {
             iteration: cost_of("iteration", cost.iteration, COSTS.iteration)?,
         };
         let question = AdaptiveQuestion {
-            better: meta.better.unwrap_or(Better::Lower),
+            better: meta.better.unwrap_or(BetterDirection::Lower),
             alpha: meta.alpha.unwrap_or(ALPHA),
             margin: meta.margin.unwrap_or(MARGIN),
             // The cast saturates: a huge number means "as many as you like".

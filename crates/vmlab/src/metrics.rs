@@ -21,20 +21,20 @@ use runner::plan::StudyPlan;
 use crate::endpoint::Endpoint;
 
 type Labels = Vec<(&'static str, String)>;
-type Real = Gauge<f64, AtomicU64>;
+type RealGauge = Gauge<f64, AtomicU64>;
 
 /// The gauges and counters of one study.
 struct Instruments {
     blocks_done: Gauge,
     blocks_rejected: Counter,
     trials: Family<Labels, Counter>,
-    remaining_s: Real,
-    boot_s: Family<Labels, Real>,
-    trial_s: Family<Labels, Real>,
-    canary_s: Family<Labels, Real>,
-    ratio: Family<Labels, Real>,
-    ratio_low: Family<Labels, Real>,
-    ratio_high: Family<Labels, Real>,
+    remaining_s: RealGauge,
+    boot_s: Family<Labels, RealGauge>,
+    trial_s: Family<Labels, RealGauge>,
+    canary_s: Family<Labels, RealGauge>,
+    ratio: Family<Labels, RealGauge>,
+    ratio_low: Family<Labels, RealGauge>,
+    ratio_high: Family<Labels, RealGauge>,
     open: Family<Labels, Gauge>,
 }
 
@@ -57,7 +57,7 @@ impl Instruments {
             blocks_done: Gauge::default(),
             blocks_rejected: Counter::default(),
             trials: Family::default(),
-            remaining_s: Real::default(),
+            remaining_s: RealGauge::default(),
             boot_s: Family::default(),
             trial_s: Family::default(),
             canary_s: Family::default(),

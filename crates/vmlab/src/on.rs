@@ -22,7 +22,7 @@ use clap::Args;
 use guest::libvirt::Uri;
 use host::owner::{self, Owner, RuntimeDir};
 use record::journal::{self, JournalEvent, JournalTail};
-use remote::{Decoder, GaveUp, Patience, RemoteProcess, RunError, SshOptions, SshSession};
+use remote::{Decoder, Patience, RemoteProcess, RunError, SshOptions, SshSession, WaitFailure};
 use runner::execute::{ExecutionEnd, ExecutionEvent};
 use runner::follow::Follower;
 use runner::plan::StudyPlan;
@@ -412,7 +412,7 @@ impl OtherMachine {
         let mut running = command.spawn()?;
         let stdin = running.stdin().context("The far side has no standard input")?;
         let talk = FarSide {
-            far: Box::new(OverSsh { running: Some(running) }),
+            far: Box::new(SshSide { running: Some(running) }),
             asked: write_all(stdin),
             warnings,
             decoder: Decoder::behind(GREETING),
@@ -453,11 +453,11 @@ trait FarOutput {
 }
 
 /// A far side over ssh.
-struct OverSsh<'s> {
+struct SshSide<'s> {
     running: Option<RemoteProcess<'s>>,
 }
 
-impl FarOutput for OverSsh<'_> {
+impl FarOutput for SshSide<'_> {
     fn read(
         &mut self,
         buffer: &mut [u8],
@@ -466,7 +466,7 @@ impl FarOutput for OverSsh<'_> {
         let Some(running) = &mut self.running else { bail!("The far side has ended") };
         match running.read(buffer, Patience::new(TURN, quit)) {
             Ok(length) => Ok(Some(length)),
-            Err(RunError::GaveUp { source: GaveUp::TimedOut(_), .. }) => Ok(None),
+            Err(RunError::GaveUp { source: WaitFailure::TimedOut(_), .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }

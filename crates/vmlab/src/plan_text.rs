@@ -5,7 +5,7 @@ use std::fmt::Write;
 use record::Environment;
 use runner::host_settings::describe;
 use runner::plan::StudyPlan;
-use runner::study::{RunsOn, Until};
+use runner::study::{EndCondition, RunsOn};
 use runner::summary::{command_line, further_vms};
 
 /// Boots take about this long when nothing was measured yet, s.
@@ -204,8 +204,10 @@ pub(crate) fn block_s(plan: &StudyPlan) -> f64 {
 fn expected_time(plan: &StudyPlan) -> String {
     let block_s = block_s(plan);
     let early = match plan.budget.until {
-        Until::Decided if plan.comparisons().next().is_some() => "; less if all is decided before",
-        Until::Decided | Until::Budget => "",
+        EndCondition::Decided if plan.comparisons().next().is_some() => {
+            "; less if all is decided before"
+        }
+        EndCondition::Decided | EndCondition::Budget => "",
     };
     match (plan.total_blocks(), plan.budget.minutes) {
         (Some(blocks), minutes) => {

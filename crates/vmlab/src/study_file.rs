@@ -9,7 +9,7 @@ use host::settings::SettingsTree;
 use runner::freeze::{FrozenPlan, MachineFacts, freeze};
 use runner::machine::{self, Need};
 use runner::plan::StudyPlan;
-use runner::study::{Study, Until};
+use runner::study::{EndCondition, Study};
 use runner::{domains, host_settings, simulated};
 use serde::{Deserialize, Serialize};
 use topology::Host;
@@ -31,7 +31,7 @@ pub(crate) struct BudgetArgs {
     /// When to end: `decided`, as soon as every comparison is, or `budget`,
     /// when it is used up.
     #[arg(long, value_name = "WHEN", value_parser = until)]
-    until: Option<Until>,
+    until: Option<EndCondition>,
     /// The size of the study, one of its `[scale.NAME]`; in full if not given.
     #[arg(long, value_name = "NAME")]
     scale: Option<String>,
@@ -50,8 +50,8 @@ impl BudgetArgs {
     #[cfg(feature = "kubernetes")]
     pub(crate) fn words(&self) -> Vec<String> {
         let until = self.until.map(|until| match until {
-            Until::Decided => "decided".to_owned(),
-            Until::Budget => "budget".to_owned(),
+            EndCondition::Decided => "decided".to_owned(),
+            EndCondition::Budget => "budget".to_owned(),
         });
         let said = [
             ("--blocks", self.blocks.map(|blocks| blocks.to_string())),
@@ -76,10 +76,10 @@ impl BudgetArgs {
     }
 }
 
-fn until(text: &str) -> Result<Until, String> {
+fn until(text: &str) -> Result<EndCondition, String> {
     match text {
-        "decided" => Ok(Until::Decided),
-        "budget" => Ok(Until::Budget),
+        "decided" => Ok(EndCondition::Decided),
+        "budget" => Ok(EndCondition::Budget),
         _ => Err("must be decided or budget".to_owned()),
     }
 }

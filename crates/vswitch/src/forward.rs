@@ -74,7 +74,7 @@ struct BurstLimit {
 
 /// What was taken from a port.
 #[derive(Debug, Clone, Copy, Default)]
-struct Taken {
+struct TakenFrames {
     /// Those that make no sense among them.
     chains: usize,
     frames: u64,
@@ -220,9 +220,9 @@ impl Forwarder {
         queue: &ActiveRing,
         most: Allowance,
         most_work: u64,
-    ) -> Taken {
+    ) -> TakenFrames {
         let mut chains = Chains::new();
-        let mut taken = Taken::default();
+        let mut taken = TakenFrames::default();
         queue.ring.fetch(&device.memory, Direction::Transmit, most.frames as usize, &mut chains);
         if !chains.is_empty() {
             let begun = queue.ring.progress();
@@ -256,9 +256,9 @@ impl Forwarder {
         device: &'s VhostDevice,
         tap: &Tap,
         most: Allowance,
-    ) -> Taken {
+    ) -> TakenFrames {
         let mut chains = Chains::new();
-        let mut taken = Taken::default();
+        let mut taken = TakenFrames::default();
         // What was read can't be left for the next time: large frames are few.
         let likely = (most.bytes / LARGEST).clamp(1, most.frames.max(1));
         tap.fetch(&device.memory, likely as usize, &mut chains);
@@ -278,7 +278,7 @@ impl Forwarder {
         device: &VhostDevice,
         chains: &mut Chains<'s>,
         limit: BurstLimit,
-    ) -> Taken {
+    ) -> TakenFrames {
         // Large frames end the burst early: the rest is fetched again next time.
         let mut bytes: u64 = chains.chains.iter().map(|chain| u64::from(chain.bytes)).sum();
         while let Some(last) = chains.chains.last()
@@ -330,7 +330,7 @@ impl Forwarder {
         chains: &Chains<'s>,
         most_work: u64,
         early: &mut EarlyChains<'s>,
-    ) -> Taken {
+    ) -> TakenFrames {
         let mut frames = [BurstFrame { chain: 0, long: None, length: 0 }; BURST];
         for ((number, chain), frame) in chains.chains.iter().enumerate().zip(&mut frames) {
             let length = chain.bytes - LONG_HEADER as u32;
@@ -375,7 +375,7 @@ impl Forwarder {
             }
         }
         let bytes = frames.iter().map(|frame| u64::from(frame.length)).sum();
-        Taken { chains: count, frames: count as u64, bytes, work, begun: 0 }
+        TakenFrames { chains: count, frames: count as u64, bytes, work, begun: 0 }
     }
 
     /// Forwards a burst frame by frame. `shorts` has a bit for each that is among the
@@ -388,12 +388,12 @@ impl Forwarder {
         chains: &Chains<'s>,
         (shorts, limit): (u32, BurstLimit),
         early: &mut EarlyChains<'s>,
-    ) -> Taken {
+    ) -> TakenFrames {
         let mut frames: SmallVec<[BurstFrame; BURST]> = SmallVec::new();
         let mut longs: SmallVec<[EthernetFrame; BURST]> = SmallVec::new();
         let mut targets: SmallVec<[ForwardTarget; BURST]> = SmallVec::new();
         let tags = from_tagged(from);
-        let mut taken = Taken::default();
+        let mut taken = TakenFrames::default();
         // Frames of one burst often go the same way: what was found for two addresses
         // and a type holds for the next.
         let mut last: Option<([u8; ETHERNET], ForwardTarget)> = None;

@@ -2,13 +2,13 @@
 //!
 //! Source: ab's manual page, nginx' documentation of its core and HTTP modules.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, line_of, one_log, pick, take};
-use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, ServerRole, UnderTest};
+use crate::roles::{Daemon, GuestStep, Readiness, RoleCommands, ServerRole, UnderTest};
 
 const PORT: u16 = 80;
 
@@ -20,7 +20,7 @@ const MOST_FAILED: f64 = 0.01;
 
 /// Times of one request.
 const fn time(name: &'static str, kind: MetricKind, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "s", Better::Lower, kind, help)
+    MetricDef::new(name, "s", BetterDirection::Lower, kind, help)
 }
 
 pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
@@ -46,7 +46,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "requests-per-s",
             "1/s",
-            Better::Higher,
+            BetterDirection::Higher,
             MetricKind::Rate,
             "Requests that were answered a second",
         )
@@ -54,7 +54,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "transfer-rate",
             "B/s",
-            Better::Higher,
+            BetterDirection::Higher,
             MetricKind::Rate,
             "Bytes received a second, headers included",
         ),
@@ -88,7 +88,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "failed",
             "count",
-            Better::Lower,
+            BetterDirection::Lower,
             MetricKind::Count,
             "Requests that were not answered whole",
         ),
@@ -122,7 +122,7 @@ fn setup(params: &Params, facts: &GuestFacts) -> Vec<GuestStep> {
         )),
         GuestStep::Start(Daemon {
             argv: ["nginx", "-e", "stderr", "-c", path].map(str::to_owned).into(),
-            ready: Ready::Tcp(PORT),
+            ready: Readiness::Tcp(PORT),
         }),
     ]
 }

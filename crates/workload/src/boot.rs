@@ -4,7 +4,7 @@
 //! (`Bringing up secondary CPUs`, `Brought up`); proc(5), `/proc/PID/stat`,
 //! field 22.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use crate::entry::{CatalogueEntry, GuestFacts, MetricDef, Scope};
 use crate::params::Params;
@@ -39,7 +39,7 @@ const fn seconds(name: &'static str, help: &'static str) -> MetricDef {
     MetricDef {
         name,
         unit: "s",
-        better: Better::Lower,
+        better: BetterDirection::Lower,
         kind: MetricKind::Time,
         primary: false,
         scope: Scope::Total,

@@ -5,7 +5,7 @@
 //! every thread's whole histogram; its text output interleaves with it, so it
 //! is sent elsewhere.
 
-use record::{Better, Histogram, LogValue, MetricKind};
+use record::{BetterDirection, Histogram, LogValue, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
@@ -98,7 +98,7 @@ const fn latency(
     MetricDef {
         name,
         unit: "s",
-        better: Better::Lower,
+        better: BetterDirection::Lower,
         kind,
         primary: false,
         scope: Scope::Total,

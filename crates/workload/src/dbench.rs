@@ -3,13 +3,13 @@
 //!
 //! Source: dbench 4 `dbench.c`, `loadfiles/client.txt`, and its manual page.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, line_of, one_log, pick, take};
-use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, SCRATCH, ServerRole, UnderTest};
+use crate::roles::{Daemon, GuestStep, Readiness, RoleCommands, SCRATCH, ServerRole, UnderTest};
 
 /// tbench's own.
 const PORT: u16 = 7003;
@@ -18,7 +18,7 @@ const METRICS: &[MetricDef] = &[
     MetricDef::new(
         "throughput",
         "B/s",
-        Better::Higher,
+        BetterDirection::Higher,
         MetricKind::Rate,
         "Bytes that all clients moved a second",
     )
@@ -26,7 +26,7 @@ const METRICS: &[MetricDef] = &[
     MetricDef::new(
         "latency-max",
         "s",
-        Better::Lower,
+        BetterDirection::Lower,
         MetricKind::Quantile,
         "Time of the longest operation",
     ),
@@ -83,7 +83,7 @@ pub(crate) static TBENCH: CatalogueEntry = CatalogueEntry {
             needs: &["tbench_srv"],
             setup: |_, _| {
                 let argv = vec!["tbench_srv".to_owned()];
-                vec![GuestStep::Start(Daemon { argv, ready: Ready::Tcp(PORT) })]
+                vec![GuestStep::Start(Daemon { argv, ready: Readiness::Tcp(PORT) })]
             },
             under_test: UnderTest::Server,
         }),

@@ -113,8 +113,8 @@ fn section(text: &mut String, entry: &CatalogueEntry) {
             (Scope::Thread, true) => "a thread, or absent",
         };
         let better = match metric.better {
-            record::Better::Lower => "lower",
-            record::Better::Higher => "higher",
+            record::BetterDirection::Lower => "lower",
+            record::BetterDirection::Higher => "higher",
         };
         let help = match metric.only_with {
             Some((param, words)) => {

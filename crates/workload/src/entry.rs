@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use record::{Better, Metric, MetricKind, Unit};
+use record::{BetterDirection, Metric, MetricKind, Unit};
 
 pub use crate::guest_facts::GuestFacts;
 use crate::param::ParamValue;
@@ -48,7 +48,7 @@ pub struct MetricDef {
     /// Base unit of every sample: `s`, `B`, `1/s`, `B/s`, `count`.
     pub unit: &'static str,
     /// Which direction is better.
-    pub better: Better,
+    pub better: BetterDirection,
     /// What sort of quantity it is.
     pub kind: MetricKind,
     /// True for the metric that a study compares by default; of several, the
@@ -175,7 +175,7 @@ impl MetricDef {
     pub(crate) const fn new(
         name: &'static str,
         unit: &'static str,
-        better: Better,
+        better: BetterDirection,
         kind: MetricKind,
         help: &'static str,
     ) -> Self {

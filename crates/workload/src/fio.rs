@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use record::{Better, Histogram, Labels, LogValue, MetricKind};
+use record::{BetterDirection, Histogram, Labels, LogValue, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
@@ -14,11 +14,11 @@ use crate::roles::{GuestStep, RAW_DISK, RoleCommands, SCRATCH};
 use logs::Log;
 
 const fn rate(name: &'static str, unit: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, unit, Better::Higher, MetricKind::Rate, help)
+    MetricDef::new(name, unit, BetterDirection::Higher, MetricKind::Rate, help)
 }
 
 const fn latency(name: &'static str, kind: MetricKind, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "s", Better::Lower, kind, help)
+    MetricDef::new(name, "s", BetterDirection::Lower, kind, help)
 }
 
 /// The operations that read.

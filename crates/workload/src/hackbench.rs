@@ -2,7 +2,7 @@
 //!
 //! Source: rt-tests `src/hackbench/hackbench.c` and its manual page.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
@@ -24,7 +24,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     metrics: &[MetricDef {
         name: "time",
         unit: "s",
-        better: Better::Lower,
+        better: BetterDirection::Lower,
         kind: MetricKind::Time,
         primary: true,
         scope: Scope::Total,

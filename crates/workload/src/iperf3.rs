@@ -2,13 +2,13 @@
 //!
 //! Source: iperf3's manual page and `src/iperf_api.c` (the JSON of `-J`).
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, line_of, one_log, pick, take};
-use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, ServerRole, UnderTest};
+use crate::roles::{Daemon, GuestStep, Readiness, RoleCommands, ServerRole, UnderTest};
 
 const PORT: u16 = 5201;
 
@@ -27,7 +27,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
             setup: |_, _| {
                 let argv = ["iperf3", "--server", "--port", &PORT.to_string()];
                 let argv = argv.map(str::to_owned).into();
-                vec![GuestStep::Start(Daemon { argv, ready: Ready::Tcp(PORT) })]
+                vec![GuestStep::Start(Daemon { argv, ready: Readiness::Tcp(PORT) })]
             },
             under_test: UnderTest::Server,
         }),
@@ -44,7 +44,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "throughput",
             "B/s",
-            Better::Higher,
+            BetterDirection::Higher,
             MetricKind::Rate,
             "What all streams together brought to the receiver",
         )
@@ -52,7 +52,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "retransmits",
             "count",
-            Better::Lower,
+            BetterDirection::Lower,
             MetricKind::Count,
             "TCP segments sent again; absent where the sender can't count them",
         )
@@ -61,7 +61,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "jitter",
             "s",
-            Better::Lower,
+            BetterDirection::Lower,
             MetricKind::Time,
             "Mean deviation of the datagrams' transit times (RFC 1889)",
         )
@@ -69,7 +69,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "lost",
             "count",
-            Better::Lower,
+            BetterDirection::Lower,
             MetricKind::Count,
             "Datagrams that did not arrive",
         )

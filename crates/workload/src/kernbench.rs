@@ -3,7 +3,7 @@
 //! Source: Linux `Documentation/kbuild/kbuild.rst`; GNU time's manual page. The
 //! six values are those of Con Kolivas' kernbench, which asks GNU time for them.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
@@ -53,40 +53,46 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         Param::per_vcpu("jobs", 4096, "Compilers at a time (`make -j`)"),
     ],
     metrics: &[
-        MetricDef::new("elapsed", "s", Better::Lower, MetricKind::Time, "Time of the build")
-            .primary(),
+        MetricDef::new(
+            "elapsed",
+            "s",
+            BetterDirection::Lower,
+            MetricKind::Time,
+            "Time of the build",
+        )
+        .primary(),
         MetricDef::new(
             "user-time",
             "s",
-            Better::Lower,
+            BetterDirection::Lower,
             MetricKind::Time,
             "vCPU time of all processes outside the guest's kernel",
         ),
         MetricDef::new(
             "system-time",
             "s",
-            Better::Lower,
+            BetterDirection::Lower,
             MetricKind::Time,
             "vCPU time of all processes inside the guest's kernel",
         ),
         MetricDef::new(
             "percent-cpu",
             "%",
-            Better::Higher,
+            BetterDirection::Higher,
             MetricKind::Count,
             "vCPU time over time: 100 for each vCPU that was kept busy",
         ),
         MetricDef::new(
             "context-switches",
             "count",
-            Better::Lower,
+            BetterDirection::Lower,
             MetricKind::Count,
             "How often a process had to leave its vCPU",
         ),
         MetricDef::new(
             "sleeps",
             "count",
-            Better::Lower,
+            BetterDirection::Lower,
             MetricKind::Count,
             "How often a process waited, for a file or for another process",
         ),

@@ -71,7 +71,8 @@ pub use param::ParamValue;
 pub use params::{ParamError, Params, near};
 pub use parse::{CommandOutput, OutputStream, ParseError, ParsedOutput};
 pub use roles::{
-    Daemon, FULL_IMAGE, GuestStep, RAW_DISK, Ready, RoleCommands, SCRATCH, ServerRole, UnderTest,
+    Daemon, FULL_IMAGE, GuestStep, RAW_DISK, Readiness, RoleCommands, SCRATCH, ServerRole,
+    UnderTest,
 };
 
 /// Every benchmark, in the order of the documentation.

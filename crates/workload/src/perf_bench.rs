@@ -2,7 +2,7 @@
 //!
 //! Source: Linux `tools/perf/bench` and perf-bench's manual page.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
@@ -13,11 +13,21 @@ use crate::roles::RoleCommands;
 const REPEATS: &str = "One run prints one set of values, which are the samples; repeat it by the \
                        study's `invocations`.";
 
-const OPS: MetricDef =
-    MetricDef::new("ops-per-s", "1/s", Better::Higher, MetricKind::Rate, "Operations a second");
+const OPS: MetricDef = MetricDef::new(
+    "ops-per-s",
+    "1/s",
+    BetterDirection::Higher,
+    MetricKind::Rate,
+    "Operations a second",
+);
 
-const OP_TIME: MetricDef =
-    MetricDef::new("time-per-op", "s", Better::Lower, MetricKind::Time, "Time of one operation");
+const OP_TIME: MetricDef = MetricDef::new(
+    "time-per-op",
+    "s",
+    BetterDirection::Lower,
+    MetricKind::Time,
+    "Time of one operation",
+);
 
 fn argv(words: &[&str]) -> Vec<String> {
     ["perf", "bench"].iter().chain(words).map(|word| (*word).to_owned()).collect()
@@ -101,7 +111,7 @@ pub(crate) static FUTEX: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "ops-per-s",
             "1/s",
-            Better::Higher,
+            BetterDirection::Higher,
             MetricKind::Rate,
             "Operations a second of one thread, mean",
         )
@@ -110,7 +120,7 @@ pub(crate) static FUTEX: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "latency",
             "s",
-            Better::Lower,
+            BetterDirection::Lower,
             MetricKind::Time,
             "Time until all threads are woken, mean of ten",
         )
@@ -164,7 +174,7 @@ pub(crate) static MEM: CatalogueEntry = CatalogueEntry {
     metrics: &[MetricDef::new(
         "throughput",
         "B/s",
-        Better::Higher,
+        BetterDirection::Higher,
         MetricKind::Rate,
         "Bytes copied or filled a second",
     )
@@ -205,7 +215,7 @@ pub(crate) static NUMA: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "throughput",
             "B/s",
-            Better::Higher,
+            BetterDirection::Higher,
             MetricKind::Rate,
             "Bytes that all threads walked through a second",
         )
@@ -213,7 +223,7 @@ pub(crate) static NUMA: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "thread-throughput",
             "B/s",
-            Better::Higher,
+            BetterDirection::Higher,
             MetricKind::Rate,
             "The same of one thread, mean",
         ),

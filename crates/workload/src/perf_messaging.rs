@@ -2,7 +2,7 @@
 //!
 //! Source: Linux `tools/perf/bench/sched-messaging.c`.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::hackbench::{messaging_s, parse_messaging};
@@ -23,7 +23,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     metrics: &[MetricDef {
         name: "time",
         unit: "s",
-        better: Better::Lower,
+        better: BetterDirection::Lower,
         kind: MetricKind::Time,
         primary: true,
         scope: Scope::Total,

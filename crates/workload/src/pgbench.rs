@@ -2,13 +2,13 @@
 //!
 //! Source: pgbench's manual page (PostgreSQL 15).
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, above_zero, line_of, one_log, pick, take};
-use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, SCRATCH, ServerRole, UnderTest};
+use crate::roles::{Daemon, GuestStep, Readiness, RoleCommands, SCRATCH, ServerRole, UnderTest};
 
 /// Where Debian keeps PostgreSQL's programs.
 const BIN: &str = "/usr/lib/postgresql/15/bin";
@@ -49,7 +49,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "transactions-per-s",
             "1/s",
-            Better::Higher,
+            BetterDirection::Higher,
             MetricKind::Rate,
             "Transactions a second, without the time to connect",
         )
@@ -57,14 +57,14 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "latency-avg",
             "s",
-            Better::Lower,
+            BetterDirection::Lower,
             MetricKind::Time,
             "Mean time of a transaction",
         ),
         MetricDef::new(
             "latency-stddev",
             "s",
-            Better::Lower,
+            BetterDirection::Lower,
             MetricKind::Time,
             "Standard deviation of that time",
         ),
@@ -110,7 +110,7 @@ fn serve(params: &Params, _: &GuestFacts) -> Vec<GuestStep> {
         GuestStep::Run(as_postgres(&init)),
         GuestStep::Start(Daemon {
             argv: as_postgres(&serve),
-            ready: Ready::Succeeds(
+            ready: Readiness::Succeeds(
                 "/usr/lib/postgresql/15/bin/pg_isready --quiet --host=127.0.0.1",
             ),
         }),

@@ -18,7 +18,7 @@ pub(crate) use thin::THIN;
 
 use std::collections::BTreeMap;
 
-use record::{Better, Histogram, MetricKind};
+use record::{BetterDirection, Histogram, MetricKind};
 use serde::Deserialize;
 
 use crate::entry::{CatalogueEntry, GuestFacts, MetricDef, Param};
@@ -36,28 +36,28 @@ const REPEATED: &str = "One run measures `repeats` times after a warm-up; each b
                         of every metric.";
 
 const fn rate(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "1/s", Better::Higher, MetricKind::Rate, help)
+    MetricDef::new(name, "1/s", BetterDirection::Higher, MetricKind::Rate, help)
 }
 
 const fn bytes(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "B/s", Better::Higher, MetricKind::Rate, help)
+    MetricDef::new(name, "B/s", BetterDirection::Higher, MetricKind::Rate, help)
 }
 
 const fn time(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "s", Better::Lower, MetricKind::Time, help)
+    MetricDef::new(name, "s", BetterDirection::Lower, MetricKind::Time, help)
 }
 
 const fn quantile(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "s", Better::Lower, MetricKind::Quantile, help)
+    MetricDef::new(name, "s", BetterDirection::Lower, MetricKind::Quantile, help)
 }
 
 const fn count(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "count", Better::Lower, MetricKind::Count, help)
+    MetricDef::new(name, "count", BetterDirection::Lower, MetricKind::Count, help)
 }
 
 /// Events by what was done: a number of hundredths, not one of whole events, is compared.
 const fn per(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "ratio", Better::Lower, MetricKind::Count, help)
+    MetricDef::new(name, "ratio", BetterDirection::Lower, MetricKind::Count, help)
 }
 
 /// The command of a probe with these options, and how long and often it

@@ -4,19 +4,19 @@
 
 use std::fmt::Write as _;
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, above_zero, one_log, pick, take};
-use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, ServerRole, UnderTest};
+use crate::roles::{Daemon, GuestStep, Readiness, RoleCommands, ServerRole, UnderTest};
 
 const PORT: u16 = 6379;
 
 /// A latency of one request, in redis-benchmark's order.
 const fn latency(name: &'static str, kind: MetricKind, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "s", Better::Lower, kind, help)
+    MetricDef::new(name, "s", BetterDirection::Lower, kind, help)
 }
 
 pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
@@ -37,7 +37,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
                     .chain(options)
                     .map(str::to_owned)
                     .collect();
-                vec![GuestStep::Start(Daemon { argv, ready: Ready::Tcp(PORT) })]
+                vec![GuestStep::Start(Daemon { argv, ready: Readiness::Tcp(PORT) })]
             },
             under_test: UnderTest::Server,
         }),
@@ -59,7 +59,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "requests-per-s",
             "1/s",
-            Better::Higher,
+            BetterDirection::Higher,
             MetricKind::Rate,
             "Requests that were answered a second",
         )

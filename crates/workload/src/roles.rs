@@ -155,12 +155,12 @@ pub struct Daemon {
     /// Program and arguments; it must not leave its process for another one.
     pub argv: Vec<String>,
     /// How it is known that it serves.
-    pub ready: Ready,
+    pub ready: Readiness,
 }
 
 /// The condition under which a daemon is ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ready {
+pub enum Readiness {
     /// Somebody listens on this TCP port.
     Tcp(u16),
     /// Somebody is bound to this UDP port.
@@ -169,7 +169,7 @@ pub enum Ready {
     Succeeds(&'static str),
 }
 
-impl Ready {
+impl Readiness {
     /// A command of the guest's shell that ends with status 0 once the
     /// condition holds. Ports are looked for in the kernel's own tables: a
     /// connection would be a client.
@@ -192,7 +192,7 @@ impl Ready {
     }
 }
 
-impl fmt::Display for Ready {
+impl fmt::Display for Readiness {
     /// Reads after "did not" and the like: `listen on TCP port 80`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

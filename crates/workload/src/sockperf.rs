@@ -3,13 +3,13 @@
 //! Source: sockperf's manual page and `src/client.cpp` (`log_histogram`,
 //! `stream_statistics`).
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, above_zero, line_of, one_log, pick, take};
-use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, ServerRole, UnderTest};
+use crate::roles::{Daemon, GuestStep, Readiness, RoleCommands, ServerRole, UnderTest};
 
 const PORT: u16 = 11_111;
 
@@ -18,7 +18,7 @@ const TRIMMED_S: f64 = 0.8;
 
 /// A quantile of the messages' latencies, of the modes that have any.
 const fn latency(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "s", Better::Lower, MetricKind::Quantile, help)
+    MetricDef::new(name, "s", BetterDirection::Lower, MetricKind::Quantile, help)
         .only_with("mode", &["ping-pong", "under-load"])
 }
 
@@ -40,7 +40,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
                 argv.push(PORT.to_string());
                 let tcp = params.text("protocol") == "tcp";
                 argv.extend(tcp.then(|| "--tcp".to_owned()));
-                let ready = if tcp { Ready::Tcp(PORT) } else { Ready::Udp(PORT) };
+                let ready = if tcp { Readiness::Tcp(PORT) } else { Readiness::Udp(PORT) };
                 vec![GuestStep::Start(Daemon { argv, ready })]
             },
             under_test: UnderTest::Server,
@@ -68,7 +68,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "messages-per-s",
             "1/s",
-            Better::Higher,
+            BetterDirection::Higher,
             MetricKind::Rate,
             "Messages that the client sent a second",
         )
@@ -80,7 +80,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "lost",
             "count",
-            Better::Lower,
+            BetterDirection::Lower,
             MetricKind::Count,
             "Answers that did not come",
         )

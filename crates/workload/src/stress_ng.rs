@@ -2,7 +2,7 @@
 //!
 //! Source: stress-ng's manual page, and `stress-ng.c` for what it prints.
 
-use record::{Better, LogValue, MetricKind};
+use record::{BetterDirection, LogValue, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
@@ -71,7 +71,7 @@ const METRICS: &[MetricDef] = &[
     MetricDef {
         name: "bogo-ops-per-s",
         unit: "1/s",
-        better: Better::Higher,
+        better: BetterDirection::Higher,
         kind: MetricKind::Rate,
         primary: true,
         scope: Scope::Total,
@@ -82,7 +82,7 @@ const METRICS: &[MetricDef] = &[
     MetricDef {
         name: "bogo-ops-per-vcpu-s",
         unit: "1/s",
-        better: Better::Higher,
+        better: BetterDirection::Higher,
         kind: MetricKind::Rate,
         primary: false,
         scope: Scope::Total,

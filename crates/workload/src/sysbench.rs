@@ -2,7 +2,7 @@
 //!
 //! Source: sysbench 1.0 `src/tests/*/sb_*.c`.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
 use crate::params::Params;
@@ -14,19 +14,24 @@ use logs::Log;
 const THREADS: Param = Param::per_vcpu("threads", 4096, "Threads that work");
 const TIME: Param = Param::int("time_s", (1, 86_400), 10, "How long").unit("s");
 
-const LATENCY_AVG: MetricDef =
-    MetricDef::new("latency-avg", "s", Better::Lower, MetricKind::Time, "Mean time of one event");
+const LATENCY_AVG: MetricDef = MetricDef::new(
+    "latency-avg",
+    "s",
+    BetterDirection::Lower,
+    MetricKind::Time,
+    "Mean time of one event",
+);
 const LATENCY_P95: MetricDef = MetricDef::new(
     "latency-p95",
     "s",
-    Better::Lower,
+    BetterDirection::Lower,
     MetricKind::Quantile,
     "Time within which 95 % of the events ended",
 );
 const LATENCY_MAX: MetricDef = MetricDef::new(
     "latency-max",
     "s",
-    Better::Lower,
+    BetterDirection::Lower,
     MetricKind::Quantile,
     "Time of the longest event",
 );
@@ -60,7 +65,7 @@ pub(crate) static MEMORY: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "throughput",
             "B/s",
-            Better::Higher,
+            BetterDirection::Higher,
             MetricKind::Rate,
             "Bytes a second of all threads together",
         )
@@ -68,7 +73,7 @@ pub(crate) static MEMORY: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "events-per-s",
             "1/s",
-            Better::Higher,
+            BetterDirection::Higher,
             MetricKind::Rate,
             "Blocks a second of all threads together",
         ),
@@ -116,7 +121,7 @@ pub(crate) static THREADS_ENTRY: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "events",
             "count",
-            Better::Higher,
+            BetterDirection::Higher,
             MetricKind::Count,
             "Events of all threads together in `time_s`",
         )
@@ -168,7 +173,7 @@ pub(crate) static MUTEX: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "time",
             "s",
-            Better::Lower,
+            BetterDirection::Lower,
             MetricKind::Time,
             "Time until the last thread is through",
         )
@@ -244,18 +249,36 @@ pub(crate) static FILEIO: CatalogueEntry = CatalogueEntry {
         MetricDef::new(
             "requests",
             "count",
-            Better::Higher,
+            BetterDirection::Higher,
             MetricKind::Count,
             "Reads, writes and fsyncs in `time_s`",
         )
         .primary(),
-        MetricDef::new("reads-per-s", "1/s", Better::Higher, MetricKind::Rate, "Reads a second"),
-        MetricDef::new("writes-per-s", "1/s", Better::Higher, MetricKind::Rate, "Writes a second"),
-        MetricDef::new("read-rate", "B/s", Better::Higher, MetricKind::Rate, "Bytes read a second"),
+        MetricDef::new(
+            "reads-per-s",
+            "1/s",
+            BetterDirection::Higher,
+            MetricKind::Rate,
+            "Reads a second",
+        ),
+        MetricDef::new(
+            "writes-per-s",
+            "1/s",
+            BetterDirection::Higher,
+            MetricKind::Rate,
+            "Writes a second",
+        ),
+        MetricDef::new(
+            "read-rate",
+            "B/s",
+            BetterDirection::Higher,
+            MetricKind::Rate,
+            "Bytes read a second",
+        ),
         MetricDef::new(
             "write-rate",
             "B/s",
-            Better::Higher,
+            BetterDirection::Higher,
             MetricKind::Rate,
             "Bytes written a second",
         ),

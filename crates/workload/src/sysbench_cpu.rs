@@ -2,7 +2,7 @@
 //!
 //! Source: sysbench 1.0 `src/tests/cpu/sb_cpu.c`, `src/sysbench.c`.
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
 use crate::params::Params;
@@ -68,7 +68,7 @@ const METRICS: &[MetricDef] = &[
     MetricDef {
         name: "events-per-s",
         unit: "1/s",
-        better: Better::Higher,
+        better: BetterDirection::Higher,
         kind: MetricKind::Rate,
         primary: true,
         scope: Scope::Total,
@@ -79,7 +79,7 @@ const METRICS: &[MetricDef] = &[
     MetricDef {
         name: "latency-avg",
         unit: "s",
-        better: Better::Lower,
+        better: BetterDirection::Lower,
         kind: MetricKind::Time,
         primary: false,
         scope: Scope::Total,
@@ -90,7 +90,7 @@ const METRICS: &[MetricDef] = &[
     MetricDef {
         name: "latency-p95",
         unit: "s",
-        better: Better::Lower,
+        better: BetterDirection::Lower,
         kind: MetricKind::Quantile,
         primary: false,
         scope: Scope::Total,
@@ -101,7 +101,7 @@ const METRICS: &[MetricDef] = &[
     MetricDef {
         name: "latency-max",
         unit: "s",
-        better: Better::Lower,
+        better: BetterDirection::Lower,
         kind: MetricKind::Quantile,
         primary: false,
         scope: Scope::Total,

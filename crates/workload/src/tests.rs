@@ -14,7 +14,7 @@ use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, ParamKind};
 use crate::param::ParamValue;
 use crate::params::{ParamError, Params};
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
-use crate::roles::{GuestStep, Ready};
+use crate::roles::{GuestStep, Readiness};
 use crate::{CATALOGUE, find, markdown};
 
 mod forms;
@@ -152,17 +152,17 @@ fn check_step(entry: &CatalogueEntry, step: &GuestStep) {
 
 #[test]
 fn ports_are_found_in_the_kernels_tables() {
-    let holds = |ready: &Ready| {
+    let holds = |ready: &Readiness| {
         let status = Command::new("sh").args(["-c", &ready.script()]).status().unwrap();
         status.success()
     };
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let (tcp_port, udp_port) = (tcp.local_addr().unwrap().port(), udp.local_addr().unwrap().port());
-    assert!(holds(&Ready::Tcp(tcp_port)) && holds(&Ready::Udp(udp_port)));
+    assert!(holds(&Readiness::Tcp(tcp_port)) && holds(&Readiness::Udp(udp_port)));
     drop((tcp, udp));
-    assert!(!holds(&Ready::Tcp(tcp_port)) && !holds(&Ready::Udp(udp_port)));
-    assert!(holds(&Ready::Succeeds("true")) && !holds(&Ready::Succeeds("false")));
+    assert!(!holds(&Readiness::Tcp(tcp_port)) && !holds(&Readiness::Udp(udp_port)));
+    assert!(holds(&Readiness::Succeeds("true")) && !holds(&Readiness::Succeeds("false")));
 }
 
 #[test]

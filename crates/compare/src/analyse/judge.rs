@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use stats::{
     BootStatistic, Engine, FixedBlocks, Interval, Invalidity, Judgement, LEAST_BOOTS, LogRatio,
@@ -279,7 +279,7 @@ impl<'a> Judge<'a> {
         info: &MetricInfo,
     ) -> (VariantComparison, Option<Difference>) {
         // Where nobody knows the direction, words of direction are not used.
-        let better = info.better.unwrap_or(Better::Lower);
+        let better = info.better.unwrap_or(BetterDirection::Lower);
         let margin = self.ask.margin;
         let sides = (base.logs.len() as u32, boots.logs.len() as u32);
         let mut judged = VariantComparison {
@@ -314,8 +314,8 @@ impl<'a> Judge<'a> {
         };
         if let (Some(difference), Some(better)) = (difference, info.better) {
             let worse = match better {
-                Better::Lower => difference,
-                Better::Higher => Difference { mean: -difference.mean, ..difference },
+                BetterDirection::Lower => difference,
+                BetterDirection::Higher => Difference { mean: -difference.mean, ..difference },
             };
             judged.worse_p = Some(worse.p_above(margin.ln_1p()));
         }

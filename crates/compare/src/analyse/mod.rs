@@ -15,7 +15,7 @@ mod warn;
 
 use std::collections::BTreeMap;
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stats::{Interval, Judgement};
@@ -46,7 +46,7 @@ pub struct CompareOptions {
     /// Which measurements take part.
     pub filter: Option<Filter>,
     /// Directions that the data do not say.
-    pub better: BTreeMap<String, Better>,
+    pub better: BTreeMap<String, BetterDirection>,
     /// The smallest relative difference that matters.
     pub margin: f64,
     /// The rate of false claims.
@@ -193,7 +193,7 @@ pub struct MetricInfo {
     /// Its base unit.
     pub unit: String,
     /// The better direction; none where nobody said.
-    pub better: Option<Better>,
+    pub better: Option<BetterDirection>,
     /// What sort of quantity it is.
     pub kind: MetricKind,
     /// True where repeated measurement adds nothing.

@@ -1,7 +1,7 @@
 //! A study of vmlab's own: its plan says what was measured beside what, and
 //! which engine judges.
 
-use record::Better;
+use record::BetterDirection;
 use stats::{Engine, Judgement, PairedBlocks, Verdict};
 
 use super::{
@@ -111,14 +111,14 @@ fn worse_p(engine: &dyn Engine, comparison: &stats::Comparison) -> Option<f64> {
     }
     let margin = comparison.margin.ln_1p();
     let sign = match comparison.better {
-        Better::Lower => 1.0,
-        Better::Higher => -1.0,
+        BetterDirection::Lower => 1.0,
+        BetterDirection::Higher => -1.0,
     };
     let beyond: Vec<f64> =
         comparison.blocks.log_ratios.iter().map(|log| sign * log - margin).collect();
     let shifted = stats::Comparison {
         blocks: PairedBlocks { log_ratios: beyond },
-        better: Better::Lower,
+        better: BetterDirection::Lower,
         ..comparison.clone()
     };
     let Judgement { ratio, p, .. } = engine.judge(&shifted);

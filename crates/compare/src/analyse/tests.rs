@@ -81,7 +81,7 @@ fn with_blocks_it_is_the_engine_s_paired_analysis() {
         &stats::FixedBlocks::new(5, 0.05).unwrap(),
         &stats::Comparison {
             blocks: stats::PairedBlocks::from_boots(pairs),
-            better: record::Better::Lower,
+            better: record::BetterDirection::Lower,
             margin: 0.03,
             aa: false,
             host: Vec::new(),

@@ -321,7 +321,7 @@ impl TableBuilder<'_> {
             }
             Err(error) => {
                 warnings.push(self.warning(match error {
-                    stats::CannotCompare::AllEqual => "all samples are equal".to_owned(),
+                    stats::UnpairedError::AllEqual => "all samples are equal".to_owned(),
                     other => other.to_string(),
                 }));
                 1.0

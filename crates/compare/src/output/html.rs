@@ -1,12 +1,10 @@
 //! The comparison as one self-contained page: no script, nothing from a
 //! network, well-formed XML too.
 
-use report::{escape, percent};
+use report::{PageWidth, escape, percent};
 
 use super::words::{PrefixScale, against, change, headline, overall, steadiness, title, words};
 use crate::analyse::{ComparedData, VariantComparison};
-
-const STYLE: &str = include_str!("style.css");
 
 /// Rows that a page holds for each metric; what is beyond them stands in CSV
 /// and JSON.
@@ -16,52 +14,51 @@ const MOST_ROWS: usize = 5000;
 #[must_use]
 pub fn html(comparison: &ComparedData) -> String {
     let name = against(comparison);
-    let mut page = report::page_head(&name, STYLE);
-    page.push_str(&format!(
+    let mut body = format!(
         "<header>\n<h1>{}</h1>\n<p>{}</p>\n</header>\n<main>\n",
         escape(&name),
         escape(&headline(comparison))
-    ));
-    page.push_str("<div class=\"banner plain\" role=\"note\">");
+    );
+    body.push_str("<div class=\"banner plain\" role=\"note\">");
     for line in &comparison.method {
-        page.push_str(&format!("<p>{}</p>", escape(line)));
+        body.push_str(&format!("<p>{}</p>", escape(line)));
     }
     if !comparison.common.is_empty() {
         let labels: Vec<String> =
             comparison.common.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        page.push_str(&format!("<p>Everywhere: {}</p>", escape(&labels.join(", "))));
+        body.push_str(&format!("<p>Everywhere: {}</p>", escape(&labels.join(", "))));
     }
-    page.push_str("</div>\n");
+    body.push_str("</div>\n");
     if !comparison.warnings.is_empty() {
-        page.push_str("<section aria-label=\"Warnings\" class=\"banner\"><p><strong>Know this before you read the numbers</strong></p><ul>");
+        body.push_str("<section aria-label=\"Warnings\" class=\"banner\"><p><strong>Know this before you read the numbers</strong></p><ul>");
         for warning in &comparison.warnings {
-            page.push_str(&format!("<li>{}</li>", escape(&warning.text)));
+            body.push_str(&format!("<li>{}</li>", escape(&warning.text)));
         }
-        page.push_str("</ul></section>\n");
+        body.push_str("</ul></section>\n");
     }
     if !comparison.gate.passed {
-        page.push_str(&format!(
+        body.push_str(&format!(
             "<section class=\"banner\"><p><strong>Worse by more than {} %</strong></p><ul>",
             percent(comparison.margin)
         ));
         for failure in &comparison.gate.failures {
-            page.push_str(&format!("<li>{}</li>", escape(failure)));
+            body.push_str(&format!("<li>{}</li>", escape(failure)));
         }
-        page.push_str("</ul></section>\n");
+        body.push_str("</ul></section>\n");
     }
     for metric in 0..comparison.metrics.len() {
-        table(comparison, metric as u32, &mut page);
+        table(comparison, metric as u32, &mut body);
     }
     let steadiness = steadiness(comparison);
     if let Some((first, findings)) = steadiness.split_first() {
-        page.push_str(&format!("<section>\n<h2>Steadiness</h2>\n<p>{}</p>\n<ul>", escape(first)));
+        body.push_str(&format!("<section>\n<h2>Steadiness</h2>\n<p>{}</p>\n<ul>", escape(first)));
         for finding in findings {
-            page.push_str(&format!("<li>{}</li>", escape(finding)));
+            body.push_str(&format!("<li>{}</li>", escape(finding)));
         }
-        page.push_str("</ul>\n</section>\n");
+        body.push_str("</ul>\n</section>\n");
     }
-    page.push_str("</main>\n<footer>Written by vmlab compare.</footer>\n</body>\n</html>\n");
-    page
+    body.push_str("</main>\n<footer>Written by vmlab compare.</footer>\n");
+    report::page(&name, PageWidth::Wide, &body)
 }
 
 fn table(comparison: &ComparedData, metric: u32, page: &mut String) {

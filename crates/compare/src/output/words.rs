@@ -1,6 +1,6 @@
 //! Verdicts and numbers in words.
 
-use record::{Better, Unit};
+use record::{BetterDirection, Unit};
 use report::{Label, NO_BOUND_YET, Terms, is_bound, percent};
 use stats::{Interval, Verdict};
 
@@ -89,8 +89,8 @@ fn is_speed(metric: &MetricInfo) -> bool {
 /// `lower is better`.
 pub(super) fn direction(metric: &MetricInfo) -> &'static str {
     match metric.better {
-        Some(Better::Lower) => "lower is better",
-        Some(Better::Higher) => "higher is better",
+        Some(BetterDirection::Lower) => "lower is better",
+        Some(BetterDirection::Higher) => "higher is better",
         None => "better direction unknown",
     }
 }

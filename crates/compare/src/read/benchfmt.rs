@@ -10,7 +10,7 @@
 
 use std::io::{self, Read};
 
-use record::Better;
+use record::BetterDirection;
 
 use super::lines::for_each_line;
 use super::number::{float, is_integer};
@@ -227,8 +227,8 @@ impl Data {
                 self.declared.get(&place).map(String::as_str)
             };
             match said("better") {
-                Some("higher") => metric.better = Some(Better::Higher),
-                Some("lower") => metric.better = Some(Better::Lower),
+                Some("higher") => metric.better = Some(BetterDirection::Higher),
+                Some("lower") => metric.better = Some(BetterDirection::Lower),
                 _ => {}
             }
             metric.exact |= said("assume") == Some("exact");

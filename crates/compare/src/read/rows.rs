@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
-use record::{Better, LogValue, MetricKind, RECORD_FORMAT_VERSION, SampleRow};
+use record::{BetterDirection, LogValue, MetricKind, RECORD_FORMAT_VERSION, SampleRow};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -37,7 +37,7 @@ struct RowCollector<'a> {
 struct RowMetric<'a> {
     metric: &'a str,
     unit: &'a str,
-    better: Option<Better>,
+    better: Option<BetterDirection>,
     kind: Option<MetricKind>,
 }
 
@@ -272,7 +272,7 @@ impl RowCollector<'_> {
         let said = RowMetric {
             metric: "time",
             unit: "s",
-            better: Some(Better::Lower),
+            better: Some(BetterDirection::Lower),
             kind: Some(MetricKind::Time),
         };
         let times = object["times"].as_array().into_iter().flatten();

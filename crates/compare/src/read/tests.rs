@@ -1,7 +1,7 @@
 //! Formats are recognised by their content, and every reader gives the same
 //! numbers the same labels.
 
-use record::{Better, Environment, ImportedValue, Labels, Metric, MetricKind, SampleRow};
+use record::{BetterDirection, Environment, ImportedValue, Labels, Metric, MetricKind, SampleRow};
 use record::{RecordSource, Unit};
 
 use super::*;
@@ -26,8 +26,8 @@ fn shown(set: &Dataset) -> String {
             .map(|(key, value)| format!("{}={}", data.keys.text(*key), data.words.text(*value)))
             .collect();
         let better = match metric.better {
-            Some(Better::Lower) => "lower",
-            Some(Better::Higher) => "higher",
+            Some(BetterDirection::Lower) => "lower",
+            Some(BetterDirection::Higher) => "higher",
             None => "unknown",
         };
         text.push_str(&format!(
@@ -156,7 +156,7 @@ fn record(counted: bool) -> SampleRow {
         metric: Metric {
             name: "time".to_owned(),
             unit: Unit::from("s"),
-            better: Better::Lower,
+            better: BetterDirection::Lower,
             kind: MetricKind::Time,
         },
         value: 0.5,

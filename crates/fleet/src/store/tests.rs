@@ -5,7 +5,7 @@ use std::fs;
 use record::CounterSet;
 
 use super::*;
-use crate::reading::ReadAt;
+use crate::reading::ReadingTime;
 
 const BOUNDS: Bounds = Bounds { keep_s: 90 * 86_400, max_bytes: 64 << 20 };
 
@@ -22,7 +22,7 @@ fn reading(boot: &str, unix_s: i64, since_boot_s: i64, vms: &[u32]) -> Reading {
     let mut set = CounterSet::default();
     set.set("kvm.exits", since_boot_s as f64);
     set.set("vcpu.run_s", since_boot_s as f64 / 2.0);
-    let at = ReadAt { unix_s, boot_id: boot.to_owned(), since_boot_ms: since_boot_s * 1000 };
+    let at = ReadingTime { unix_s, boot_id: boot.to_owned(), since_boot_ms: since_boot_s * 1000 };
     let all = [0].iter().chain(vms);
     Reading { at, counted: all.map(|pid| (vm(*pid, 2), set.clone())).collect(), problems: vec![] }
 }

@@ -27,8 +27,8 @@ use vmstate::{MachineState, MigrationStream, Skim, StreamError};
 
 use crate::cancel::CANCEL_CHECK;
 use crate::vm::{MonitorError, Qmp};
-use crate::{Cancel, Cancelled};
-use pipe::{FromQemu, PipeRead, pipe};
+use crate::{Cancel, Cancellation};
+use pipe::{PipeRead, QemuPipe, pipe};
 use sparse::SparseFile;
 pub use virsh::DomainMonitor;
 
@@ -137,7 +137,7 @@ pub enum CaptureError {
     Slow(Duration),
     /// Ctrl-C.
     #[error("Interrupted")]
-    Cancelled(#[from] Cancelled),
+    Cancelled(#[from] Cancellation),
     /// The guest could not be seen to go on.
     #[error("{problem}; the guest was not seen to go on: if its QEMU still runs, tell it `cont`")]
     StillStopped {
@@ -251,10 +251,10 @@ struct CaptureWork<'a> {
     downtime: Duration,
 }
 
-type Taken = (Option<MigrationStream>, Option<Result<u64, String>>);
+type CaptureEnds = (Option<MigrationStream>, Option<Result<u64, String>>);
 
 impl CaptureWork<'_> {
-    fn take(&mut self) -> Result<Taken, CaptureError> {
+    fn take(&mut self) -> Result<CaptureEnds, CaptureError> {
         let with_stream = self.options.devices || self.options.stream.is_some();
         let stream = match with_stream {
             true => Some(self.stream()?),
@@ -345,7 +345,7 @@ impl CaptureWork<'_> {
 
     /// Has the stream read to its end by another thread: QEMU may not answer while it
     /// waits for a reader.
-    fn until_read(&mut self, from: FromQemu) -> Result<StreamRead, CaptureError> {
+    fn until_read(&mut self, from: QemuPipe) -> Result<StreamRead, CaptureError> {
         let until = Instant::now() + self.options.live_limit;
         let slow = self.options.limit.map(|limit| (limit, Instant::now() + limit));
         let mut stopped = !self.was_running;
@@ -482,7 +482,7 @@ struct StreamRead {
 }
 
 fn read_stream(
-    mut from: FromQemu,
+    mut from: QemuPipe,
     file: Option<&File>,
     give_up: &Cancel,
 ) -> Result<StreamRead, CaptureError> {

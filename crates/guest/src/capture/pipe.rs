@@ -16,7 +16,7 @@ const PIPE_BYTES: usize = 1 << 20;
 
 /// The end of a pipe to read from.
 #[derive(Debug)]
-pub(super) struct FromQemu {
+pub(super) struct QemuPipe {
     file: File,
     buffer: Vec<u8>,
 }
@@ -33,15 +33,15 @@ pub(super) enum PipeRead<'a> {
 }
 
 /// A pipe: what to read from, and what to give away.
-pub(super) fn pipe() -> io::Result<(FromQemu, OwnedFd)> {
+pub(super) fn pipe() -> io::Result<(QemuPipe, OwnedFd)> {
     let (reader, writer) = io::pipe()?;
     // Where less is allowed, that is what there is.
     let _ = rustix::pipe::fcntl_setpipe_size(&reader, PIPE_BYTES);
     let file = File::from(OwnedFd::from(reader));
-    Ok((FromQemu { file, buffer: vec![0; PIPE_BYTES] }, writer.into()))
+    Ok((QemuPipe { file, buffer: vec![0; PIPE_BYTES] }, writer.into()))
 }
 
-impl FromQemu {
+impl QemuPipe {
     /// What comes next, after a wait that ends soon.
     pub(super) fn next(&mut self) -> io::Result<PipeRead<'_>> {
         let timeout = Timespec::try_from(CANCEL_CHECK).expect("a short time fits");

@@ -37,7 +37,7 @@ enum Fault {
 
 /// A QEMU that is played: what it was asked, and whether its guest runs.
 #[derive(Debug, Default)]
-struct Played {
+struct PlayedQemu {
     fault: Fault,
     runs: bool,
     asked: Vec<String>,
@@ -50,7 +50,7 @@ struct Played {
     cancel: Cancel,
 }
 
-impl Played {
+impl PlayedQemu {
     fn new(fault: Fault) -> Self {
         Self {
             fault,
@@ -71,7 +71,7 @@ impl Played {
     }
 }
 
-impl Qmp for Played {
+impl Qmp for PlayedQemu {
     fn ask(&mut self, command: &str, arguments: Value) -> Result<Value, MonitorError> {
         self.asked.push(command.to_owned());
         let refused = |detail: &str| {
@@ -173,9 +173,9 @@ impl Qmp for Played {
     }
 }
 
-fn run(fault: Fault, with_core: bool) -> (Result<CaptureResult, CaptureError>, Played, File) {
+fn run(fault: Fault, with_core: bool) -> (Result<CaptureResult, CaptureError>, PlayedQemu, File) {
     let core = tempfile::tempfile().unwrap();
-    let mut played = Played::new(fault);
+    let mut played = PlayedQemu::new(fault);
     let cancel = played.cancel.clone();
     let options = CaptureOptions {
         devices: true,
@@ -190,7 +190,7 @@ fn run(fault: Fault, with_core: bool) -> (Result<CaptureResult, CaptureError>, P
 }
 
 /// The guest runs, and all is set as it was.
-fn is_as_before(played: &Played) {
+fn is_as_before(played: &PlayedQemu) {
     assert!(played.runs, "{:?}", played.asked);
     assert!(played.xbzrle && played.bandwidth == 77, "{played:?}");
 }
@@ -256,7 +256,7 @@ fn a_qemu_that_ends_is_said() {
 
 #[test]
 fn a_guest_that_stood_still_does_so_afterwards() {
-    let mut played = Played { runs: false, ..Played::new(Fault::None) };
+    let mut played = PlayedQemu { runs: false, ..PlayedQemu::new(Fault::None) };
     let options = CaptureOptions {
         devices: true,
         stream: None,
@@ -273,7 +273,7 @@ fn a_guest_that_stood_still_does_so_afterwards() {
 
 #[test]
 fn a_stream_that_takes_too_long_is_given_up() {
-    let mut played = Played::new(Fault::StreamNeverEnds);
+    let mut played = PlayedQemu::new(Fault::StreamNeverEnds);
     let options = CaptureOptions {
         devices: true,
         stream: None,
@@ -290,7 +290,7 @@ fn a_stream_that_takes_too_long_is_given_up() {
 
 #[test]
 fn a_capture_waits_for_nobody_elses_migration() {
-    let mut played = Played { migration: "active", ..Played::new(Fault::None) };
+    let mut played = PlayedQemu { migration: "active", ..PlayedQemu::new(Fault::None) };
     let options = CaptureOptions {
         devices: true,
         stream: None,

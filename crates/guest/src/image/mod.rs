@@ -52,7 +52,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cancel::CANCEL_CHECK;
-use crate::{Cancel, Cancelled};
+use crate::{Cancel, Cancellation};
 use build::{BuiltImage, ImageBuilder, write_error};
 use tool::ToolError;
 
@@ -281,7 +281,7 @@ pub enum BuildError {
     },
     /// It was cancelled; what was unpacked so far is being removed by a process of its own.
     #[error(transparent)]
-    Cancelled(#[from] Cancelled),
+    Cancelled(#[from] Cancellation),
 }
 
 impl BuildError {

@@ -8,7 +8,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::cancel::CANCEL_CHECK;
-use crate::{Cancel, Cancelled};
+use crate::{Cancel, Cancellation};
 
 /// How many of the last lines are kept for an error's text.
 const TAIL_LINES: usize = 40;
@@ -27,7 +27,7 @@ pub(crate) enum ToolError {
     #[error("{program} failed ({status}):\n{tail}")]
     Failed { program: String, status: ExitStatus, tail: String },
     #[error(transparent)]
-    Cancelled(#[from] Cancelled),
+    Cancelled(#[from] Cancellation),
 }
 
 /// Runs `command` to its end, with stdout and stderr together going to

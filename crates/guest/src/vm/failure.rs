@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::output::ExecOutput;
-use crate::Cancelled;
+use crate::Cancellation;
 
 /// Why a VM or a command in its guest failed. A failure of the VM itself is
 /// final: every later call returns the same.
@@ -96,7 +96,7 @@ pub enum GuestFailure {
     },
     /// It was cancelled.
     #[error(transparent)]
-    Cancelled(#[from] Cancelled),
+    Cancelled(#[from] Cancellation),
 }
 
 impl GuestFailure {

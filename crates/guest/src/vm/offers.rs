@@ -37,9 +37,9 @@ pub enum AskOffersError {
 }
 
 /// A process that does not outlive its owner.
-struct EndedOnDrop(Child);
+struct OwnedChild(Child);
 
-impl Drop for EndedOnDrop {
+impl Drop for OwnedChild {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.0.kill();
@@ -67,7 +67,7 @@ pub fn ask_offers(program: &Path) -> Result<String, AskOffersError> {
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::from(OwnedFd::from(copy)))
         .stderr(Stdio::null());
-    let _child = EndedOnDrop(command.spawn().map_err(failed)?);
+    let _child = OwnedChild(command.spawn().map_err(failed)?);
     // The command holds the socket's other end: without this no end is seen.
     drop(command);
     let refused = |source| AskOffersError::Ask { program: program.clone(), source };

@@ -47,7 +47,7 @@ impl QemuExit {
 
 /// Who started it.
 #[derive(Debug)]
-enum StartedBy {
+enum ProcessStarter {
     Child(Child),
     Domain(RunningDomain),
 }
@@ -55,7 +55,7 @@ enum StartedBy {
 /// A running QEMU. Killed when dropped.
 #[derive(Debug)]
 pub(super) struct QemuProcess {
-    held: StartedBy,
+    held: ProcessStarter,
     pid: u32,
     pidfd: OwnedFd,
     printed: Arc<(Mutex<LastOutput>, Condvar)>,
@@ -91,14 +91,14 @@ impl QemuProcess {
         let for_reader = Arc::clone(&printed);
         std::thread::spawn(move || keep_last(reader, &for_reader));
         let pid = child.id();
-        Ok(Self { held: StartedBy::Child(child), pid, pidfd, printed })
+        Ok(Self { held: ProcessStarter::Child(child), pid, pidfd, printed })
     }
 
     /// The process `pid` of a domain.
     pub(super) fn of_domain(domain: RunningDomain, pid: Pid) -> io::Result<Self> {
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         let pid = pid.as_raw_nonzero().get().unsigned_abs();
-        Ok(Self { held: StartedBy::Domain(domain), pid, pidfd, printed: Arc::default() })
+        Ok(Self { held: ProcessStarter::Domain(domain), pid, pidfd, printed: Arc::default() })
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -108,8 +108,8 @@ impl QemuProcess {
     /// The domain, if it is one.
     pub(super) fn domain(&self) -> Option<&RunningDomain> {
         match &self.held {
-            StartedBy::Child(_) => None,
-            StartedBy::Domain(domain) => Some(domain),
+            ProcessStarter::Child(_) => None,
+            ProcessStarter::Domain(domain) => Some(domain),
         }
     }
 
@@ -152,7 +152,7 @@ impl QemuProcess {
 
     /// How it has ended, if it has.
     fn ending(&mut self) -> io::Result<Option<QemuExit>> {
-        if let StartedBy::Child(child) = &mut self.held {
+        if let ProcessStarter::Child(child) = &mut self.held {
             return Ok(child.try_wait()?.map(QemuExit::Told));
         }
         let mut polled = [PollFd::from_borrowed_fd(self.pidfd.as_fd(), PollFlags::IN)];
@@ -166,18 +166,18 @@ impl QemuProcess {
     /// Kills it and waits for its end.
     pub(super) fn kill(&mut self) {
         match &mut self.held {
-            StartedBy::Child(child) => {
+            ProcessStarter::Child(child) => {
                 // Both only fail for a process that has ended and was waited for.
                 let _ = child.kill();
                 let _ = child.wait();
             }
-            StartedBy::Domain(domain) => domain.end(),
+            ProcessStarter::Domain(domain) => domain.end(),
         }
     }
 
     /// The last of what it printed; all of it, once it has ended.
     pub(super) fn printed(&mut self) -> String {
-        if let StartedBy::Domain(domain) = &self.held {
+        if let ProcessStarter::Domain(domain) = &self.held {
             return domain.printed();
         }
         let ended = matches!(self.ending(), Ok(Some(_)));

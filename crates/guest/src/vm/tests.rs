@@ -230,7 +230,7 @@ fn a_start_that_hangs_can_be_cancelled() {
     let canceller = std::thread::spawn(move || flag.cancel());
     let error = OwnedVm::start(&fake.launch, &cancel).unwrap_err();
     canceller.join().unwrap();
-    assert_eq!(error, GuestFailure::Cancelled(crate::Cancelled));
+    assert_eq!(error, GuestFailure::Cancelled(crate::Cancellation));
 }
 
 const NO_END: &[u8] = &[b'x'; 4096];

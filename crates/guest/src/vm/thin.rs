@@ -26,7 +26,7 @@ use super::process::QemuProcess;
 use super::protocol::{self, QmpMessage, QmpRefusal};
 use super::{QMP_BUDGET, QMP_LIMIT, QUIT_LIMIT, accept_all, listen, silent_monitor};
 use crate::cancel::CANCEL_CHECK;
-use crate::{Cancel, Cancelled, GuestFailure};
+use crate::{Cancel, Cancellation, GuestFailure};
 
 /// Names a file that is booted instead of the thin guest that vmlab carries.
 pub const FILE_VARIABLE: &str = "VMLAB_THINGUEST";
@@ -300,8 +300,8 @@ impl From<GuestFailure> for ThinFailure {
     }
 }
 
-impl From<Cancelled> for ThinFailure {
-    fn from(cancelled: Cancelled) -> Self {
+impl From<Cancellation> for ThinFailure {
+    fn from(cancelled: Cancellation) -> Self {
         Self::Vm(cancelled.into())
     }
 }

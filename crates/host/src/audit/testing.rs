@@ -6,7 +6,7 @@ use super::argv::CommandLineRequest;
 use super::cgroup::Limits;
 use super::memory::VmMemory;
 use super::thread::{RunningThread, SchedulingPolicy, ThreadRole};
-use super::{KnownBy, RunningVm};
+use super::{RunningVm, VcpuEvidence};
 
 pub(crate) fn set(text: &str) -> PcpuSet {
     text.parse().expect("a pCPU list")
@@ -45,7 +45,7 @@ pub(crate) fn vm(name: &str, vcpus: &[&str]) -> RunningVm {
             ..CommandLineRequest::default()
         },
         threads: (0..).zip(vcpus).map(vcpu).collect(),
-        vcpus_known_by: KnownBy::Names,
+        vcpus_known_by: VcpuEvidence::Names,
         memory: VmMemory::default(),
         guest: None,
         halts: None,

@@ -59,7 +59,7 @@ fn vm(guest: Option<GuestView>) -> RunningVm {
         option_files: Vec::new(),
         asked: CommandLineRequest::default(),
         threads: Vec::new(),
-        vcpus_known_by: KnownBy::Nothing,
+        vcpus_known_by: VcpuEvidence::Nothing,
         memory: VmMemory::default(),
         guest,
         halts: None,
@@ -71,18 +71,18 @@ fn vm(guest: Option<GuestView>) -> RunningVm {
 
 #[test]
 fn vcpus_are_told_by_the_best_source() {
-    let check = |names: &str, ticks: u64, guest, known: &[u32], by: KnownBy, roles: &str| {
+    let check = |names: &str, ticks: u64, guest, known: &[u32], by: VcpuEvidence, roles: &str| {
         let mut threads =
             vec![seen(1, "qemu-kvm", 0), seen(2, names, ticks), seen(3, names, ticks)];
         assert_eq!(tell_vcpus(&mut threads, &vm(guest), known), by);
         let found: Vec<_> = threads.iter().map(|seen| seen.thread.role.to_string()).collect();
         assert_eq!(found.join(", "), roles);
     };
-    check("qemu-kvm", 0, None, &[], KnownBy::Nothing, "emulator, unknown, unknown");
-    check("qemu-kvm", 9, None, &[], KnownBy::GuestTime, "emulator, vCPU ?, vCPU ?");
-    check("CPU 4/KVM", 9, None, &[], KnownBy::Names, "emulator, vCPU 4, vCPU 4");
-    check("x", 0, None, &[3, 2], KnownBy::Caller, "emulator, vCPU 1, vCPU 0");
-    check("x", 0, None, &[2, 2], KnownBy::Caller, "emulator, all vCPUs, unknown");
+    check("qemu-kvm", 0, None, &[], VcpuEvidence::Nothing, "emulator, unknown, unknown");
+    check("qemu-kvm", 9, None, &[], VcpuEvidence::GuestTime, "emulator, vCPU ?, vCPU ?");
+    check("CPU 4/KVM", 9, None, &[], VcpuEvidence::Names, "emulator, vCPU 4, vCPU 4");
+    check("x", 0, None, &[3, 2], VcpuEvidence::Caller, "emulator, vCPU 1, vCPU 0");
+    check("x", 0, None, &[2, 2], VcpuEvidence::Caller, "emulator, all vCPUs, unknown");
     // QEMU in a container of its own tells the ids of its own PID namespace.
     let vcpu = |vcpu, thread| guest_view::GuestVcpu { vcpu, thread, ..Default::default() };
     let view = GuestView {
@@ -90,5 +90,5 @@ fn vcpus_are_told_by_the_best_source() {
         iothreads: [("io1".to_owned(), 1)].into(),
         ..GuestView::default()
     };
-    check("x", 0, Some(view), &[], KnownBy::Qmp, "emulator, iothread io1, vCPU 0");
+    check("x", 0, Some(view), &[], VcpuEvidence::Qmp, "emulator, iothread io1, vCPU 0");
 }

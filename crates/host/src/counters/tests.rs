@@ -146,7 +146,7 @@ fn guest_memory_is_told_by_page_size_and_node() {
 #[test]
 fn kernels_without_scheduler_debugging_lack_migrations_only() {
     assert_eq!(switches_in_status(&golden_text("1/task/2/status")), Some([292.0, 3.0]));
-    assert_eq!(parse_sched(""), Sched::default());
+    assert_eq!(parse_sched(""), SchedCounters::default());
     let temp = tempfile::tempdir().expect("temp folder");
     let task = temp.path().join("7/task/7");
     fs::create_dir_all(&task).expect("mkdir");

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use textwrap::{Options, WordSplitter};
 
 use crate::RULES;
-use crate::finding::{AskedAndIs, Finding, Severity};
+use crate::finding::{Finding, LiveDifference, Severity};
 use crate::output::count;
 use vmconfig::source::LineColumn;
 
@@ -78,7 +78,7 @@ fn one(finding: &Finding, why: Option<&str>, width: usize, colour: bool) -> Stri
             lines.join(&format!("\n{indent}"))
         );
     };
-    if let Some(AskedAndIs { asked, is }) = &finding.live {
+    if let Some(LiveDifference { asked, is }) = &finding.live {
         say("asked", asked);
         say("is", is);
     }

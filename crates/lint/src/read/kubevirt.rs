@@ -12,9 +12,9 @@ use crate::read::yaml::{Node, QuantityValue as _};
 use crate::read::{ConfigItem, kubevirt_asks};
 use crate::rule::ConfigFormat;
 use crate::vm::{CpuView, DiskView, Kubevirt, NicBackendView, NicView, Timer, Topology, Vm};
-use vmconfig::Parsed;
+use vmconfig::ParsedVm;
 use vmconfig::kubevirt::{self, Catalogue, ExpandedVm, defaults};
-use vmconfig::source::{Located, SourceText, Span};
+use vmconfig::source::{LocatedValue, SourceText, Span};
 
 /// The VMs of all documents, and the objects of [`KINDS`]. Instance types
 /// and preferences are those of the text itself, else those of other texts.
@@ -33,7 +33,7 @@ pub(crate) fn read(
     let presets = text.contains("VirtualMachineInstancePreset");
     let catalogues = [&own, known];
     for document in documents {
-        let mut by_line: HashMap<u32, Parsed> = HashMap::new();
+        let mut by_line: HashMap<u32, ParsedVm> = HashMap::new();
         if settings {
             let parsed = kubevirt::parse_documents(vec![document.clone()], &catalogues);
             by_line.extend(
@@ -103,7 +103,7 @@ fn object(
     if KINDS.contains(&kind.as_str()) {
         let node = yaml.clone();
         let Some(kind) = node.get("kind").map(|node| (node.text(), node.span)) else { return };
-        let kind = Located::new(kind.0.unwrap_or_default().to_owned(), kind.1);
+        let kind = LocatedValue::new(kind.0.unwrap_or_default().to_owned(), kind.1);
         let name = node.get("metadata.name").and_then(Node::text).unwrap_or("unnamed").to_owned();
         return each(ConfigItem::Object(KubeObject { kind, name, node }));
     }
@@ -134,7 +134,7 @@ fn object(
     vm.kubevirt = Some(Kubevirt {
         spec: spec.clone(),
         object: object.clone(),
-        kind: Located::new(kind.text().unwrap_or_default().to_owned(), kind.span),
+        kind: LocatedValue::new(kind.text().unwrap_or_default().to_owned(), kind.span),
         spec_path: if path.is_empty() { "spec".to_owned() } else { format!("{path}.spec") },
         annotations: annotations.map(|(name, _)| name.text.clone()).collect(),
         open: presets || !applied.missing.is_empty() || !applied.conflicts.is_empty(),
@@ -157,7 +157,7 @@ fn fill(spec: &Node, head: Span, vm: &mut Vm) {
     vm.head = head;
     let text = |path: &str| {
         let node = spec.get(path)?;
-        Some(Located::new(node.text()?.to_owned(), node.span))
+        Some(LocatedValue::new(node.text()?.to_owned(), node.span))
     };
     vm.arch = text("architecture").map(|mut arch| {
         match arch.value.as_str() {
@@ -171,7 +171,7 @@ fn fill(spec: &Node, head: Span, vm: &mut Vm) {
     cpu(spec, architecture, head, vm);
     let bytes = |path: &str| {
         let node = spec.get(path)?;
-        Some(Located::new(node.bytes()?, node.span))
+        Some(LocatedValue::new(node.bytes()?, node.span))
     };
     vm.memory_bytes = defaults::memory(
         bytes("domain.memory.guest"),
@@ -181,14 +181,15 @@ fn fill(spec: &Node, head: Span, vm: &mut Vm) {
     if let Some(huge) = spec.get("domain.memory.hugepages") {
         let size = huge.get("pageSize");
         let span = size.map_or(huge.span, |node| node.span);
-        vm.huge_pages = Some(Located::new(size.and_then(Node::bytes), span));
+        vm.huge_pages = Some(LocatedValue::new(size.and_then(Node::bytes), span));
     }
     for name in ["hpet", "kvm", "hyperv", "pit", "rtc"] {
         if let Some((key, timer)) = spec.get("domain.clock.timer").and_then(|node| node.entry(name))
         {
-            let present = timer.get("present").map(|node| Located::new(node.is_true(), node.span));
+            let present =
+                timer.get("present").map(|node| LocatedValue::new(node.is_true(), node.span));
             let name = if name == "kvm" { "kvmclock" } else { name };
-            vm.timers.push(Located::new(Timer { name: name.to_owned(), present }, key.span));
+            vm.timers.push(LocatedValue::new(Timer { name: name.to_owned(), present }, key.span));
         }
     }
     if let Some(strategy) = text("evictionStrategy")
@@ -205,33 +206,33 @@ fn cpu(spec: &Node, architecture: &str, head: Span, vm: &mut Vm) {
     let level = |name: &str| {
         let node = spec.get("domain.cpu")?.get(name)?;
         // KubeVirt takes 0 for none.
-        Some(Located::new(node.number().filter(|number| *number > 0)?, node.span))
+        Some(LocatedValue::new(node.number().filter(|number| *number > 0)?, node.span))
     };
     let cpus = |path: &str| {
         let node = spec.get(path)?;
-        Some(Located::new(node.quantity()?, node.span))
+        Some(LocatedValue::new(node.quantity()?, node.span))
     };
     let (limit, request) =
         (cpus("domain.resources.limits.cpu"), cpus("domain.resources.requests.cpu"));
     let levels = ["sockets", "cores", "threads"].map(level);
-    let amount = |cpus: &Option<Located<f64>>| cpus.as_ref().map(|cpus| cpus.value);
+    let amount = |cpus: &Option<LocatedValue<f64>>| cpus.as_ref().map(|cpus| cpus.value);
     let counts = levels.clone().map(|level| level.map(|level| level.value));
     let [sockets, cores, threads] = defaults::topology(counts, amount(&limit), amount(&request));
     let [sockets_at, cores_at, threads_at] = levels.map(|level| level.map(|level| level.span));
     let topology = Topology { sockets, dies: 1, clusters: 1, cores, threads, threads_at, cores_at };
     let said = cores_at.or(sockets_at).or(threads_at);
     let span = said.or(limit.or(request).map(|cpus| cpus.span)).unwrap_or(head);
-    vm.vcpus = Located::new(topology.vcpus(), span);
+    vm.vcpus = LocatedValue::new(topology.vcpus(), span);
     vm.max_vcpus = match level("maxSockets").filter(|most| most.value > sockets) {
         Some(most) => {
             let all = Topology { sockets: most.value, ..topology.clone() };
-            Located::new(all.vcpus(), most.span)
+            LocatedValue::new(all.vcpus(), most.span)
         }
         None => vm.vcpus.clone(),
     };
     // One that KubeVirt makes of requests says nothing of cores.
     if said.is_some() {
-        vm.topology = Some(Located::new(topology, span));
+        vm.topology = Some(LocatedValue::new(topology, span));
     }
     let features = spec.get("domain.cpu.features").map(Node::items).unwrap_or_default();
     let features = features.iter().filter_map(|feature| {
@@ -247,23 +248,24 @@ fn cpu(spec: &Node, architecture: &str, head: Span, vm: &mut Vm) {
         features: features.collect(),
         tsc_frequency: false,
     };
-    vm.cpu = Some(Located::new(value, model.map_or(head, |node| node.span)));
+    vm.cpu = Some(LocatedValue::new(value, model.map_or(head, |node| node.span)));
 }
 
 fn devices(spec: &Node, vm: &mut Vm) {
     let items = |path: &str| spec.get(path).map(Node::items).unwrap_or_default();
-    let at = |node: &Node| Some(Located::new(node.text()?.to_owned(), node.span));
+    let at = |node: &Node| Some(LocatedValue::new(node.text()?.to_owned(), node.span));
     let multiqueue = |path: &str| spec.get(path).filter(|node| node.is_true());
     let block_queues = multiqueue("domain.devices.blockMultiQueue")
-        .map(|node| Located::new(vm.vcpus.value, node.span));
+        .map(|node| LocatedValue::new(vm.vcpus.value, node.span));
     let architecture = spec.get("architecture").and_then(Node::text).unwrap_or_default();
     let named = |item: &'_ Node| item.get("name").and_then(Node::text).unwrap_or("disk").to_owned();
     let volumes: HashMap<String, &Node> =
         items("volumes").iter().map(|volume| (named(volume), volume)).collect();
     // A preference that is not known may have another.
     let open = vm.kubevirt.as_ref().is_some_and(|kubevirt| kubevirt.open);
-    let default_bus =
-        |span| (!open).then(|| Located::new(defaults::disk_bus(architecture).to_owned(), span));
+    let default_bus = |span| {
+        (!open).then(|| LocatedValue::new(defaults::disk_bus(architecture).to_owned(), span))
+    };
     let written = items("domain.devices.disks");
     for disk in written {
         let name = named(disk);
@@ -320,7 +322,7 @@ fn devices(spec: &Node, vm: &mut Vm) {
         });
     }
     let net_queues = multiqueue("domain.devices.networkInterfaceMultiqueue")
-        .map(|node| Located::new(vm.vcpus.value, node.span));
+        .map(|node| LocatedValue::new(vm.vcpus.value, node.span));
     for nic in items("domain.devices.interfaces") {
         let span = nic.get("name").map_or(nic.span, |node| node.span);
         if nic.get("sriov").is_some() {
@@ -332,7 +334,7 @@ fn devices(spec: &Node, vm: &mut Vm) {
             span,
             backend: NicBackendView::Tap,
             model: Some(
-                model.unwrap_or_else(|| Located::new(defaults::NIC_MODEL.to_owned(), span)),
+                model.unwrap_or_else(|| LocatedValue::new(defaults::NIC_MODEL.to_owned(), span)),
             ),
             vhost: None,
             queues: net_queues.clone(),
@@ -347,7 +349,7 @@ fn devices(spec: &Node, vm: &mut Vm) {
         vm.nics.push(NicView {
             span: vm.head,
             backend: NicBackendView::Tap,
-            model: Some(Located::new(defaults::NIC_MODEL.to_owned(), vm.head)),
+            model: Some(LocatedValue::new(defaults::NIC_MODEL.to_owned(), vm.head)),
             vhost: None,
             queues: net_queues,
             multiqueue: None,

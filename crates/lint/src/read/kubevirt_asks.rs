@@ -4,7 +4,7 @@
 //! the processor models and features that libvirt says are usable.
 
 use vmconfig::offers::feature_name;
-use vmconfig::source::Located;
+use vmconfig::source::LocatedValue;
 
 use crate::read::yaml::Node;
 use crate::requirements::Requirements;
@@ -12,7 +12,7 @@ use crate::requirements::Requirements;
 pub(crate) fn read(spec: &Node) -> Requirements {
     let text = |path: &str| {
         let node = spec.get(path)?;
-        Some(Located::new(node.text()?.to_owned(), node.span))
+        Some(LocatedValue::new(node.text()?.to_owned(), node.span))
     };
     let mut asks = Requirements {
         machine: text("domain.machine.type").filter(|machine| !machine.value.is_empty()),
@@ -27,7 +27,9 @@ pub(crate) fn read(spec: &Node) -> Requirements {
         let Some(name) = feature.get("name") else { continue };
         let canonical = feature_name(name.text().unwrap_or_default());
         match feature.get("policy").and_then(Node::text) {
-            None | Some("" | "require") => asks.features.push(Located::new(canonical, name.span)),
+            None | Some("" | "require") => {
+                asks.features.push(LocatedValue::new(canonical, name.span))
+            }
             Some("disable" | "forbid") => {
                 asks.disabled.insert(canonical);
             }

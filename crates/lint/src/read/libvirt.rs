@@ -12,7 +12,7 @@ use crate::vm::{
     CpuView, DiskView, GuestNodeView, NicBackendView, NicView, Pin, Timer, Topology, Vm,
 };
 use vmconfig::libvirt::{self, DomainElement, bus_of_target};
-use vmconfig::source::{Located, SourceText};
+use vmconfig::source::{LocatedValue, SourceText};
 
 /// The domains of a text, with their settings if those are wanted.
 pub(crate) fn read(
@@ -63,7 +63,7 @@ fn domain(domain: &DomainElement) -> Vm {
                 vm.timers.extend(node.named("timer").map(|timer| {
                     let name = timer.get("name").unwrap_or_default().to_owned();
                     let present = timer.switch("present");
-                    Located::new(Timer { name, present }, timer.span)
+                    LocatedValue::new(Timer { name, present }, timer.span)
                 }));
             }
             "devices" => devices(node, &mut vm),
@@ -92,7 +92,7 @@ fn finish(domain: &DomainElement, vm: &mut Vm) {
     let is_whole = ["name", "memory", "os"].iter().all(|part| domain.first(part).is_some());
     if domain.first("vcpu").is_none() && !is_whole {
         let topology = vm.topology.as_ref();
-        match topology.map(|at| Located::new(at.value.vcpus(), at.span)) {
+        match topology.map(|at| LocatedValue::new(at.value.vcpus(), at.span)) {
             Some(vcpus) => (vm.vcpus, vm.max_vcpus) = (vcpus.clone(), vcpus),
             None => vm.vcpus_unknown = true,
         }
@@ -168,13 +168,13 @@ fn backing(backing: &DomainElement, vm: &mut Vm) {
                 // Those of all cells that no other one names.
                 let general = node.named("page").find(|page| page.at("nodeset").is_none());
                 let at = general.or_else(|| node.first("page")).unwrap_or(node);
-                vm.huge_pages = Some(Located::new(general.and_then(size), at.tag));
+                vm.huge_pages = Some(LocatedValue::new(general.and_then(size), at.tag));
                 let of_cells = node
                     .named("page")
                     .filter_map(|page| Some((page.list("nodeset")?.value, size(page)?)));
                 vm.pages_of_cells.extend(of_cells);
             }
-            "nosharepages" => vm.merge = Some(Located::new(false, node.span)),
+            "nosharepages" => vm.merge = Some(LocatedValue::new(false, node.span)),
             "access" => vm.shared_memory |= node.get("mode") == Some("shared"),
             _ => {}
         }
@@ -195,7 +195,7 @@ fn cpu(node: &DomainElement, vm: &mut Vm) {
         features: features.collect(),
         tsc_frequency: false,
     };
-    vm.cpu = Some(Located::new(cpu, node.tag));
+    vm.cpu = Some(LocatedValue::new(cpu, node.tag));
     for node in node.named("topology") {
         let level = |name: &str| node.number(name);
         let of = |name: &str| level(name).map_or(1, |at| at.value);
@@ -208,7 +208,7 @@ fn cpu(node: &DomainElement, vm: &mut Vm) {
             threads_at: level("threads").map(|at| at.span),
             cores_at: level("cores").map(|at| at.span),
         };
-        vm.topology = Some(Located::new(topology, node.span));
+        vm.topology = Some(LocatedValue::new(topology, node.span));
     }
     for (index, cell) in node.named("numa").flat_map(|numa| numa.named("cell")).enumerate() {
         let id = cell.number("id").map_or(index as u32, |id| id.value);
@@ -270,7 +270,7 @@ fn devices(devices: &DomainElement, vm: &mut Vm) {
                 {
                     let mut disk = disk(node);
                     disk.hard = false;
-                    disk.bus = Some(Located::new("virtio-scsi".to_owned(), node.tag));
+                    disk.bus = Some(LocatedValue::new("virtio-scsi".to_owned(), node.tag));
                     disk.iothreads = iothreads;
                     vm.disks.push(disk);
                 }
@@ -281,7 +281,7 @@ fn devices(devices: &DomainElement, vm: &mut Vm) {
 }
 
 /// The iothread of a driver, or those that its queues are shared out to.
-fn iothreads(driver: &DomainElement) -> Vec<Located<String>> {
+fn iothreads(driver: &DomainElement) -> Vec<LocatedValue<String>> {
     let mapped = driver.named("iothreads").flat_map(|all| all.named("iothread"));
     let mapped = mapped.filter_map(|one| one.at("id").cloned());
     driver.at("iothread").cloned().into_iter().chain(mapped).collect()
@@ -296,7 +296,7 @@ fn disk(node: &DomainElement) -> DiskView {
     let target_bus = told.or_else(|| {
         let dev = target?.at("dev")?;
         let bus = bus_of_target(node.get("device"), &dev.value)?;
-        Some(Located::new(bus.to_owned(), dev.span))
+        Some(LocatedValue::new(bus.to_owned(), dev.span))
     });
     DiskView {
         span: driver.map_or(node.tag, |driver| driver.span),
@@ -349,17 +349,17 @@ fn nic(node: &DomainElement) -> NicView {
 
 /// QEMU's own options, which libvirt passes on.
 fn commandline(node: &DomainElement, vm: &mut Vm) {
-    let values: Vec<Located<String>> =
+    let values: Vec<LocatedValue<String>> =
         node.named("arg").filter_map(|arg| arg.at("value").cloned()).collect();
     for pair in values.windows(2) {
         let span = pair[1].span;
         match pair[0].value.as_str() {
             "-overcommit" => {
                 let options = Properties::read(&ShellWord::of_argument(&pair[1].value), "");
-                vm.cpu_pm = options.is_on("cpu-pm").map(|on| Located::new(on.value, span));
+                vm.cpu_pm = options.is_on("cpu-pm").map(|on| LocatedValue::new(on.value, span));
             }
             "-cpu" | "-global" if pair[1].value.contains("kvm-hint-dedicated=on") => {
-                vm.hint_dedicated = Some(Located::new(true, span));
+                vm.hint_dedicated = Some(LocatedValue::new(true, span));
             }
             // Only what becomes the guest's memory: modules and shared memory of
             // devices have backends, too.

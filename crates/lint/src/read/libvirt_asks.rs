@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use vmconfig::libvirt::DomainElement;
 use vmconfig::offers::feature_name;
-use vmconfig::source::Located;
+use vmconfig::source::LocatedValue;
 
 use crate::requirements::{OfferedValue, Ports, Requirements};
 
@@ -45,7 +45,7 @@ pub(crate) fn read(domain: &DomainElement) -> Requirements {
                 let all = node.named("hyperv").flat_map(|hyperv| &hyperv.children);
                 let on = all.filter(|node| node.get("state") == Some("on"));
                 asks.enlightenments
-                    .extend(on.map(|node| Located::new(node.name.clone(), node.span)));
+                    .extend(on.map(|node| LocatedValue::new(node.name.clone(), node.span)));
             }
             "launchSecurity" => asks.launch_security = node.at("type").cloned(),
             "devices" => devices(node, &mut asks),
@@ -88,7 +88,7 @@ fn cpu(node: &DomainElement, emulated: bool, asks: &mut Requirements) {
         let Some(name) = feature.at("name") else { continue };
         let canonical = feature_name(&name.value);
         match feature.get("policy") {
-            None | Some("require") => asks.features.push(Located::new(canonical, name.span)),
+            None | Some("require") => asks.features.push(LocatedValue::new(canonical, name.span)),
             Some("disable" | "forbid") => {
                 asks.disabled.insert(canonical);
             }

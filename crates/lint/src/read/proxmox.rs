@@ -2,7 +2,7 @@
 //! can't say.
 
 use vmconfig::proxmox::{ProxmoxCommand, command, parse_command};
-use vmconfig::source::{Located, SourceText};
+use vmconfig::source::{LocatedValue, SourceText};
 
 use crate::format::ConfigFormat;
 use crate::read::qemu;
@@ -29,7 +29,7 @@ fn vm(command: &ProxmoxCommand) -> Vm {
     vm.quota = command.cpu_limit.as_ref().map(|limit| {
         #[expect(clippy::cast_possible_truncation, reason = "a number of pCPUs is small")]
         let quota = (limit.value * PERIOD_US) as i64;
-        Located::new(quota, limit.span)
+        LocatedValue::new(quota, limit.span)
     });
     vm.troubles.clone_from(&command.troubles);
     vm

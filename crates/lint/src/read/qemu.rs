@@ -10,7 +10,7 @@ use crate::rule::ConfigFormat;
 use crate::vm::{CpuView, DiskView, GuestNodeView, NicBackendView, NicView, Topology, Vm};
 use vmconfig::libvirt::list;
 use vmconfig::qemu::parse_line;
-use vmconfig::source::{Located, SourceText};
+use vmconfig::source::{LocatedValue, SourceText};
 
 /// Whether a text holds a command that starts QEMU.
 pub(crate) fn holds_command(text: &str) -> bool {
@@ -33,7 +33,7 @@ struct CrossReferences {
     nets: Vec<(String, Properties)>,
     chardevs: Vec<(String, Properties)>,
     /// SCSI controllers that are not of virtio, and SATA's.
-    emulated: Vec<(String, Located<String>)>,
+    emulated: Vec<(String, LocatedValue<String>)>,
     sata: Vec<String>,
 }
 
@@ -53,9 +53,10 @@ pub(super) fn command(line: &CommandLine) -> Vm {
     let head = line.program.as_ref().map(ShellWord::span).unwrap_or_default();
     let mut vm = Vm::new(ConfigFormat::Qemu, head);
     vm.name = line.program_name().unwrap_or_default().to_owned();
-    vm.arch = line.arch().map(|arch| Located::new(arch.to_owned(), head));
+    vm.arch = line.arch().map(|arch| LocatedValue::new(arch.to_owned(), head));
     let accelerators = line.accelerators();
-    vm.accel = Located::new(accelerators.first().to_owned(), accelerators.span.unwrap_or(head));
+    vm.accel =
+        LocatedValue::new(accelerators.first().to_owned(), accelerators.span.unwrap_or(head));
     vm.kvm_behind_tcg =
         accelerators.first() == "tcg" && accelerators.names.iter().any(|name| name == "kvm");
     let before = Wrappers::read(&line.before);
@@ -65,8 +66,11 @@ pub(super) fn command(line: &CommandLine) -> Vm {
         topology(smp, &said, &mut vm);
     }
     vm.memory_bytes = line.memory_bytes();
-    vm.unread =
-        line.unresolved.iter().map(|word| Located::new(word.text.clone(), word.span())).collect();
+    vm.unread = line
+        .unresolved
+        .iter()
+        .map(|word| LocatedValue::new(word.text.clone(), word.span()))
+        .collect();
     let is_value = |word: &ShellWord| {
         let mut values = line.options.iter().filter_map(|option| option.value.as_ref());
         values.any(|value| value.span() == word.span())
@@ -165,13 +169,13 @@ fn option(name: &str, word: &ShellWord, vm: &mut Vm, parts: &mut CrossReferences
             if let Some(hpet) = options.is_on("hpet") {
                 let timer =
                     crate::vm::Timer { name: "hpet".to_owned(), present: Some(hpet.clone()) };
-                vm.timers.push(Located::new(timer, hpet.span));
+                vm.timers.push(LocatedValue::new(timer, hpet.span));
             }
         }
         "mem-path" => {
-            vm.memory_path = Some(Located::new(word.text.clone(), word.span()));
+            vm.memory_path = Some(LocatedValue::new(word.text.clone(), word.span()));
             if word.text.contains("huge") {
-                vm.huge_pages = Some(Located::new(page_size_in(&word.text), options.span()));
+                vm.huge_pages = Some(LocatedValue::new(page_size_in(&word.text), options.span()));
             }
         }
         "cpu" => {
@@ -180,7 +184,7 @@ fn option(name: &str, word: &ShellWord, vm: &mut Vm, parts: &mut CrossReferences
                 let span = kvmclock.span;
                 let timer =
                     crate::vm::Timer { name: "kvmclock".to_owned(), present: Some(kvmclock) };
-                vm.timers.push(Located::new(timer, span));
+                vm.timers.push(LocatedValue::new(timer, span));
             }
             let cpu = CpuView {
                 model: options.get("model").unwrap_or_default().to_owned(),
@@ -190,10 +194,10 @@ fn option(name: &str, word: &ShellWord, vm: &mut Vm, parts: &mut CrossReferences
                     .map(|(name, on)| (name.to_owned(), on.value))
                     .collect(),
             };
-            vm.cpu = Some(Located::new(cpu, options.span()));
+            vm.cpu = Some(LocatedValue::new(cpu, options.span()));
         }
         "overcommit" => vm.cpu_pm = options.is_on("cpu-pm"),
-        "append" => vm.kernel_cmdline = Some(Located::new(word.text.clone(), word.span())),
+        "append" => vm.kernel_cmdline = Some(LocatedValue::new(word.text.clone(), word.span())),
         "incoming" => vm.migrates = Some(word.span()),
         "object" => match options.get("qom-type") {
             Some("iothread") => {
@@ -215,7 +219,7 @@ fn option(name: &str, word: &ShellWord, vm: &mut Vm, parts: &mut CrossReferences
             let own = options.get("if").unwrap_or(usual);
             if name == "drive" && own != "none" {
                 let media = options.get("media") == Some("cdrom");
-                let bus = Located::new(
+                let bus = LocatedValue::new(
                     own.to_owned(),
                     options.at("if").map_or(options.span(), |at| at.span),
                 );
@@ -229,7 +233,7 @@ fn option(name: &str, word: &ShellWord, vm: &mut Vm, parts: &mut CrossReferences
         "hda" | "hdb" | "hdc" | "hdd" | "" => {
             let mut disk = disk(&[&options], None);
             disk.span = word.span();
-            disk.bus = Some(Located::new("ide".to_owned(), word.span()));
+            disk.bus = Some(LocatedValue::new("ide".to_owned(), word.span()));
             vm.disks.push(disk);
         }
         "chardev" => {
@@ -246,7 +250,7 @@ fn option(name: &str, word: &ShellWord, vm: &mut Vm, parts: &mut CrossReferences
             let model = options.at("model").cloned();
             let mut nic = nic(&options);
             let usual = if vm.is_arm() { "virtio" } else { "e1000" };
-            nic.model = model.or(Some(Located::new(usual.to_owned(), options.span())));
+            nic.model = model.or(Some(LocatedValue::new(usual.to_owned(), options.span())));
             if nic.backend != NicBackendView::Other
                 || options.get("type").is_some_and(|kind| kind != "none")
             {
@@ -271,28 +275,28 @@ fn topology(smp: Smp, said: &Properties, vm: &mut Vm) {
             threads_at: said.at("threads").map(|at| at.span),
             cores_at: said.at("cores").map(|at| at.span),
         };
-        vm.topology = Some(Located::new(topology, said.span()));
+        vm.topology = Some(LocatedValue::new(topology, said.span()));
     }
     let place = |key: &str| said.at(key).map_or(said.span(), |at| at.span);
-    vm.vcpus = Located::new(smp.vcpus, place("cpus"));
-    vm.max_vcpus = Located::new(
+    vm.vcpus = LocatedValue::new(smp.vcpus, place("cpus"));
+    vm.max_vcpus = LocatedValue::new(
         smp.max_vcpus,
         place(if said.at("maxcpus").is_some() { "maxcpus" } else { "cpus" }),
     );
 }
 
 /// Features of a CPU model with their switches: `+avx2,-x2apic,pmu=off,migratable`.
-fn features(options: &Properties) -> impl Iterator<Item = (&str, Located<bool>)> {
+fn features(options: &Properties) -> impl Iterator<Item = (&str, LocatedValue<bool>)> {
     options.iter().filter(|(key, _)| *key != "model").map(|(key, at)| {
         match key.split_at_checked(1) {
-            Some(("+", name)) => (name, Located::new(true, at.span)),
-            Some(("-", name)) => (name, Located::new(false, at.span)),
-            _ => (key, Located::new(switch(&at.value) == Some(true), at.span)),
+            Some(("+", name)) => (name, LocatedValue::new(true, at.span)),
+            Some(("-", name)) => (name, LocatedValue::new(false, at.span)),
+            _ => (key, LocatedValue::new(switch(&at.value) == Some(true), at.span)),
         }
     })
 }
 
-fn feature(options: &Properties, name: &str) -> Option<Located<bool>> {
+fn feature(options: &Properties, name: &str) -> Option<LocatedValue<bool>> {
     features(options).filter(|(feature, _)| *feature == name).last().map(|(_, on)| on)
 }
 
@@ -330,11 +334,11 @@ fn numa(options: Properties, vm: &mut Vm, parts: &CrossReferences) {
     });
 }
 
-fn host_nodes(backend: &Properties) -> Option<Located<PcpuSet>> {
+fn host_nodes(backend: &Properties) -> Option<LocatedValue<PcpuSet>> {
     let mut sets =
         backend.all("host-nodes").filter_map(|at| Some((list::parse(&at.value)?, at.span)));
     let (first, span) = sets.next()?;
-    Some(Located::new(sets.fold(first, |all, (set, _)| all.union(&set)), span))
+    Some(LocatedValue::new(sets.fold(first, |all, (set, _)| all.union(&set)), span))
 }
 
 /// Pages behind a path or a memfd: `hugetlb=on,hugetlbsize=1G`, `/dev/hugepages`.
@@ -346,7 +350,7 @@ fn finish(parts: &CrossReferences, vm: &mut Vm) {
         if let Some(at) = path.or(hugetlb) {
             let size = backend.bytes("hugetlbsize", 1).map(|at| at.value);
             let named = path.and_then(|path| page_size_in(&path.value));
-            vm.huge_pages = Some(Located::new(size.or(named), at.span));
+            vm.huge_pages = Some(LocatedValue::new(size.or(named), at.span));
         }
         if vm.cells.is_empty() && vm.memory_nodes.is_none() {
             vm.memory_nodes = host_nodes(backend);
@@ -390,7 +394,7 @@ fn device(device: &Properties, parts: &CrossReferences, vm: &mut Vm) {
         "vfio-pci" | "vfio-pci-nohotplug" => {
             vm.passthrough = Some(device.span());
             vm.host_devices.extend(device.at("host").and_then(|host| {
-                Some(Located { value: host.value.parse().ok()?, span: host.span })
+                Some(LocatedValue { value: host.value.parse().ok()?, span: host.span })
             }));
             return;
         }
@@ -417,7 +421,7 @@ fn device(device: &Properties, parts: &CrossReferences, vm: &mut Vm) {
                 nic.reconnects = socket.and_then(|(_, socket)| reconnects(socket));
             }
             let model = if name.starts_with("virtio") { "virtio" } else { name };
-            nic.model = Some(Located::new(model.to_owned(), driver.span));
+            nic.model = Some(LocatedValue::new(model.to_owned(), driver.span));
             nic.multiqueue = Some(device.is_on("mq").is_some_and(|mq| mq.value));
             nic.vectors = device.number("vectors");
             nic.rx_ring = device.number("rx_queue_size");
@@ -440,7 +444,7 @@ fn device(device: &Properties, parts: &CrossReferences, vm: &mut Vm) {
     let emulated = controller.and_then(|id| parts.emulated.iter().find(|(name, _)| name == id));
     disk.bus = Some(match emulated {
         Some((_, emulated)) => emulated.clone(),
-        None => Located::new(bus.to_owned(), driver.span),
+        None => LocatedValue::new(bus.to_owned(), driver.span),
     });
     disk.hard = hard;
     vm.disks.push(disk);
@@ -455,7 +459,7 @@ const MAX_NODES: usize = 16;
 
 /// The value of a key in the innermost of the nodes that one option holds:
 /// `file.file.aio` before `file.aio` before `aio`.
-fn innermost<'a>(node: &'a Properties, key: &str) -> Option<&'a Located<String>> {
+fn innermost<'a>(node: &'a Properties, key: &str) -> Option<&'a LocatedValue<String>> {
     let depth = |found: &str| {
         let outer = found.strip_suffix(key)?;
         outer.is_empty().then_some(0).or_else(|| {
@@ -477,7 +481,7 @@ fn disk(nodes: &[&Properties], device: Option<&Properties>) -> DiskView {
     // -blockdev says what cache=none says with two switches.
     let direct = inside("cache.direct").map(|at| {
         let mode = if at.value == "on" { "none" } else { "writeback" };
-        Located::new(mode.to_owned(), at.span)
+        LocatedValue::new(mode.to_owned(), at.span)
     });
     DiskView {
         span: drive.span(),
@@ -498,7 +502,7 @@ fn disk(nodes: &[&Properties], device: Option<&Properties>) -> DiskView {
 }
 
 /// The iothread of a device, or those that its queues are shared out to.
-fn iothreads(device: &Properties) -> Vec<Located<String>> {
+fn iothreads(device: &Properties) -> Vec<LocatedValue<String>> {
     let is_one = |key: &str| {
         key == "iothread" || key.starts_with("iothread-vq-mapping.") && key.ends_with(".iothread")
     };

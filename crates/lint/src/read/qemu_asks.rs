@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use vmconfig::command_line::{CommandLine, Properties, switch};
 use vmconfig::offers::feature_name;
-use vmconfig::source::Located;
+use vmconfig::source::LocatedValue;
 
 use crate::requirements::{Ports, Requirements};
 
@@ -50,7 +50,7 @@ fn cpu(options: &Properties, asks: &mut Requirements) {
         if name == "enforce" {
             asks.exact = on;
         } else if on {
-            asks.features.push(Located::new(feature_name(name), at.span));
+            asks.features.push(LocatedValue::new(feature_name(name), at.span));
         } else {
             asks.disabled.insert(feature_name(name));
         }

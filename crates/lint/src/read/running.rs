@@ -7,9 +7,9 @@ use topology::PcpuSet;
 
 use crate::live::LiveVm;
 use crate::read::qemu;
-use crate::running::{ASKED, IS, MARK, Observation, Observed, ThreadOwner};
+use crate::running::{ASKED, IS, MARK, Observation, ObservedValue, ThreadOwner};
 use crate::vm::{Pin, Topology, Vm};
-use vmconfig::source::{Located, SourceText, Span};
+use vmconfig::source::{LocatedValue, SourceText, Span};
 
 /// Part of the memory on a node that is not worth a word.
 const ELSEWHERE_SHARE: f64 = 0.05;
@@ -64,9 +64,9 @@ fn facts(text: &str, from: usize, to: usize) -> LiveVm {
         let said = line.trim_end();
         let span = Span { start, end: start + said.len() };
         start += line.len();
-        if let Some(Ok(is)) = said.strip_prefix(IS).map(str::parse::<Observed>) {
+        if let Some(Ok(is)) = said.strip_prefix(IS).map(str::parse::<ObservedValue>) {
             let span = Span { start: span.start + IS.len(), end: span.end };
-            live.facts.push(Located::new(Observation { is, asked: None }, span));
+            live.facts.push(LocatedValue::new(Observation { is, asked: None }, span));
         } else if let Some((of, asked)) =
             said.strip_prefix(ASKED).and_then(|said| said.split_once(": "))
             && let Some(fact) = live.facts.iter_mut().find(|fact| fact.value.is.of() == of)
@@ -83,7 +83,7 @@ fn apply(live: &LiveVm, vm: &mut Vm) {
     memory(live, vm);
     for fact in &live.facts {
         match &fact.value.is {
-            Observed::Topology([sockets, dies, clusters, cores, threads]) => {
+            ObservedValue::Topology([sockets, dies, clusters, cores, threads]) => {
                 let topology = Topology {
                     sockets: *sockets,
                     dies: *dies,
@@ -93,9 +93,11 @@ fn apply(live: &LiveVm, vm: &mut Vm) {
                     threads_at: Some(fact.span),
                     cores_at: Some(fact.span),
                 };
-                vm.topology = Some(Located::new(topology, fact.span));
+                vm.topology = Some(LocatedValue::new(topology, fact.span));
             }
-            Observed::Accelerator(name) => vm.accel = Located::new(name.clone(), fact.span),
+            ObservedValue::Accelerator(name) => {
+                vm.accel = LocatedValue::new(name.clone(), fact.span)
+            }
             _ => {}
         }
     }
@@ -103,22 +105,26 @@ fn apply(live: &LiveVm, vm: &mut Vm) {
 
 fn threads(live: &LiveVm, vm: &mut Vm) {
     let mut real_time = PcpuSet::new();
-    let mut nameless: Option<Located<PcpuSet>> = None;
+    let mut nameless: Option<LocatedValue<PcpuSet>> = None;
     for (who, thread, span) in live.threads(|_| true) {
-        let pcpus = Located::new(thread.pcpus.clone(), span);
-        let joined = |before: Option<Located<PcpuSet>>| match before {
-            Some(before) => Located::new(before.value.union(&thread.pcpus), before.span),
+        let pcpus = LocatedValue::new(thread.pcpus.clone(), span);
+        let joined = |before: Option<LocatedValue<PcpuSet>>| match before {
+            Some(before) => LocatedValue::new(before.value.union(&thread.pcpus), before.span),
             None => pcpus.clone(),
         };
         match who {
             ThreadOwner::Vcpu(Some(vcpu)) => {
                 if thread.real_time {
                     real_time = real_time.union(&PcpuSet::from_iter([*vcpu]));
-                    vm.fifo = Some(Located::new(real_time.clone(), span));
+                    vm.fifo = Some(LocatedValue::new(real_time.clone(), span));
                 }
                 // A vCPU that may run anywhere is not pinned.
                 if !thread.anywhere {
-                    vm.pins.push(Pin { id: Located::new(*vcpu, span), pcpus: pcpus.clone(), span });
+                    vm.pins.push(Pin {
+                        id: LocatedValue::new(*vcpu, span),
+                        pcpus: pcpus.clone(),
+                        span,
+                    });
                 }
             }
             ThreadOwner::Vcpu(None) if !thread.anywhere => nameless = Some(joined(nameless.take())),
@@ -126,7 +132,7 @@ fn threads(live: &LiveVm, vm: &mut Vm) {
             // Other threads are in the way wherever they may run.
             ThreadOwner::Emulator => vm.emulator = Some(joined(vm.emulator.take())),
             ThreadOwner::Iothread(id) => {
-                let id = Located::new(id.clone(), span);
+                let id = LocatedValue::new(id.clone(), span);
                 vm.iothread_pins.push(Pin { id, pcpus: pcpus.clone(), span });
             }
             ThreadOwner::Vhost => vm.vhost = Some(joined(vm.vhost.take())),
@@ -134,7 +140,7 @@ fn threads(live: &LiveVm, vm: &mut Vm) {
         if let Some((quota, _)) = thread.quota
             && vm.quota.is_none()
         {
-            vm.quota = Some(Located::new(i64::try_from(quota).unwrap_or(i64::MAX), span));
+            vm.quota = Some(LocatedValue::new(i64::try_from(quota).unwrap_or(i64::MAX), span));
         }
     }
     vm.affinity = nameless;
@@ -144,18 +150,18 @@ fn memory(live: &LiveVm, vm: &mut Vm) {
     let Some((_, biggest, span)) = live.memory().max_by_key(|(_, memory, _)| memory.bytes()) else {
         return;
     };
-    vm.memory_nodes = live.by_node().map(|by_node| Located::new(main_nodes(&by_node), span));
+    vm.memory_nodes = live.by_node().map(|by_node| LocatedValue::new(main_nodes(&by_node), span));
     vm.huge_pages = (biggest.page_bytes > SMALL_PAGE_BYTES)
-        .then(|| Located::new(Some(biggest.page_bytes), span));
-    vm.merge = Some(Located::new(live.memory().any(|(_, memory, _)| memory.mergeable), span));
+        .then(|| LocatedValue::new(Some(biggest.page_bytes), span));
+    vm.merge = Some(LocatedValue::new(live.memory().any(|(_, memory, _)| memory.mergeable), span));
     for cell in &mut vm.cells {
         let Some((memory, span)) = live.backend(cell.memdev.as_deref()) else { continue };
         let by_node: Option<BTreeMap<u32, u64>> =
             memory.by_node.iter().map(|(node, bytes)| Some(((*node)?, *bytes))).collect();
         if let Some(by_node) = by_node.filter(|by_node| !by_node.is_empty()) {
-            let nodes = Located::new(main_nodes(&by_node), span);
+            let nodes = LocatedValue::new(main_nodes(&by_node), span);
             cell.nodes = Some(nodes.clone());
-            vm.cell_nodes.push((Located::new(cell.id, span), nodes));
+            vm.cell_nodes.push((LocatedValue::new(cell.id, span), nodes));
         }
     }
 }

@@ -442,7 +442,7 @@ fn pin_offline(vm: &Vm, context: &Context, out: &mut Drafts) {
 }
 
 /// Every affinity of a VM with whose it is.
-fn everything_pinned(vm: &Vm) -> Vec<(String, &vmconfig::source::Located<PcpuSet>)> {
+fn everything_pinned(vm: &Vm) -> Vec<(String, &vmconfig::source::LocatedValue<PcpuSet>)> {
     let vcpus =
         vm.live_pins().into_iter().map(|pin| (format!("vCPU {}", pin.id.value), &pin.pcpus));
     let iothreads =

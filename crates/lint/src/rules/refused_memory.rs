@@ -12,7 +12,7 @@ use crate::rule::{Check, Rule, qemu, xml};
 use crate::rules::worlds::ANY;
 use crate::vm::Vm;
 use vmconfig::libvirt::DomainElement;
-use vmconfig::source::Located;
+use vmconfig::source::LocatedValue;
 
 const CPU: &str = "https://libvirt.org/formatdomain.html#cpu-model-and-topology";
 const BACKING: &str = "https://libvirt.org/formatdomain.html#memory-backing";
@@ -406,7 +406,7 @@ fn huge_pages_twice(vm: &Vm, _: &Context, out: &mut Drafts) {
             general = Some(page);
             continue;
         }
-        let Some(Located { value: set, span }) = page.list("nodeset") else { continue };
+        let Some(LocatedValue { value: set, span }) = page.list("nodeset") else { continue };
         let again = set.intersection(&seen);
         if !again.is_empty() {
             out.at(span, format!("Cell {again} has a page size already"));

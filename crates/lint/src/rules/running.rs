@@ -9,7 +9,7 @@ use crate::read::running::SMALL_PAGE_BYTES;
 use crate::rule::{Check, Rule, running};
 use crate::rules::words::pcpus;
 use crate::rules::worlds::{ANY, TWO_SOCKETS};
-use crate::running::{MemoryPlacement, Observed, ThreadPlacement};
+use crate::running::{MemoryPlacement, ObservedValue, ThreadPlacement};
 use crate::vm::Vm;
 use vmconfig::source::Span;
 
@@ -21,7 +21,7 @@ const MUCH_BYTES: u64 = 64 << 20;
 /// The part of it in transparent huge pages that is fine.
 const THP_SHARE: f64 = 0.5;
 
-fn live(vm: &Vm) -> impl Iterator<Item = (&Observed, Span)> {
+fn live(vm: &Vm) -> impl Iterator<Item = (&ObservedValue, Span)> {
     let facts = vm.live.iter().flat_map(|live| &live.facts);
     facts.map(|fact| (&fact.value.is, fact.span))
 }
@@ -62,7 +62,7 @@ qemu-system-x86_64 -accel kvm -cpu host
 fn pin_not_as_asked(vm: &Vm, context: &Context, out: &mut Drafts) {
     let online = context.machine.as_ref().map(|machine| &machine.online);
     for fact in vm.live.iter().flat_map(|live| &live.facts) {
-        let (Observed::Thread(who, thread), Some(asked)) = (&fact.value.is, &fact.value.asked)
+        let (ObservedValue::Thread(who, thread), Some(asked)) = (&fact.value.is, &fact.value.asked)
         else {
             continue;
         };
@@ -113,7 +113,7 @@ qemu-system-x86_64 -accel kvm -cpu host
 
 fn affinity_not_cpuset(vm: &Vm, context: &Context, out: &mut Drafts) {
     for (is, span) in live(vm) {
-        let Observed::Thread(who, thread) = is else { continue };
+        let ObservedValue::Thread(who, thread) = is else { continue };
         let Some(cpuset) = &thread.cpuset else { continue };
         let online = context.machine.as_ref().map(|machine| &machine.online);
         let allowed = online.map_or_else(|| cpuset.clone(), |online| cpuset.intersection(online));
@@ -151,7 +151,7 @@ qemu-system-x86_64 -accel kvm -cpu host -overcommit mem-lock=on
 
 fn memory_not_locked(vm: &Vm, _: &Context, out: &mut Drafts) {
     for (is, span) in live(vm) {
-        if let Observed::Locked(locked, all) = is
+        if let ObservedValue::Locked(locked, all) = is
             && locked < all
         {
             out.at(span, format!("{} of {} of guest memory are locked", size(*locked), size(*all)));
@@ -187,7 +187,7 @@ qemu-system-x86_64 -accel kvm -cpu host
 
 fn memory_swapped(vm: &Vm, _: &Context, out: &mut Drafts) {
     for (is, span) in live(vm) {
-        if let Observed::Swapped(bytes) = is
+        if let ObservedValue::Swapped(bytes) = is
             && *bytes > 0
         {
             out.at(span, format!("{} of the VM are swapped out", size(*bytes)));

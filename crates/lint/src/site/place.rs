@@ -5,7 +5,7 @@ use cel::common::ast::{Expr, LiteralValue, operators};
 use cel::common::types::{CelNull, CelString, Kind as CelKind};
 use cel::common::value::Val;
 use serde_json::Value;
-use vmconfig::Parsed;
+use vmconfig::ParsedVm;
 use vmconfig::source::{LineColumn, SourceText, Span};
 
 use super::comprehension::Loop;
@@ -19,7 +19,7 @@ const MAX_LINES: u32 = 12;
 /// Where the values of one VM stand.
 pub(super) struct ValueSpans<'a> {
     pub(super) vm: &'a Vm,
-    pub(super) parsed: &'a Parsed,
+    pub(super) parsed: &'a ParsedVm,
     pub(super) source: &'a SourceText<'a>,
     pub(super) object: Option<&'a Node>,
 }

@@ -11,7 +11,7 @@ use cel::{Env, ExecutionError};
 use regex_lite::Regex;
 use serde_json::{Value, json};
 use topology::PcpuSet;
-use vmconfig::Parsed;
+use vmconfig::ParsedVm;
 use vmconfig::source::{LineColumn, SourceText};
 
 use super::file::{SiteRule, SiteRules};
@@ -97,7 +97,7 @@ impl<'a> PreparedRules<'a> {
         findings
     }
 
-    fn variables<'v>(&'v self, file: &str, vm: &Vm, parsed: &Parsed) -> Variables<'v> {
+    fn variables<'v>(&'v self, file: &str, vm: &Vm, parsed: &ParsedVm) -> Variables<'v> {
         let format = match vm.format {
             ConfigFormat::Libvirt => "libvirt",
             ConfigFormat::Qemu => "qemu",

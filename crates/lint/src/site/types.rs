@@ -107,7 +107,7 @@ pub(super) struct ExpressionFault {
     pub(super) what: String,
 }
 
-type Checked = Result<Type, ExpressionFault>;
+type TypeResult = Result<Type, ExpressionFault>;
 
 fn fault<T>(expr: &IdedExpr, what: impl Into<String>) -> Result<T, ExpressionFault> {
     Err(ExpressionFault { id: expr.id, what: what.into() })
@@ -160,7 +160,7 @@ impl TypeChecker {
     }
 
     /// Recurses no deeper than the evaluation may.
-    fn check(&mut self, expr: &IdedExpr) -> Checked {
+    fn check(&mut self, expr: &IdedExpr) -> TypeResult {
         self.nested += 1;
         if self.nested > MAX_DEPTH {
             return fault(expr, format!("nested deeper than {MAX_DEPTH}"));
@@ -170,7 +170,7 @@ impl TypeChecker {
         found
     }
 
-    fn check_one(&mut self, expr: &IdedExpr) -> Checked {
+    fn check_one(&mut self, expr: &IdedExpr) -> TypeResult {
         match &expr.expr {
             Expr::Literal(literal) => Ok(match literal {
                 LiteralValue::Boolean(_) => Type::Bool,
@@ -212,7 +212,7 @@ impl TypeChecker {
         }
     }
 
-    fn variable(&self, expr: &IdedExpr, name: &str) -> Checked {
+    fn variable(&self, expr: &IdedExpr, name: &str) -> TypeResult {
         if let Some((_, found)) = self.scopes.iter().rev().find(|(known, _)| known == name) {
             return Ok(found.clone());
         }
@@ -231,14 +231,14 @@ impl TypeChecker {
         }
     }
 
-    fn select(&mut self, expr: &IdedExpr, select: &SelectExpr) -> Checked {
+    fn select(&mut self, expr: &IdedExpr, select: &SelectExpr) -> TypeResult {
         let table = self.check(&select.operand)?;
         let found = self.field(expr, &table, &select.field, select.test)?;
         Ok(if select.test { Type::Bool } else { found })
     }
 
     /// A field of a table; `asks` if it is only asked for.
-    fn field(&mut self, expr: &IdedExpr, table: &Type, name: &str, asks: bool) -> Checked {
+    fn field(&mut self, expr: &IdedExpr, table: &Type, name: &str, asks: bool) -> TypeResult {
         match table {
             Type::Any => Ok(Type::Any),
             Type::Map(value) => Ok((**value).clone()),
@@ -270,7 +270,7 @@ impl TypeChecker {
         self.asked.contains("*")
     }
 
-    fn call(&mut self, expr: &IdedExpr, call: &CallExpr) -> Checked {
+    fn call(&mut self, expr: &IdedExpr, call: &CallExpr) -> TypeResult {
         let mut types = Vec::new();
         for argument in call.target.as_deref().into_iter().chain(&call.args) {
             types.push(self.check(argument)?);
@@ -357,7 +357,7 @@ impl TypeChecker {
         }
     }
 
-    fn texts(&self, expr: &IdedExpr, name: &str, text: &Type, part: &Type) -> Checked {
+    fn texts(&self, expr: &IdedExpr, name: &str, text: &Type, part: &Type) -> TypeResult {
         match text.fits(&Type::Text) && part.fits(&Type::Text) {
             true => Ok(Type::Bool),
             false => fault(
@@ -394,7 +394,7 @@ impl TypeChecker {
         }
     }
 
-    fn comparable(&self, expr: &IdedExpr, left: &Type, right: &Type) -> Checked {
+    fn comparable(&self, expr: &IdedExpr, left: &Type, right: &Type) -> TypeResult {
         if !left.fits(right) && *left != Type::Null && *right != Type::Null {
             let (left, right) = (left.name(), right.name());
             return fault(expr, format!("{left} is never equal to {right}"));
@@ -404,7 +404,7 @@ impl TypeChecker {
         Ok(Type::Bool)
     }
 
-    fn is_in(&mut self, expr: &IdedExpr, one: &Type, all: &Type) -> Checked {
+    fn is_in(&mut self, expr: &IdedExpr, one: &Type, all: &Type) -> TypeResult {
         match all {
             Type::Any => Ok(Type::Bool),
             Type::List(element) => self.comparable(expr, one, element),
@@ -420,7 +420,7 @@ impl TypeChecker {
         }
     }
 
-    fn index(&mut self, expr: &IdedExpr, list: &Type, index: &Type) -> Checked {
+    fn index(&mut self, expr: &IdedExpr, list: &Type, index: &Type) -> TypeResult {
         match (list, index) {
             (Type::Any, _) => Ok(Type::Any),
             (Type::List(element), Type::Int | Type::Any) => Ok((**element).clone()),
@@ -430,7 +430,7 @@ impl TypeChecker {
         }
     }
 
-    fn sum(&self, expr: &IdedExpr, left: &Type, right: &Type) -> Checked {
+    fn sum(&self, expr: &IdedExpr, left: &Type, right: &Type) -> TypeResult {
         if left.is_number() && right.is_number() {
             return Ok(left.clone());
         }
@@ -445,7 +445,7 @@ impl TypeChecker {
         }
     }
 
-    fn comprehension(&mut self, expr: &IdedExpr, one: &ComprehensionExpr) -> Checked {
+    fn comprehension(&mut self, expr: &IdedExpr, one: &ComprehensionExpr) -> TypeResult {
         let range = self.check(&one.iter_range)?;
         let element = match range {
             Type::Any => Type::Any,

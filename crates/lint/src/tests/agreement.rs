@@ -10,7 +10,7 @@ use suite::{Tier, needs};
 use topology::PcpuSet;
 use vmconfig::kubevirt::Catalogue;
 use vmconfig::source::SourceText;
-use vmconfig::{DiskSource, HostDevice, Parsed, VmSettings};
+use vmconfig::{DiskSource, HostDevice, ParsedVm, VmSettings};
 
 use crate::read::{self, ConfigItem, ReadOptions};
 use crate::rule::ConfigFormat;
@@ -136,7 +136,7 @@ fn of_rules(vm: &Vm) -> Belief {
     belief
 }
 
-fn of_spec(parsed: &Parsed, format: ConfigFormat) -> Belief {
+fn of_spec(parsed: &ParsedVm, format: ConfigFormat) -> Belief {
     let VmSettings { topology, pins, .. } = &parsed.settings;
     let mut belief = Belief::default();
     // What has no place in a VM is kept, and no disagreement.

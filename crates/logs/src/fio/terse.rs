@@ -4,7 +4,7 @@
 use record::MetricKind;
 
 use super::super::text::fields;
-use super::super::{Cut, Few, Log, TextLine};
+use super::super::{Cut, Log, ShortList, TextLine};
 use super::{latency, percentile};
 
 /// Fields of one direction: amount, rate, I/Os a second, runtime, two
@@ -23,7 +23,7 @@ pub(super) fn is_terse(line: &str) -> bool {
 }
 
 pub(super) fn read(line: TextLine<'_>, log: &mut Log) {
-    let fields: Few<&str> = fields(line.text, b';').collect();
+    let fields: ShortList<&str> = fields(line.text, b';').collect();
     let version = fields[0];
     let named = if version == "2" { 1 } else { 2 };
     if named == 2 {
@@ -76,7 +76,7 @@ fn direction(fields: &[&str], line: TextLine<'_>, log: &mut Log) -> bool {
     log.push("io", kib * 1024.0, "B", None, MetricKind::Count, line);
     log.time("runtime", millis / 1e3, line).better(None);
     for (kind, start) in [("slat", 4), ("clat", 8), ("lat", 32)] {
-        let values: Option<Few<f64>> = (start..start + 4).map(number).collect();
+        let values: Option<ShortList<f64>> = (start..start + 4).map(number).collect();
         let Some(values) = values else { return false };
         // Zeros: nothing was measured.
         if values[1] == 0.0 && values[2] == 0.0 {

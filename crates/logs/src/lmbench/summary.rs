@@ -6,7 +6,7 @@
 //! stands for no decimals, or in a `K`.
 
 use super::super::number;
-use super::super::{Few, Log, TextLine};
+use super::super::{Log, ShortList, TextLine};
 
 /// A table, by the words with which its title begins.
 struct KnownTable {
@@ -154,7 +154,7 @@ impl SummaryTable {
             return self.ranges.is_empty();
         }
         if line.text.bytes().all(|byte| byte == b'-' || byte == b' ') {
-            let words: Few<&str> = line.all_words();
+            let words: ShortList<&str> = line.all_words();
             if words.len() > 2 {
                 self.ranges = words.iter().map(|word| columns_of(line, word)).collect();
             }

@@ -7,7 +7,7 @@
 //! cluster. Beyond 20 000 sets of nodes or of caches (no machine of today) the
 //! fullest are taken.
 
-use super::free::Free;
+use super::free::FreeResources;
 use super::layout::{CoreSet, Layout};
 use super::score::Score;
 use super::spread::{in_proportion, subsets, water_fill};
@@ -55,7 +55,7 @@ pub(crate) fn thread_counts(most: u32, wish: &VmWish) -> impl Iterator<Item = u3
 
 /// The best place for a VM that has its cores to itself; `None` if there is
 /// none.
-pub(crate) fn choose(layout: &Layout, free: &Free, wish: &VmWish) -> Option<Choice> {
+pub(crate) fn choose(layout: &Layout, free: &FreeResources, wish: &VmWish) -> Option<Choice> {
     for (rank, tier) in layout.tiers.iter().enumerate() {
         for threads in thread_counts(layout.most_threads, wish) {
             let Some(eligible) = tier.by_threads.get(threads as usize - 1) else {
@@ -75,7 +75,7 @@ pub(crate) fn choose(layout: &Layout, free: &Free, wish: &VmWish) -> Option<Choi
 /// their node.
 pub(crate) fn choose_floating(
     layout: &Layout,
-    free: &Free,
+    free: &FreeResources,
     wish: &VmWish,
     ratio: f64,
 ) -> Option<Choice> {
@@ -145,7 +145,7 @@ struct Splits<'a> {
 impl<'a> Splits<'a> {
     fn new(
         layout: &'a Layout,
-        free: &Free,
+        free: &FreeResources,
         wish: &VmWish,
         room: &'a [u32],
         amount: u32,
@@ -273,7 +273,7 @@ impl<'a> Splits<'a> {
 
 struct CoreSearch<'a> {
     layout: &'a Layout,
-    free: &'a Free,
+    free: &'a FreeResources,
     wish: &'a VmWish,
     threads: u32,
     eligible: &'a CoreSet,
@@ -281,7 +281,7 @@ struct CoreSearch<'a> {
 
 /// How the cores of one node are shared among its caches.
 #[derive(Clone, Debug)]
-struct Inside {
+struct CacheDivision {
     /// Cache and number of cores.
     counts: Vec<(usize, u32)>,
     unevenness: u32,
@@ -300,7 +300,7 @@ impl CoreSearch<'_> {
             .collect();
         let splits =
             Splits::new(self.layout, self.free, self.wish, &room, need, self.wish.io_cores);
-        let mut best: Option<(Score, Split, Vec<Inside>)> = None;
+        let mut best: Option<(Score, Split, Vec<CacheDivision>)> = None;
         for split in splits.all() {
             // What caches add can't make up for worse nodes.
             if best.as_ref().is_some_and(|(score, ..)| *score < split.score) {
@@ -333,7 +333,7 @@ impl CoreSearch<'_> {
         Some((score, shares, io))
     }
 
-    fn score(&self, split: &Split) -> Option<(Score, Vec<Inside>)> {
+    fn score(&self, split: &Split) -> Option<(Score, Vec<CacheDivision>)> {
         let mut score = split.score;
         let mut caches = 0;
         let mut insides = Vec::new();
@@ -361,7 +361,7 @@ impl CoreSearch<'_> {
     }
 
     /// The fewest caches of a node for so many cores, and how many in each.
-    fn fill(&self, node: usize, amount: u32) -> Option<Inside> {
+    fn fill(&self, node: usize, amount: u32) -> Option<CacheDivision> {
         let of_node = &self.layout.nodes[node];
         let mut room: Vec<(usize, u32)> = of_node
             .caches
@@ -380,13 +380,13 @@ impl CoreSearch<'_> {
             held >= amount
         })?;
         let places: Vec<usize> = (0..room.len()).collect();
-        let mut best: Option<Inside> = None;
+        let mut best: Option<CacheDivision> = None;
         for set in subsets(&places, fewest) {
             let chosen: Vec<(usize, u32)> = set.iter().map(|at| room[*at]).collect();
             let Some(inside) = self.inside(&chosen, amount) else {
                 continue;
             };
-            let key = |inside: &Inside| {
+            let key = |inside: &CacheDivision| {
                 let caches: Vec<usize> = inside.counts.iter().map(|(cache, _)| *cache).collect();
                 (inside.unevenness, inside.broken, inside.leftover, caches)
             };
@@ -398,7 +398,7 @@ impl CoreSearch<'_> {
     }
 
     /// Shares cores among these caches, all of them used.
-    fn inside(&self, caches: &[(usize, u32)], amount: u32) -> Option<Inside> {
+    fn inside(&self, caches: &[(usize, u32)], amount: u32) -> Option<CacheDivision> {
         let room: Vec<u32> = caches.iter().map(|(_, room)| *room).collect();
         let fill = water_fill(&room, amount)?;
         let mut counts = fill.base;
@@ -421,7 +421,7 @@ impl CoreSearch<'_> {
         let mut counts: Vec<(usize, u32)> =
             caches.iter().map(|(cache, _)| *cache).zip(counts).collect();
         counts.sort_unstable();
-        Some(Inside { counts, unevenness, broken, leftover })
+        Some(CacheDivision { counts, unevenness, broken, leftover })
     }
 
     /// So many cores of one cache, from as few clusters as that allows.

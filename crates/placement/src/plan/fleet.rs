@@ -11,7 +11,7 @@ use serde::Serialize;
 use topology::Host;
 
 use super::choose::{Choice, choose, choose_floating, thread_counts};
-use super::free::Free;
+use super::free::FreeResources;
 use super::layout::Layout;
 use super::packed::take;
 use super::place::{Placement, settle};
@@ -170,7 +170,7 @@ struct NodeCounts {
 }
 
 struct State {
-    free: Free,
+    free: FreeResources,
     nodes: Vec<NodeCounts>,
     /// Free cores around each cache.
     caches: Vec<u32>,
@@ -200,7 +200,7 @@ impl<'a> Fleet<'a> {
             .map(|layout| {
                 let pool: usize = (0..layout.nodes.len()).map(|node| layout.pool(node).len()).sum();
                 let mut state = State {
-                    free: Free::new(layout),
+                    free: FreeResources::new(layout),
                     nodes: layout
                         .nodes
                         .iter()
@@ -344,7 +344,7 @@ impl<'a> Fleet<'a> {
     /// Writes down what was chosen, in the order of the wishes.
     fn settle(self, wishes: &[VmWish]) -> Vec<FleetVm> {
         // In the order of choosing, so that each sees what was free then.
-        let mut free: Vec<Free> = self.layouts.iter().map(Free::new).collect();
+        let mut free: Vec<FreeResources> = self.layouts.iter().map(FreeResources::new).collect();
         let mut vms: Vec<(usize, FleetVm)> = self
             .placed
             .iter()

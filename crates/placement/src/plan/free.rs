@@ -6,14 +6,14 @@ use super::wish::MemoryUnit;
 
 /// Free cores and memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Free {
+pub(crate) struct FreeResources {
     pub(crate) cores: CoreSet,
     pub(crate) memories: Vec<NodeMemory>,
     /// vCPUs that float in each node; used when cores are shared.
     pub(crate) floating: Vec<u32>,
 }
 
-impl Free {
+impl FreeResources {
     pub(crate) fn new(layout: &Layout) -> Self {
         Self {
             cores: layout.usable.clone(),

@@ -97,7 +97,7 @@ pub(crate) struct CoreTier {
 }
 
 /// A host prepared for planning. What changes while VMs are placed is
-/// [`super::free::Free`].
+/// [`super::free::FreeResources`].
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) cores: Vec<Core>,

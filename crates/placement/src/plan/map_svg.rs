@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use report::escape;
+use report::palette::{MAPPED_VMS, light_style};
 
 use super::map::{HostMap, MapCell, MapCore, mark};
 
@@ -17,13 +18,15 @@ const IN_ROW: usize = 16;
 /// Room for the legend.
 const MIN_WIDTH: usize = 320;
 
-/// Colours that stay apart for most eyes, also with colour blindness, and on
-/// which black text can be read. VMs beyond them begin again; the letters tell
-/// them apart.
-///
-/// Source: Okabe and Ito, "Color Universal Design" (2008), lightened.
-const COLOURS: [&str; 7] =
-    ["#8ecae6", "#f6c667", "#7fd1ae", "#f2a6c4", "#c3b1e1", "#e8e27a", "#f4a582"];
+/// Below the colours of the VMs, `.vm0` and so on.
+const STYLE: &str = "\
+text{font-family:system-ui,'Segoe UI','DejaVu Sans',sans-serif;fill:var(--ink)}\
+.t{font-size:13px;font-weight:600}.n{font-size:13px}\
+.v{font-size:13px;font-weight:600;text-anchor:middle}\
+.p{font-size:9px;text-anchor:middle}\
+.c{fill:var(--paper);stroke:var(--outline)}\
+.ground,.free{fill:var(--paper)}.taken{fill:var(--grid)}\
+.host{fill:var(--host-tasks)}.floating{fill:var(--floating)}";
 
 /// Draws a map as one SVG document.
 #[must_use]
@@ -63,13 +66,15 @@ pub fn svg(map: &HostMap) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{y}\" \
          viewBox=\"0 0 {width} {y}\" role=\"img\">\n\
          <title>Where the VMs run</title>\n\
-         <style>text{{font-family:system-ui,'Segoe UI','DejaVu Sans',sans-serif;fill:#1d2430}}\
-         .t{{font-size:13px;font-weight:600}}.n{{font-size:13px}}\
-         .v{{font-size:13px;font-weight:600;text-anchor:middle}}\
-         .p{{font-size:9px;text-anchor:middle}}\
-         .c{{fill:#fff;stroke:#76818f}}</style>\n\
-         <rect width=\"{width}\" height=\"{y}\" fill=\"#fff\"/>\n{body}</svg>\n"
+         <style>{}</style>\n\
+         <rect class=\"ground\" width=\"{width}\" height=\"{y}\"/>\n{body}</svg>\n",
+        style()
     )
+}
+
+fn style() -> String {
+    let vms: String = (0..MAPPED_VMS).map(|vm| format!(".vm{vm}{{fill:var(--vm{vm})}}")).collect();
+    light_style(&format!("{STYLE}{vms}"))
 }
 
 fn draw_core(body: &mut String, x: usize, y: usize, core: &MapCore) {
@@ -82,17 +87,18 @@ fn draw_core(body: &mut String, x: usize, y: usize, core: &MapCore) {
     );
     for (thread, (pcpu, cell)) in core.iter().enumerate() {
         let (left, top) = (x + CORE_PAD, y + CORE_PAD + thread * CELL_HEIGHT);
-        let fill = match cell {
-            MapCell::Vcpu(vm, _) | MapCell::Other(vm) => COLOURS[vm % COLOURS.len()],
-            MapCell::Floating(_) => "#e3d9f3",
-            MapCell::Host => "#c9cfd8",
-            MapCell::Taken => "#e4e7ec",
-            MapCell::Idle(_) | MapCell::Free => "#fff",
+        // VMs beyond the colours begin again; their letters tell them apart.
+        let class = match cell {
+            MapCell::Vcpu(vm, _) | MapCell::Other(vm) => &format!("vm{}", vm % MAPPED_VMS),
+            MapCell::Floating(_) => "floating",
+            MapCell::Host => "host",
+            MapCell::Taken => "taken",
+            MapCell::Idle(_) | MapCell::Free => "free",
         };
         let _ = writeln!(
             body,
-            "<rect x=\"{left}\" y=\"{top}\" width=\"{CELL_WIDTH}\" height=\"{}\" rx=\"2\" \
-             fill=\"{fill}\"/>",
+            "<rect class=\"{class}\" x=\"{left}\" y=\"{top}\" width=\"{CELL_WIDTH}\" \
+             height=\"{}\" rx=\"2\"/>",
             CELL_HEIGHT - 1
         );
         let middle = left + CELL_WIDTH / 2;

@@ -5,7 +5,7 @@ use serde::Serialize;
 use topology::{Host, PcpuSet};
 
 use super::choose::{choose, choose_floating};
-use super::free::Free;
+use super::free::FreeResources;
 use super::layout::Layout;
 use super::packed::pack;
 use super::place::{Placement, settle};
@@ -57,7 +57,7 @@ pub fn plan_host(host: &Host, wishes: &[VmWish], rules: &PlanRules) -> HostPlan 
     }
     let mut shares = false;
     if let Some(ratio) = rules.overcommit.filter(|_| !packed.refused.is_empty()) {
-        let floating = |layout: &Layout, free: &Free, wish: &VmWish| {
+        let floating = |layout: &Layout, free: &FreeResources, wish: &VmWish| {
             choose_floating(layout, free, wish, ratio)
         };
         let order = by_size(&wishes, &sound);
@@ -67,7 +67,7 @@ pub fn plan_host(host: &Host, wishes: &[VmWish], rules: &PlanRules) -> HostPlan 
             shares = true;
         }
     }
-    let mut free = Free::new(&layout);
+    let mut free = FreeResources::new(&layout);
     let mut placements = Vec::new();
     packed.placed.sort_by_key(|(at, _)| *at);
     for (at, choice) in &packed.placed {
@@ -83,7 +83,7 @@ pub fn plan_host(host: &Host, wishes: &[VmWish], rules: &PlanRules) -> HostPlan 
     let explain = |wish: &VmWish| {
         let mut refusal = refuse(&layout, &free, wish, &said);
         if rules.leave.is_none() && !shares {
-            let mut more = Free::new(&without_host);
+            let mut more = FreeResources::new(&without_host);
             for core in layout.usable.iter().filter(|core| !free.cores.contains(*core)) {
                 more.cores.remove(core);
             }

@@ -1,7 +1,7 @@
 //! VMs that are placed on a host one after the other.
 
 use super::choose::Choice;
-use super::free::Free;
+use super::free::FreeResources;
 use super::layout::{CoreSet, Layout};
 use super::score::Score;
 use super::wish::VmWish;
@@ -26,9 +26,9 @@ pub(crate) fn pack(
     layout: &Layout,
     wishes: &[VmWish],
     order: &[usize],
-    choose: &dyn Fn(&Layout, &Free, &VmWish) -> Option<Choice>,
+    choose: &dyn Fn(&Layout, &FreeResources, &VmWish) -> Option<Choice>,
 ) -> PackedVms {
-    let mut free = Free::new(layout);
+    let mut free = FreeResources::new(layout);
     let mut packed = PackedVms {
         placed: Vec::new(),
         refused: Vec::new(),
@@ -55,7 +55,7 @@ pub(crate) fn pack(
 
 /// A sum of scores with the gaps that are left at the end in place of those
 /// that each VM left when it came.
-pub(crate) fn left_behind(layout: &Layout, free: &Free, score: Score) -> Score {
+pub(crate) fn left_behind(layout: &Layout, free: &FreeResources, score: Score) -> Score {
     let gap = |cores: &CoreSet| {
         let have = free.cores.common(&layout.usable, cores);
         let all = layout.usable.common(&layout.usable, cores);
@@ -74,7 +74,7 @@ pub(crate) fn left_behind(layout: &Layout, free: &Free, score: Score) -> Score {
 }
 
 /// Takes what a choice names, without writing anything down.
-pub(crate) fn take(layout: &Layout, free: &mut Free, wish: &VmWish, choice: &Choice) {
+pub(crate) fn take(layout: &Layout, free: &mut FreeResources, wish: &VmWish, choice: &Choice) {
     let unit = wish.unit();
     for share in &choice.shares {
         for core in share.cores.iter().flatten() {

@@ -10,7 +10,7 @@ use vmconfig::{
 };
 
 use super::choose::Choice;
-use super::free::Free;
+use super::free::FreeResources;
 use super::guest_topology::guest_topology;
 use super::layout::Layout;
 use super::memory::HugePages;
@@ -153,7 +153,7 @@ impl GuestCell {
 /// Takes the chosen cores and memory and writes down what that means.
 pub(crate) fn settle(
     layout: &Layout,
-    free: &mut Free,
+    free: &mut FreeResources,
     wish: &VmWish,
     choice: &Choice,
 ) -> Placement {

@@ -4,7 +4,7 @@ use report::counted;
 use topology::PcpuSet;
 
 use super::choose::Choice;
-use super::free::Free;
+use super::free::FreeResources;
 use super::guest_topology::guest_topology;
 use super::layout::Layout;
 use super::memory::HugePages;
@@ -14,7 +14,7 @@ use super::wish::{Size, ThreadsPerCore, VmWish};
 /// The reasons; `free` is what was free before.
 pub(crate) fn reasons(
     layout: &Layout,
-    free: &Free,
+    free: &FreeResources,
     wish: &VmWish,
     choice: &Choice,
     huge_pages: &[HugePages],
@@ -52,7 +52,7 @@ pub(crate) fn reasons(
 /// Source: libvirt `QEMU_MAX_VCPUS_WITHOUT_EIM`.
 const MOST_WITHOUT_EIM: u32 = 255;
 
-fn floating(layout: &Layout, free: &Free, wish: &VmWish, choice: &Choice) -> Vec<String> {
+fn floating(layout: &Layout, free: &FreeResources, wish: &VmWish, choice: &Choice) -> Vec<String> {
     let pools: Vec<String> = choice
         .shares
         .iter()
@@ -111,7 +111,7 @@ fn cores(layout: &Layout, wish: &VmWish, choice: &Choice) -> String {
     line
 }
 
-fn locality(layout: &Layout, free: &Free, wish: &VmWish, choice: &Choice) -> String {
+fn locality(layout: &Layout, free: &FreeResources, wish: &VmWish, choice: &Choice) -> String {
     if choice.shares.len() > 1 {
         let nodes = choice.shares.len();
         if choice.yields {
@@ -235,7 +235,7 @@ fn other_threads(wish: &VmWish, choice: &Choice, others: &OtherThreads, layout: 
 
 fn memory(
     layout: &Layout,
-    free: &Free,
+    free: &FreeResources,
     wish: &VmWish,
     choice: &Choice,
     huge_pages: &[HugePages],

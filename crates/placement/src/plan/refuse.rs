@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::choose::{choose, choose_floating, thread_counts};
-use super::free::Free;
+use super::free::FreeResources;
 use super::layout::Layout;
 use super::wish::{PlanRules, Size, ThreadsPerCore, VmWish};
 
@@ -66,7 +66,12 @@ pub(crate) fn refusals(
 }
 
 /// Explains why a VM doesn't fit what is free.
-pub(crate) fn refuse(layout: &Layout, free: &Free, wish: &VmWish, rules: &PlanRules) -> UnplacedVm {
+pub(crate) fn refuse(
+    layout: &Layout,
+    free: &FreeResources,
+    wish: &VmWish,
+    rules: &PlanRules,
+) -> UnplacedVm {
     let mut refusal =
         UnplacedVm { name: wish.name.clone(), why: String::new(), nearest: Vec::new() };
     let tried = RefusedLayout { layout, free, wish };
@@ -106,7 +111,7 @@ fn why_no_threads(layout: &Layout, wish: &VmWish) -> String {
     }
 }
 
-fn why_not(layout: &Layout, free: &Free, wish: &VmWish, threads: u32) -> String {
+fn why_not(layout: &Layout, free: &FreeResources, wish: &VmWish, threads: u32) -> String {
     let most = |tier: &super::layout::CoreTier| {
         tier.by_threads
             .get(threads as usize - 1)
@@ -139,7 +144,7 @@ fn why_not(layout: &Layout, free: &Free, wish: &VmWish, threads: u32) -> String 
 
 /// Free cores that have too few threads for what is asked: they must not be hidden
 /// behind the others.
-fn other_kinds(layout: &Layout, free: &Free, have: u32, threads: u32) -> String {
+fn other_kinds(layout: &Layout, free: &FreeResources, have: u32, threads: u32) -> String {
     let all = free.cores.intersection(&layout.usable).len() as u32;
     match all.saturating_sub(have) {
         0 => String::new(),
@@ -150,7 +155,7 @@ fn other_kinds(layout: &Layout, free: &Free, have: u32, threads: u32) -> String 
     }
 }
 
-fn why_not_floating(layout: &Layout, free: &Free, wish: &VmWish, ratio: f64) -> String {
+fn why_not_floating(layout: &Layout, free: &FreeResources, wish: &VmWish, ratio: f64) -> String {
     let pcpus: usize = (0..layout.nodes.len()).map(|node| layout.pool(node).len()).sum();
     if pcpus == 0 {
         return "no pCPU is free for vCPUs that float: isolated pCPUs are not balanced".to_owned();
@@ -167,7 +172,7 @@ fn why_not_floating(layout: &Layout, free: &Free, wish: &VmWish, ratio: f64) -> 
         .unwrap_or_else(|| "vCPUs and memory are free, but not in the same nodes".to_owned())
 }
 
-fn why_memory(layout: &Layout, free: &Free, wish: &VmWish) -> Option<String> {
+fn why_memory(layout: &Layout, free: &FreeResources, wish: &VmWish) -> Option<String> {
     let unit = wish.unit();
     // Memory of nodes without pCPUs is not for VMs.
     let mut used: Vec<usize> = layout.nodes.iter().map(|node| node.memory).collect();
@@ -205,7 +210,7 @@ fn why_memory(layout: &Layout, free: &Free, wish: &VmWish) -> Option<String> {
 
 /// The nodes that have memory and no pCPU (CXL, HBM): what is there is not counted,
 /// and whoever asks should know.
-fn without_pcpus(layout: &Layout, free: &Free, wish: &VmWish, used: &[usize]) -> String {
+fn without_pcpus(layout: &Layout, free: &FreeResources, wish: &VmWish, used: &[usize]) -> String {
     let unit = wish.unit();
     let others = (0..free.memories.len()).filter(|at| !used.contains(at));
     let shown: Vec<String> = others
@@ -224,7 +229,7 @@ fn without_pcpus(layout: &Layout, free: &Free, wish: &VmWish, used: &[usize]) ->
 /// Tries what else would fit.
 struct RefusedLayout<'a> {
     layout: &'a Layout,
-    free: &'a Free,
+    free: &'a FreeResources,
     wish: &'a VmWish,
 }
 

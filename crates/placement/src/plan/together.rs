@@ -6,7 +6,7 @@
 //! that can be afforded.
 
 use super::choose::{Choice, choose};
-use super::free::Free;
+use super::free::FreeResources;
 use super::layout::{CoreSet, Layout};
 use super::packed::{PackedVms, left_behind, take};
 use super::score::Score;
@@ -26,7 +26,7 @@ pub(crate) fn improve(
     order: &[usize],
     known: &PackedVms,
 ) -> Option<PackedVms> {
-    let free = Free::new(layout);
+    let free = FreeResources::new(layout);
     let caches: Vec<&CoreSet> =
         layout.caches.iter().filter(|cache| free.cores.common(&layout.usable, cache) > 0).collect();
     let few = (2..=MOST_VMS).contains(&order.len()) && caches.len() <= MOST_CACHES;
@@ -55,7 +55,7 @@ struct JointSearch<'a> {
 
 impl JointSearch<'_> {
     /// Places the next VM in every way.
-    fn place(&mut self, free: &Free, placed: &mut Vec<(usize, Choice)>, cost: Score) {
+    fn place(&mut self, free: &FreeResources, placed: &mut Vec<(usize, Choice)>, cost: Score) {
         let Some(&at) = self.order.get(placed.len()) else {
             let score = left_behind(self.layout, free, cost);
             if score < self.best {
@@ -88,7 +88,7 @@ impl JointSearch<'_> {
     }
 
     /// What is free around some of the caches.
-    fn within(&self, free: &Free, set: u32) -> Free {
+    fn within(&self, free: &FreeResources, set: u32) -> FreeResources {
         let mut within = free.clone();
         for (number, cache) in self.caches.iter().enumerate() {
             if set & 1 << number == 0 {
@@ -116,7 +116,7 @@ fn without_gaps(score: Score) -> Score {
 /// Says what each VM left behind when it came, and whether it left a better
 /// place to others: while it was chosen, only a part of the host was looked at.
 fn rescore(layout: &Layout, wishes: &[VmWish], placed: &mut [(usize, Choice)]) {
-    let mut free = Free::new(layout);
+    let mut free = FreeResources::new(layout);
     for (at, choice) in placed {
         let before = free.clone();
         let alone = choose(layout, &before, &wishes[*at]);

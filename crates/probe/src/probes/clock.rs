@@ -14,8 +14,8 @@ use crate::document::ProbeResult;
 use crate::machine::read_trimmed;
 use crate::pace;
 use crate::spec::{
-    Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS,
-    WARMUP,
+    ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
+    SECONDS, WARMUP,
 };
 
 /// The row of the table.
@@ -33,12 +33,12 @@ pub static PROBE: Probe = Probe {
         Opt {
             name: "source",
             kind: OptionType::Text,
-            default: Default::Text("current"),
+            default: OptionDefault::Text("current"),
             unit: "",
             help: "current, all, or the name of a clock source",
         },
         Opt {
-            default: Default::Float(0.1),
+            default: OptionDefault::Float(0.1),
             help: "How long one clock is read a repeat",
             ..SECONDS
         },

@@ -14,8 +14,8 @@ use crate::args::{Args, OptionValue};
 use crate::costs::CounterSnapshot;
 use crate::document::{ProbeResult, nanoseconds};
 use crate::spec::{
-    CPUS, Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
-    SECONDS, WARMUP,
+    CPUS, ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric,
+    REPEAT, SECONDS, WARMUP,
 };
 use crate::vcpus;
 
@@ -35,7 +35,7 @@ pub static PROBE: Probe = Probe {
         Opt {
             name: "targets",
             kind: OptionType::Int(0, 1023),
-            default: Default::Int(0),
+            default: OptionDefault::Int(0),
             unit: "",
             help: "vCPUs that are interrupted; 0 for all but the caller's",
         },

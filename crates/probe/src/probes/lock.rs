@@ -12,7 +12,7 @@ use crate::args::Args;
 use crate::document::{ProbeResult, nanoseconds};
 use crate::pace::work;
 use crate::spec::{
-    CPUS, Default, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, THREADS,
+    CPUS, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, THREADS,
     WARMUP,
 };
 use crate::vcpus;
@@ -34,28 +34,28 @@ pub static PROBE: Probe = Probe {
         Opt {
             name: "kind",
             kind: OptionType::Choice(&["spin", "ticket", "mutex"]),
-            default: Default::Text("ticket"),
+            default: OptionDefault::Text("ticket"),
             unit: "",
             help: "Which lock",
         },
         Opt {
             name: "hold",
             kind: OptionType::Int(0, 1 << 40),
-            default: Default::Int(100),
+            default: OptionDefault::Int(100),
             unit: "",
             help: "Steps of work with the lock held",
         },
         Opt {
             name: "outside",
             kind: OptionType::Int(0, 1 << 40),
-            default: Default::Int(100),
+            default: OptionDefault::Int(100),
             unit: "",
             help: "Steps of work without it",
         },
         Opt {
             name: "long-us",
             kind: OptionType::Int(1, 1_000_000_000),
-            default: Default::Int(200),
+            default: OptionDefault::Int(200),
             unit: "us",
             help: "From how long on a hold counts as preempted",
         },

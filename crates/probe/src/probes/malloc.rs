@@ -13,8 +13,8 @@ use crate::machine;
 use crate::memory;
 use crate::pace;
 use crate::spec::{
-    CPUS, Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
-    THREADS,
+    CPUS, ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric,
+    REPEAT, THREADS,
 };
 use crate::team::Team;
 
@@ -30,12 +30,12 @@ pub static PROBE: Probe = Probe {
             The C library's allocator is timed on blocks of 64 B and of 1 MiB.",
     verifies: "every page reads as zeros, and the kernel counted a fault for each small page.",
     options: &[
-        Opt { default: Default::Int(1), ..THREADS },
+        Opt { default: OptionDefault::Int(1), ..THREADS },
         CPUS,
         Opt {
             name: "mib",
             kind: OptionType::Int(0, 1 << 24),
-            default: Default::Int(0),
+            default: OptionDefault::Int(0),
             unit: "MiB",
             help: "Memory to touch; 0 for 256 MiB, at most a quarter of the free memory",
         },
@@ -43,7 +43,7 @@ pub static PROBE: Probe = Probe {
         Opt {
             name: "warmup",
             kind: OptionType::Int(0, 1),
-            default: Default::Int(1),
+            default: OptionDefault::Int(1),
             unit: "",
             help: "1 to go through everything once before it measures",
         },

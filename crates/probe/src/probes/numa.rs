@@ -10,7 +10,7 @@ use crate::document::ProbeResult;
 use crate::machine;
 use crate::memory;
 use crate::spec::{
-    Default, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, WARMUP,
+    Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, WARMUP,
 };
 use crate::vcpus;
 
@@ -30,14 +30,14 @@ pub static PROBE: Probe = Probe {
         Opt {
             name: "mib",
             kind: OptionType::Int(0, 1 << 24),
-            default: Default::Int(0),
+            default: OptionDefault::Int(0),
             unit: "MiB",
             help: "Memory to read; 0 for twice the last-level caches, at most 256 MiB and an \
                    eighth of the free memory",
         },
-        Opt { default: Default::Float(0.1), help: "How long each is measured", ..SECONDS },
+        Opt { default: OptionDefault::Float(0.1), help: "How long each is measured", ..SECONDS },
         REPEAT,
-        Opt { default: Default::Float(0.0), ..WARMUP },
+        Opt { default: OptionDefault::Float(0.0), ..WARMUP },
     ],
     metrics: &[
         ProbeMetric::time("local-latency", "Mean time of a dependent load from the own node"),

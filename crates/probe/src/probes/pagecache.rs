@@ -13,7 +13,7 @@ use crate::document::ProbeResult;
 use crate::machine;
 use crate::scratch_file::ScratchFile;
 use crate::spec::{
-    Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
+    ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
 };
 
 /// The row of the table.
@@ -35,47 +35,47 @@ pub static PROBE: Probe = Probe {
         Opt {
             name: "dir",
             kind: OptionType::Text,
-            default: Default::Text("/var/tmp"),
+            default: OptionDefault::Text("/var/tmp"),
             unit: "",
             help: "Folder for the two files, on a real disk",
         },
         Opt {
             name: "size-percent",
             kind: OptionType::Int(1, 1000),
-            default: Default::Int(25),
+            default: OptionDefault::Int(25),
             unit: "%",
             help: "Size of the large file, of the guest's memory",
         },
         Opt {
             name: "size-mib",
             kind: OptionType::Int(0, 1 << 24),
-            default: Default::Int(0),
+            default: OptionDefault::Int(0),
             unit: "MiB",
             help: "Size of the large file; 0 to go by --size-percent",
         },
         Opt {
             name: "hot-percent",
             kind: OptionType::Int(1, 100),
-            default: Default::Int(10),
+            default: OptionDefault::Int(10),
             unit: "%",
             help: "Size of the hot file, of the large one",
         },
         Opt {
             name: "block-kib",
             kind: OptionType::Int(4, 1 << 16),
-            default: Default::Int(1024),
+            default: OptionDefault::Int(1024),
             unit: "KiB",
             help: "Bytes of one read or write",
         },
         Opt {
             name: "drop",
             kind: OptionType::Choice(&["auto", "files"]),
-            default: Default::Text("auto"),
+            default: OptionDefault::Text("auto"),
             unit: "",
             help: "What is dropped before the cold scan: the whole page cache where that is \
                    allowed, or the pages of the two files alone",
         },
-        Opt { default: Default::Int(1), ..REPEAT },
+        Opt { default: OptionDefault::Int(1), ..REPEAT },
     ],
     metrics: &[
         ProbeMetric::rate("write", "B/s", "Writing the large file"),

@@ -16,8 +16,8 @@ use crate::document::ProbeResult;
 use crate::pace::work;
 use crate::semaphore::Semaphore;
 use crate::spec::{
-    CPUS, Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
-    SECONDS, WARMUP,
+    CPUS, ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric,
+    REPEAT, SECONDS, WARMUP,
 };
 use crate::vcpus;
 
@@ -42,21 +42,21 @@ pub static PROBE: Probe = Probe {
         Opt {
             name: "items",
             kind: OptionType::Int(0, 1 << 40),
-            default: Default::Int(0),
+            default: OptionDefault::Int(0),
             unit: "",
             help: "Items a repeat; 0 to run for --seconds",
         },
         Opt {
             name: "loops",
             kind: OptionType::Int(0, 1 << 40),
-            default: Default::Int(2000),
+            default: OptionDefault::Int(2000),
             unit: "",
             help: "Steps of work: the consumer's for an item, and half of the producer's",
         },
         Opt {
             name: "hog",
             kind: OptionType::Choice(&["none", "idle", "nice"]),
-            default: Default::Text("none"),
+            default: OptionDefault::Text("none"),
             unit: "",
             help: "A thread a vCPU that computes all the time at low priority: none, of the class \
                    SCHED_IDLE, or of nice 19",

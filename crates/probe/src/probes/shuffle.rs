@@ -17,8 +17,8 @@ use crate::document::ProbeResult;
 use crate::machine;
 use crate::scratch_file::ScratchFile;
 use crate::spec::{
-    CPUS, Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
-    THREADS,
+    CPUS, ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric,
+    REPEAT, THREADS,
 };
 use crate::team::Team;
 
@@ -45,39 +45,39 @@ pub static PROBE: Probe = Probe {
         Opt {
             name: "dir",
             kind: OptionType::Text,
-            default: Default::Text("/var/tmp"),
+            default: OptionDefault::Text("/var/tmp"),
             unit: "",
             help: "Folder for all files, on a real disk",
         },
         Opt {
             name: "size-percent",
             kind: OptionType::Int(1, 1000),
-            default: Default::Int(50),
+            default: OptionDefault::Int(50),
             unit: "%",
             help: "Size of the input, of the guest's memory",
         },
         Opt {
             name: "size-mib",
             kind: OptionType::Int(0, 1 << 24),
-            default: Default::Int(0),
+            default: OptionDefault::Int(0),
             unit: "MiB",
             help: "Size of the input; 0 to go by --size-percent",
         },
         Opt {
             name: "buffer-mib",
             kind: OptionType::Int(1, 1 << 14),
-            default: Default::Int(16),
+            default: OptionDefault::Int(16),
             unit: "MiB",
             help: "What a thread sorts at a time",
         },
         Opt {
             name: "hint",
             kind: OptionType::Choice(&["none", "dontneed", "noreuse", "dontcache"]),
-            default: Default::Text("none"),
+            default: OptionDefault::Text("none"),
             unit: "",
             help: "What the kernel is told of the temporary files",
         },
-        Opt { default: Default::Int(1), ..REPEAT },
+        Opt { default: OptionDefault::Int(1), ..REPEAT },
     ],
     metrics: &[
         ProbeMetric::time("job", "Time of the whole job, the output on the disk"),

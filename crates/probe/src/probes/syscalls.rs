@@ -9,8 +9,8 @@ use crate::args::Args;
 use crate::document::ProbeResult;
 use crate::pace::{self, TimedLoop};
 use crate::spec::{
-    CPUS, Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
-    SECONDS, THREADS, WARMUP,
+    CPUS, ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric,
+    REPEAT, SECONDS, THREADS, WARMUP,
 };
 use crate::vcpus;
 
@@ -29,25 +29,25 @@ pub static PROBE: Probe = Probe {
         Opt {
             name: "call",
             kind: OptionType::Choice(&["devnull", "getppid"]),
-            default: Default::Text("devnull"),
+            default: OptionDefault::Text("devnull"),
             unit: "",
             help: "Which calls the loop makes",
         },
         Opt {
             name: "size",
             kind: OptionType::Int(1, 65_536),
-            default: Default::Int(40),
+            default: OptionDefault::Int(40),
             unit: "B",
             help: "Bytes that a write gives and a read asks for",
         },
         Opt {
             name: "loops",
             kind: OptionType::Int(0, 1 << 40),
-            default: Default::Int(0),
+            default: OptionDefault::Int(0),
             unit: "",
             help: "Loops a repeat and thread; 0 to run for --seconds",
         },
-        Opt { default: Default::Int(1), ..THREADS },
+        Opt { default: OptionDefault::Int(1), ..THREADS },
         CPUS,
         SECONDS,
         REPEAT,

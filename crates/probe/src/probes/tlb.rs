@@ -8,7 +8,7 @@ use crate::document::ProbeResult;
 use crate::machine;
 use crate::memory;
 use crate::spec::{
-    CPUS, Default, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS,
+    CPUS, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS,
 };
 use crate::vcpus;
 
@@ -27,13 +27,17 @@ pub static PROBE: Probe = Probe {
         Opt {
             name: "pages",
             kind: OptionType::Int(0, 1 << 26),
-            default: Default::Int(0),
+            default: OptionDefault::Int(0),
             unit: "",
             help: "Small pages to touch; 0 for 16, 64, ... 65536, as far as a quarter of the \
                    free memory holds them",
         },
         CPUS,
-        Opt { default: Default::Float(0.03), help: "How long one chain is followed", ..SECONDS },
+        Opt {
+            default: OptionDefault::Float(0.03),
+            help: "How long one chain is followed",
+            ..SECONDS
+        },
         REPEAT,
     ],
     metrics: &[

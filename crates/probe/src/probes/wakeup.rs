@@ -11,7 +11,7 @@ use crate::args::{Args, OptionValue};
 use crate::document::{ProbeResult, nanoseconds};
 use crate::semaphore::Semaphore;
 use crate::spec::{
-    CPUS, Default, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, WARMUP,
+    CPUS, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, WARMUP,
 };
 use crate::vcpus;
 
@@ -32,7 +32,7 @@ pub static PROBE: Probe = Probe {
         Opt {
             name: "pause-us",
             kind: OptionType::Int(0, 10_000_000),
-            default: Default::Int(50),
+            default: OptionDefault::Int(50),
             unit: "us",
             help: "How long the sleeper sleeps before it is woken",
         },

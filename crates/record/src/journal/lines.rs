@@ -53,21 +53,21 @@ impl fmt::Display for JournalTail {
 }
 
 impl FromStr for JournalTail {
-    type Err = NotAnEnd;
+    type Err = UnknownEnd;
 
-    fn from_str(text: &str) -> Result<Self, NotAnEnd> {
+    fn from_str(text: &str) -> Result<Self, UnknownEnd> {
         let fields = || {
             let (number, crc) = text.strip_suffix('\n')?.split_once(' ')?;
             Some(Self { number: number.parse().ok()?, crc: u32::from_str_radix(crc, 16).ok()? })
         };
-        fields().filter(|end| end.to_string() == text).ok_or(NotAnEnd)
+        fields().filter(|end| end.to_string() == text).ok_or(UnknownEnd)
     }
 }
 
 /// The text is not that of an [`JournalTail`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a line's number and checksum")]
-pub struct NotAnEnd;
+pub struct UnknownEnd;
 
 /// Why a line of the journal could not be trusted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use remote::{CopyError, GaveUp, OpenError, Patience, RunError, SshOptions, SshSession};
+use remote::{CopyError, OpenError, Patience, RunError, SshOptions, SshSession, WaitFailure};
 use sshd::Sshd;
 use suite::{PATIENCE, Tier, needs, until};
 
@@ -66,7 +66,7 @@ fn commands_run_there_and_failures_are_told_apart() {
 
     let limit = Patience::new(Duration::from_millis(200), &never);
     let late = session.command(["sleep", "1000"]).run(limit).unwrap_err();
-    let timed_out = |source| matches!(source, &GaveUp::TimedOut(_));
+    let timed_out = |source| matches!(source, &WaitFailure::TimedOut(_));
     assert!(matches!(&late, RunError::GaveUp { source, .. } if timed_out(source)), "{late}");
     assert!(session.is_open());
 }
@@ -90,7 +90,7 @@ fn a_stream_ends_when_it_is_dropped_and_a_wait_when_it_is_cancelled() {
     std::thread::scope(|scope| {
         scope.spawn(|| cancelled.store(true, Ordering::SeqCst));
         let error = running.read(&mut buffer, Patience::unlimited(&is_cancelled)).unwrap_err();
-        let is_it = matches!(error, RunError::GaveUp { source: GaveUp::Cancelled, .. });
+        let is_it = matches!(error, RunError::GaveUp { source: WaitFailure::Cancelled, .. });
         assert!(is_it, "{error}");
     });
     drop((stdin, running));

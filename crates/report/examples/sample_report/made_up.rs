@@ -2,15 +2,15 @@
 //! measured; the noise comes from a formula.
 
 use record::journal::TrialKey;
-use record::{Better, Environment, Failure, FailureKind, Metric, MetricKind, Unit};
+use record::{BetterDirection, Environment, Failure, FailureKind, Metric, MetricKind, Unit};
 use report::{
-    AccountPart, Accounting, BootPoint, CellResults, CountOf, CounterMove, Curve, LabelledText,
+    AccountPart, Accounting, BootPoint, CellResults, CountScope, CounterMove, Curve, LabelledText,
     Method, NoPrice, PricedEvent, PublishedClaim, PublishedKind, PublishedValue, Quantile,
     REPORT_VERSION, Report, ReportFact, ReportVariant, ResultGroup, ShownEstimate, ShownInterval,
     ShownVerdict, TABLE_SHARES, TrialFailure, UnpricedEvents, VariantAccount, VariantJudgement,
     VariantRole, WorkloadLatencies,
 };
-use stats::{Comparison, Engine, PairedBlocks, Relation, Sequential};
+use stats::{Comparison, Engine, PairedBlocks, Relation, SequentialTest};
 
 const LEVEL: f64 = 0.95;
 
@@ -34,8 +34,8 @@ pub(crate) fn two_loads() -> Report {
         named("hackbench", "hackbench -g 10 -l 200, 3 runs a boot"),
         named("cyclictest", "cyclictest -q -t1 -p80 -l 2000, 1 run a boot"),
     ];
-    let time = metric("time", "s", Better::Lower, MetricKind::Time);
-    let p99 = metric("latency-p99", "s", Better::Lower, MetricKind::Quantile);
+    let time = metric("time", "s", BetterDirection::Lower, MetricKind::Time);
+    let p99 = metric("latency-p99", "s", BetterDirection::Lower, MetricKind::Quantile);
     for (load, slow) in [("idle", 1.0_f64), ("half", 1.7)] {
         let centres = [1.206 * slow, 0.641 * slow * slow.sqrt(), 0.598 * slow * slow, 1.206 * slow];
         let mut group = group(&report, load, "hackbench", time.clone(), &centres, 5, 3);
@@ -66,7 +66,7 @@ pub(crate) fn two_loads() -> Report {
         report.groups.push(group_of(&report, load, "cyclictest", p99.clone(), &centres));
     }
     report.host = Some(host());
-    let elapsed = metric("elapsed", "s", Better::Lower, MetricKind::Time);
+    let elapsed = metric("elapsed", "s", BetterDirection::Lower, MetricKind::Time);
     let mut unmeasured = empty_group("idle", "kernbench", elapsed);
     let source = "made-up numbers, Table 2";
     unmeasured.published =
@@ -167,7 +167,7 @@ pub(crate) fn accounted() -> Report {
         workload: "hackbench".to_owned(),
         metric: "time".to_owned(),
         variant: "4-vcpu".to_owned(),
-        of: CountOf::Run,
+        of: CountScope::Run,
         blocks: 5,
         difference: about(0.41, 0.06),
         parts: vec![
@@ -210,7 +210,7 @@ pub(crate) fn many() -> Report {
     }
     report.loads = vec![named("idle", "nothing else runs")];
     report.workloads = vec![named("fio", "fio --rw=randread --bs=4k")];
-    let rate = metric("iops", "1/s", Better::Higher, MetricKind::Rate);
+    let rate = metric("iops", "1/s", BetterDirection::Higher, MetricKind::Rate);
     let centres: Vec<f64> = (0..20).map(|i| 800.0 * 1.31f64.powi(i)).collect();
     let group = group(&report, "idle", "fio", rate, &centres, 6, 40);
     report.groups.push(group);
@@ -226,7 +226,7 @@ pub(crate) fn poor() -> Report {
     }
     report.loads = vec![named("idle", "nothing else runs")];
     report.workloads = vec![named("sysbench-cpu", "sysbench cpu run")];
-    let rate = metric("events-per-s", "1/s", Better::Higher, MetricKind::Rate);
+    let rate = metric("events-per-s", "1/s", BetterDirection::Higher, MetricKind::Rate);
     let mut group = group(&report, "idle", "sysbench-cpu", rate, &[411.0, 398.0, 400.0], 1, 1);
     let cell = &mut group.cells[2];
     cell.boots.clear();
@@ -428,7 +428,7 @@ fn group(
             aa: variant.role == VariantRole::AaArm,
             host: Vec::new(),
         };
-        let engine = Sequential::within(blocks, 1.0 - LEVEL).expect("there are blocks");
+        let engine = SequentialTest::within(blocks, 1.0 - LEVEL).expect("there are blocks");
         cell.judgement = Some(VariantJudgement::of(&engine, &comparison));
     }
     ResultGroup { primary: true, margin: Some(0.03), cells, ..empty_group(load, workload, metric) }
@@ -520,12 +520,12 @@ fn claim(group: &ResultGroup, variant: &str, than: &str, says: PublishedKind) ->
     let blocks = u32::try_from(log_ratios.len()).expect("few blocks");
     let comparison = Comparison {
         blocks: PairedBlocks { log_ratios },
-        better: Better::Lower,
+        better: BetterDirection::Lower,
         margin: 0.03,
         aa: false,
         host: Vec::new(),
     };
-    let engine = Sequential::within(blocks, 1.0 - LEVEL).expect("there are blocks");
+    let engine = SequentialTest::within(blocks, 1.0 - LEVEL).expect("there are blocks");
     let source = "made-up numbers, Figure 3";
     PublishedClaim::unmeasured(says, variant, than, source)
         .judged(&comparison, &engine.judge(&comparison))
@@ -533,10 +533,10 @@ fn claim(group: &ResultGroup, variant: &str, than: &str, says: PublishedKind) ->
 
 fn counter_ratio(counter: &str, lo: f64, hi: f64) -> PublishedKind {
     let published = ShownInterval { lo, hi };
-    PublishedKind::CounterRatio { counter: counter.to_owned(), of: CountOf::Run, published }
+    PublishedKind::CounterRatio { counter: counter.to_owned(), of: CountScope::Run, published }
 }
 
-fn metric(name: &str, unit: &str, better: Better, kind: MetricKind) -> Metric {
+fn metric(name: &str, unit: &str, better: BetterDirection, kind: MetricKind) -> Metric {
     Metric { name: name.to_owned(), unit: Unit::from(unit), better, kind }
 }
 

@@ -1,6 +1,6 @@
 //! A made-up roll-out, a month after the change.
 
-use record::{Better, Environment};
+use record::{BetterDirection, Environment};
 use report::{
     Label, RolloutPage, RolloutPageLook, RolloutPageMetric, ShownEstimate, ShownInterval,
     ShownVerdict, Terms, label,
@@ -45,7 +45,7 @@ fn counter(name: &str, ratio: f64, verdict: ShownVerdict, step: Label) -> Rollou
         name: name.to_owned(),
         meaning: "less is better, margin 5 %".to_owned(),
         margin: 0.05,
-        verdict: label(verdict, false, Terms::Size(Better::Lower)),
+        verdict: label(verdict, false, Terms::Size(BetterDirection::Lower)),
         reason: "so it was made up".to_owned(),
         looks: (1..=28).map(look).collect(),
         decided_day: Some(14),

@@ -20,7 +20,7 @@ const RIGHT: f64 = WIDTH - 10.0;
 const STRETCH: f64 = 4.0;
 
 /// A look: after how many blocks or days, and what it saw.
-type LookAt = (u32, ShownEstimate);
+type PlottedLook = (u32, ShownEstimate);
 
 /// Draws `groups`, which have one workload and one metric: one panel for each
 /// variant and load. Empty where nothing was looked at twice.
@@ -44,7 +44,8 @@ pub(crate) fn draw(report: &Report, groups: &[&ResultGroup], id: &str) -> String
             let room = WIDTH - text_width(label.word) - 8.0;
             svg.fitted("name", (0.0, top + 14.0), &name, room);
             svg.text(&format!("value end t-{}", label.class), (WIDTH, top + 14.0), label.word);
-            let ratios: Vec<LookAt> = looks.iter().map(|look| (look.blocks, look.ratio)).collect();
+            let ratios: Vec<PlottedLook> =
+                looks.iter().map(|look| (look.blocks, look.ratio)).collect();
             let told = |blocks: u32| format!("after {blocks} blocks");
             panel(&mut svg, &ratios, group.margin, label.class, (top + HEADER, height), told);
             let (blocks, ratio) = (last.blocks, ratio_estimate(&last.ratio));
@@ -65,7 +66,7 @@ pub(crate) fn draw(report: &Report, groups: &[&ResultGroup], id: &str) -> String
 /// fewer than two.
 pub(crate) fn of_days(
     name: &str,
-    looks: &[LookAt],
+    looks: &[PlottedLook],
     margin: f64,
     verdict: Label,
     id: &str,
@@ -86,7 +87,7 @@ pub(crate) fn of_days(
 /// Draws `looks` side by side; `told` names one by its number.
 fn panel(
     svg: &mut Svg,
-    looks: &[LookAt],
+    looks: &[PlottedLook],
     margin: Option<f64>,
     class: &str,
     place: (f64, f64),
@@ -127,7 +128,7 @@ fn panel(
     }
 }
 
-fn axis(looks: &[LookAt], margin: Option<f64>) -> Axis {
+fn axis(looks: &[PlottedLook], margin: Option<f64>) -> Axis {
     let margin = margin.unwrap_or(0.0);
     let mut values = vec![1.0 + margin, 1.0 / (1.0 + margin)];
     values.extend(looks.iter().map(|(_, ratio)| ratio.centre));

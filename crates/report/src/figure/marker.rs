@@ -1,16 +1,14 @@
 //! The shape and the colour of a variant: never the colour alone.
 
 use crate::figure::svg::n;
-
-/// Number of colours in the style sheet (`c0` to `c7`); `c0` is the baseline's.
-const COLOURS: usize = 8;
+use crate::palette::COMPARED;
 
 /// Number of shapes.
 const SHAPES: usize = 8;
 
 /// The style-sheet class of the variant at `index`.
 pub(crate) fn colour(index: usize) -> String {
-    format!("c{}", index % COLOURS)
+    format!("c{}", index % COMPARED)
 }
 
 /// The path of the marker of the variant at `index`, `r` units around `at`.
@@ -18,7 +16,7 @@ pub(crate) fn colour(index: usize) -> String {
 /// Each of the first eight variants has its own shape and colour; later ones
 /// have a pair of both that no other has (up to 64).
 pub(crate) fn path(index: usize, at: (f64, f64), r: f64) -> String {
-    let shape = (index + index / COLOURS) % SHAPES;
+    let shape = (index + index / COMPARED) % SHAPES;
     let points: &[(f64, f64)] = match shape {
         0 => {
             let (x, y, d) = (n(at.0 - r), n(at.1), n(2.0 * r));

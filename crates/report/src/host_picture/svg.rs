@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use topology::{CoreKind, Host, PcpuGroup, TopologyLevel};
 
 use crate::escape::escape;
+use crate::palette::picture_style;
 
 use super::words::{headline, is_small, isolated, kind, nodes_without_pcpus, summary, title};
 
@@ -34,38 +35,23 @@ const MAX_COLUMNS: usize = 8;
 
 const STYLE: &str = "\
 .hp-root{font-family:system-ui,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\
-.hp-paper{fill:#fff}\
-.hp-text{fill:#1d2430;font-size:13px}\
+.hp-paper{fill:var(--paper)}\
+.hp-text{fill:var(--ink);font-size:13px}\
 .hp-head{font-size:15px;font-weight:600}\
-.hp-title{fill:#1d2430;font-size:12px;font-weight:600}\
-.hp-note{fill:#4d5766;font-size:13px}\
-.hp-pcpu{fill:#1d2430;font-size:11px;text-anchor:middle}\
-.hp-socket{fill:#f3f5f8;stroke:#a9b3c1}\
-.hp-node{fill:#e6effa;stroke:#8fadd6}\
-.hp-die{fill:#f6f0fa;stroke:#b79fcb}\
-.hp-cache{fill:#fcf4e0;stroke:#d3b46a}\
-.hp-cluster{fill:#eef3ea;stroke:#a3bd92}\
-.hp-core{fill:#fff;stroke:#76818f}\
-.hp-thread{fill:#d6e4f6;stroke:none}\
-.hp-small{fill:#cfead8}\
-.hp-isolated{stroke:#b3431a;stroke-width:1.6;stroke-dasharray:4 2}\
-.hp-offline{fill:none;stroke:#76818f;stroke-dasharray:2 2}\
-.hp-off{fill:#4d5766;text-decoration:line-through}\
-@media screen and (prefers-color-scheme:dark){\
-.hp-paper{fill:#14181f}\
-.hp-text,.hp-title,.hp-pcpu{fill:#e6eaf0}\
-.hp-note,.hp-off{fill:#a9b3c1}\
-.hp-socket{fill:#1c222c;stroke:#4c586a}\
-.hp-node{fill:#1a2a40;stroke:#466a9d}\
-.hp-die{fill:#2a2133;stroke:#705886}\
-.hp-cache{fill:#2d2717;stroke:#86713a}\
-.hp-cluster{fill:#1f2a1c;stroke:#56734a}\
-.hp-core{fill:#12161d;stroke:#76818f}\
-.hp-thread{fill:#2a4668}\
-.hp-small{fill:#235240}\
-.hp-isolated{stroke:#f2a477}\
-.hp-offline{stroke:#76818f}\
-}";
+.hp-title{fill:var(--ink);font-size:12px;font-weight:600}\
+.hp-note{fill:var(--quiet);font-size:13px}\
+.hp-pcpu{fill:var(--ink);font-size:11px;text-anchor:middle}\
+.hp-socket{fill:var(--panel);stroke:var(--socket-rule)}\
+.hp-node{fill:var(--node);stroke:var(--node-rule)}\
+.hp-die{fill:var(--die);stroke:var(--die-rule)}\
+.hp-cache{fill:var(--cache);stroke:var(--cache-rule)}\
+.hp-cluster{fill:var(--cluster);stroke:var(--cluster-rule)}\
+.hp-core{fill:var(--paper);stroke:var(--outline)}\
+.hp-thread{fill:var(--thread);stroke:none}\
+.hp-small{fill:var(--small-thread)}\
+.hp-isolated{stroke:var(--isolated);stroke-width:1.6;stroke-dasharray:4 2}\
+.hp-offline{fill:none;stroke:var(--outline);stroke-dasharray:2 2}\
+.hp-off{fill:var(--quiet);text-decoration:line-through}";
 
 /// Draws a host as one SVG document, which may also stand inside an HTML page.
 pub fn svg(host: &Host) -> String {
@@ -98,10 +84,11 @@ pub fn svg(host: &Host) -> String {
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"hp-root\" role=\"img\" \
          viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
-         style=\"max-width:100%;height:auto\">\n<title>{}</title>\n<style>{STYLE}</style>\n\
+         style=\"max-width:100%;height:auto\">\n<title>{}</title>\n<style>{}</style>\n\
          <rect class=\"hp-paper\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>\n\
          <g transform=\"translate({MARGIN} {MARGIN})\">\n",
         escape(&format!("Topology: {}", summary(host))),
+        picture_style(STYLE),
     );
     for mark in &drawing.marks {
         mark.write(&mut text);

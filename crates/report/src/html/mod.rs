@@ -6,15 +6,13 @@ mod results;
 mod summary;
 mod table;
 
-use crate::Report;
+use crate::{Report, palette};
 pub(crate) use summary::chip;
 pub(crate) use table::{HtmlTable, Td};
 
 use crate::escape::escape;
 
-/// The colours of all pages, light and dark, with what is coloured by a verdict
-/// ([`Label::class`](crate::Label)): the beginning of a style sheet.
-pub(crate) const PALETTE: &str = include_str!("palette.css");
+/// The one style sheet of all pages.
 const STYLE: &str = include_str!("style.css");
 
 /// The report as one HTML page.
@@ -39,29 +37,43 @@ pub fn html(report: &Report) -> String {
         "</main>\n".to_owned(),
         appendix::footer(report),
     ];
-    page(&report.title, &parts.concat())
+    page(&report.title, PageWidth::Text, &parts.concat())
 }
 
-/// A page of our own style around `body`, which is HTML; `title` is text.
-pub(crate) fn page(title: &str, body: &str) -> String {
-    format!("{}{body}</body>\n</html>\n", page_head(title, STYLE))
+/// How wide a page is on a screen, and how it lies on paper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageWidth {
+    /// That of lines that are read.
+    Text,
+    /// That of tables of many columns; landscape on paper.
+    Wide,
+    /// That of the window.
+    Whole,
 }
 
-/// How each page of vmlab's begins, to the begin of its body: `title` is text, `style` what
-/// it has beside the colours that all have.
+/// A page of vmlab's around `body`, which is HTML; `title` is text.
 #[must_use]
-pub fn page_head(title: &str, style: &str) -> String {
-    let title = escape(title);
+pub fn page(title: &str, width: PageWidth, body: &str) -> String {
+    let class = match width {
+        PageWidth::Text => "",
+        PageWidth::Wide => " class=\"wide\"",
+        PageWidth::Whole => " class=\"whole\"",
+    };
     format!(
         concat!(
             "<!DOCTYPE html>\n",
-            "<html lang=\"en\" xmlns=\"http://www.w3.org/1999/xhtml\">\n<head>\n",
+            "<html lang=\"en\">\n<head>\n",
             "<meta charset=\"utf-8\"/>\n",
             "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n",
             "<meta name=\"color-scheme\" content=\"light dark\"/>\n",
             "<meta name=\"generator\" content=\"vmlab\"/>\n",
-            "<title>{} - vmlab</title>\n<style>\n{}{}</style>\n</head>\n<body>\n",
+            "<title>{} - vmlab</title>\n<style>\n{}{}</style>\n</head>\n<body{}>\n",
+            "{}</body>\n</html>\n",
         ),
-        title, PALETTE, style
+        escape(title),
+        palette::variables(),
+        STYLE,
+        class,
+        body
     )
 }

@@ -19,7 +19,7 @@ use crate::sentence::{
 };
 use crate::verdict::{Label, class_sgr};
 use crate::{
-    CellResults, CountOf, CounterRow, Curve, Report, ResultGroup, TABLE_SHARES, TrialFailure,
+    CellResults, CountScope, CounterRow, Curve, Report, ResultGroup, TABLE_SHARES, TrialFailure,
     VariantRole, WorkloadLatencies,
 };
 pub(crate) use layout::{Align, TextTable};
@@ -477,7 +477,7 @@ fn counts(report: &Report, group: &ResultGroup, out: &mut Printer) {
         return;
     }
     let shown = &group.counts[..group.counts.len().min(SHOWN_COUNTS)];
-    for of in [CountOf::Operation, CountOf::Run, CountOf::End] {
+    for of in [CountScope::Operation, CountScope::Run, CountScope::End] {
         let rows: Vec<&CounterRow> = shown.iter().filter(|count| count.of == of).collect();
         if rows.is_empty() {
             continue;

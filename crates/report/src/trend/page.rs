@@ -1,7 +1,7 @@
 //! A trend as one HTML page.
 
 use crate::escape::escape;
-use crate::html::page;
+use crate::html::{PageWidth, page};
 use crate::quantity::counted;
 use crate::trend::{Trend, TrendSeries, figure, text};
 
@@ -22,7 +22,7 @@ pub fn html(trend: &Trend) -> String {
         body.push_str(&section(trend, series, &format!("t{i}")));
     }
     body.push_str("</div>\n</main>\n");
-    page(&title, &body)
+    page(&title, PageWidth::Text, &body)
 }
 
 fn section(trend: &Trend, series: &TrendSeries, id: &str) -> String {

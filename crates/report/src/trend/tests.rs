@@ -58,7 +58,7 @@ fn result(day: u32, seconds: f64, kernel: &str) -> (String, Report) {
             metric: Metric {
                 name: "time".to_owned(),
                 unit: Unit::from("s"),
-                better: record::Better::Lower,
+                better: record::BetterDirection::Lower,
                 kind: MetricKind::Time,
             },
             primary: true,

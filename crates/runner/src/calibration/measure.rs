@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use guest::qemu::Qemu;
 use guest::thin::{self, NoProgram, ThinFailure, ThinLaunch, ThinMessage, ThinVm};
-use guest::{Cancel, Cancelled, GuestFailure};
+use guest::{Cancel, Cancellation, GuestFailure};
 use host::counters::tracing::{Tracing, TracingError};
 use host::counters::{VmThreads, read_vm};
 use host::owner::{self, Owner, OwnerError, RuntimeDirError};
@@ -36,7 +36,7 @@ const EMULATED: u32 = 20;
 
 /// What to measure, and where.
 #[derive(Debug, Clone)]
-pub struct Ask {
+pub struct CalibrationRequest {
     /// The VM; what it boots is the thin guest, whatever stands here.
     pub vm: VmSettings,
     /// The operations, the empty one first.
@@ -59,7 +59,7 @@ pub struct Ask {
     pub host_settings: BTreeMap<String, String>,
 }
 
-impl Ask {
+impl CalibrationRequest {
     /// In what is counted there.
     #[must_use]
     pub fn count(&self) -> Count {
@@ -224,7 +224,7 @@ pub enum CalibrateError {
     Tracing(#[from] TracingError),
     /// Ctrl-C.
     #[error(transparent)]
-    Cancelled(#[from] Cancelled),
+    Cancelled(#[from] Cancellation),
 }
 
 /// The price list of `ask`. An operation that ends its guest is not measured, and
@@ -233,7 +233,7 @@ pub enum CalibrateError {
 /// # Errors
 /// [`CalibrateError`], if no guest begins at all.
 pub fn calibrate(
-    ask: &Ask,
+    ask: &CalibrationRequest,
     qemu: &Qemu,
     cancel: &Cancel,
     observe: &mut dyn FnMut(Progress<'_>),
@@ -290,7 +290,7 @@ pub fn calibrate(
 }
 
 fn launch(
-    ask: &Ask,
+    ask: &CalibrationRequest,
     qemu: &Qemu,
     owner: &Owner,
     folder: &std::path::Path,
@@ -312,7 +312,7 @@ fn launch(
 
 /// One VM to its end; what it measured is taken from `left`.
 fn one_vm(
-    ask: &Ask,
+    ask: &CalibrationRequest,
     vm: &mut ThinVm,
     left: &mut Vec<Item>,
     list: &mut List,
@@ -358,7 +358,7 @@ fn one_vm(
 /// instruction for ever. Its vCPUs run then, and no register changes, while of an operation
 /// that is slow some counter always does.
 fn next(
-    ask: &Ask,
+    ask: &CalibrationRequest,
     vm: &mut ThinVm,
     due: Option<&Item>,
     cancel: &Cancel,
@@ -501,7 +501,7 @@ impl List {
         }
     }
 
-    fn calibration(self, ask: &Ask, qemu: &Qemu) -> Calibration {
+    fn calibration(self, ask: &CalibrationRequest, qemu: &Qemu) -> Calibration {
         let count = ask.count();
         // Neither the host's kernel nor its processor executes an emulated VM.
         let here = ask.environment != Environment::Tcg;
@@ -563,7 +563,7 @@ mod tests {
             return;
         };
         let boot = BootSource::Kernel { kernel: "vmlab-thin".into(), initrd: None };
-        let ask = Ask {
+        let ask = CalibrationRequest {
             vm: VmSettings::new("thin", Arch::X86_64, Accel::Tcg, boot),
             items: vec![Item::new(Operation::Cpuid, 10, 1)],
             apic: None,

@@ -12,7 +12,7 @@ mod measure;
 
 use std::collections::BTreeMap;
 
-use record::{Better, Environment, ImportedValue, Labels, MetricKind};
+use record::{BetterDirection, Environment, ImportedValue, Labels, MetricKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stats::{BootStatistic, Estimate, Interval, SampleKind, describe};
@@ -22,7 +22,7 @@ use vmconfig::Arch;
 pub use agreement::{Agreement, Disagreement};
 pub use identity::{ListDifference, settings_of};
 pub(crate) use measure::skipped;
-pub use measure::{Ask, CalibrateError, Progress, calibrate};
+pub use measure::{CalibrateError, CalibrationRequest, Progress, calibrate};
 
 /// The format's name.
 const FORMAT: &str = "vmlab-calibration";
@@ -426,7 +426,7 @@ impl Calibration {
                     metric: "price".into(),
                     value: net * scale,
                     unit: unit.into(),
-                    better: Some(Better::Lower),
+                    better: Some(BetterDirection::Lower),
                     kind: MetricKind::Time,
                     labels: labels.into_iter().collect::<Labels>(),
                     line: 0,

@@ -154,8 +154,8 @@ fn the_file_is_read_by_its_version() {
 
 /// What one event of each kind costs at 1 GHz, cycles, its exits, and what else KVM and
 /// the guest count of it.
-type Made = (PricedEvent, f64, f64, &'static [(&'static str, f64)]);
-const EVENTS: &[Made] = &[
+type PricedExample = (PricedEvent, f64, f64, &'static [(&'static str, f64)]);
+const EVENTS: &[PricedExample] = &[
     (PricedEvent::IpiToHalted, 9000.0, 3.0, &[("kvm.halt_exits", 1.0), (POLLED, 1.0), (IPIS, 1.0)]),
     (PricedEvent::IpiToRunning, 3000.0, 2.0, &[(IPIS, 1.0)]),
     (PricedEvent::Wakeup, 5000.0, 2.0, &[("kvm.halt_exits", 1.0), (POLLED, 1.0)]),

@@ -179,7 +179,7 @@ fn stopped(error: SandboxExecError, command: &GuestCommand) -> StoppedCommand {
             let limit_bytes = command.max_output_bytes;
             (failure(GuestFailure::OutputTooLarge { program, limit_bytes }), None)
         }
-        SandboxExecError::Cancelled => (failure(guest::Cancelled.into()), None),
+        SandboxExecError::Cancelled => (failure(guest::Cancellation.into()), None),
         SandboxExecError::ProgramMissing => {
             let detail = format!("{program} is not on the host");
             (Failure::new(FailureKind::WorkloadMissing, detail), None)

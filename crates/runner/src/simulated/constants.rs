@@ -1,6 +1,6 @@
 //! The simulator's constants from measurements of a machine, instead of its priors.
 
-use host::micro::{MeasuredTime, Micro};
+use host::micro::{MeasuredTime, MicroBenchmarks};
 use sim::costs::{MeasuredConstant, PRIORS};
 
 use crate::calibration::Calibration;
@@ -78,7 +78,7 @@ pub fn of_prices(list: &Calibration) -> Result<Vec<MeasuredConstant>, NoConstant
 
 /// Whether the two pCPUs slow each other as threads of one core do.
 #[must_use]
-pub fn share_a_core(found: &Micro) -> bool {
+pub fn share_a_core(found: &MicroBenchmarks) -> bool {
     /// What two cores of one package cost each other is less.
     const APART: f64 = 0.85;
     found.beside_work.median < APART
@@ -87,7 +87,7 @@ pub fn share_a_core(found: &Micro) -> bool {
 /// Constants from [`host::micro::measure`]: a remote cache line is half of a hand-over
 /// (there and back is two), waking and switching share what both take.
 #[must_use]
-pub fn of_micro(found: &Micro) -> Vec<MeasuredConstant> {
+pub fn of_micro(found: &MicroBenchmarks) -> Vec<MeasuredConstant> {
     let half = |of: MeasuredTime| of.map(|ns| ns / 2.0);
     let own = found.wake_and_switch;
     let rest = own.median + median_of("resched_ipi_ns");

@@ -12,17 +12,17 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 /// What is wrong with a file that can't be one of vmlab's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it is {0}, and a results folder holds plain files alone: remove it if it is not yours")]
-struct NotPlain(&'static str);
+struct IrregularFile(&'static str);
 
 /// More than a file has that vmlab wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it has more than {} MiB, the most that is read of such a file", .0 >> 20)]
-struct TooLarge(u64);
+struct OversizedFile(u64);
 
 /// A file of the folder, which must be there, of at most `limit` bytes.
 pub(super) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let file = open(path, OFlags::RDONLY)?;
-    let too_large = || io::Error::other(TooLarge(limit));
+    let too_large = || io::Error::other(OversizedFile(limit));
     // Before anything is read: a file with holes costs its writer nothing.
     let size = file.metadata()?.len();
     if size > limit {
@@ -70,7 +70,7 @@ pub(super) fn is_own_folder(path: &Path) -> bool {
 }
 
 fn open(path: &Path, how: OFlags) -> io::Result<File> {
-    let not_plain = |what| io::Error::other(NotPlain(what));
+    let not_plain = |what| io::Error::other(IrregularFile(what));
     // Without a wait for a FIFO's other end; plain files know no such wait.
     let flags = how | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let opened = rustix::fs::openat(CWD, path, flags, Mode::from_raw_mode(0o666));

@@ -7,7 +7,7 @@ use topology::PcpuSet;
 use topology::bounded::{self, FileProblems, LineProblem};
 use vmconfig::builtin::VARIANTS;
 use vmconfig::{
-    Accel, Arch, BootSource, BuiltinKernel, DiskFormat, ImagePatch, Resolve, ResolveError,
+    Accel, Arch, BootSource, BuiltinKernel, DiskFormat, ImagePatch, PatchContext, ResolveError,
     VcpuPins, VmPatch,
 };
 use workload::ParamValue;
@@ -18,9 +18,9 @@ use super::file::{self, StudyFile};
 use super::lines::{PathStep, TomlLines};
 use super::names::PublishableNames;
 use super::{
-    AA_SUFFIX, Background, DEFAULT_BLOCKS, DEFAULT_BOOT_LIMIT_S, DEFAULT_MARGIN_PERCENT, HostLoad,
-    LONGEST_LIMIT_S, MeasuredVms, OtherVms, Stress, Study, StudyBudget, StudyLines, StudyVariant,
-    StudyWorkload, Until, VariantParams, params_in,
+    AA_SUFFIX, Background, DEFAULT_BLOCKS, DEFAULT_BOOT_LIMIT_S, DEFAULT_MARGIN_PERCENT,
+    EndCondition, HostLoad, LONGEST_LIMIT_S, MeasuredVms, OtherVms, Stress, Study, StudyBudget,
+    StudyLines, StudyVariant, StudyWorkload, VariantParams, params_in,
 };
 
 pub(super) fn parse(file: &str, text: &str, scale: Option<&str>) -> Result<Study, FileProblems> {
@@ -154,7 +154,7 @@ impl StudyChecker {
             }
         }
         let blocks = match (table.blocks, table.minutes, table.until) {
-            (None, None, None | Some(Until::Budget)) => Some(DEFAULT_BLOCKS),
+            (None, None, None | Some(EndCondition::Budget)) => Some(DEFAULT_BLOCKS),
             (blocks, _, _) => blocks,
         };
         StudyBudget {
@@ -637,7 +637,7 @@ fn check_vm(name: &str, vm: &VmPatch) -> Result<(), ResolveError> {
         ImagePatch::File(image) => BootSource::Disk { image, format: DiskFormat::Raw },
     };
     let name = if name.is_empty() { "unnamed" } else { name };
-    let with = Resolve { name, arch: Arch::X86_64, auto_accel: Accel::Kvm, boot };
+    let with = PatchContext { name, arch: Arch::X86_64, auto_accel: Accel::Kvm, boot };
     vm.resolve(&with).map(drop)
 }
 

@@ -58,7 +58,7 @@ pub struct StudyFile {
 pub(super) struct BudgetTable {
     pub(super) blocks: Option<u32>,
     pub(super) minutes: Option<f64>,
-    pub(super) until: Option<super::Until>,
+    pub(super) until: Option<super::EndCondition>,
     pub(super) race: Option<bool>,
     pub(super) aa_arm: Option<bool>,
     pub(super) boot_limit_s: Option<f64>,
@@ -213,7 +213,7 @@ pub(super) struct PublishedTable {
     pub(super) ratio_range: Option<[f64; 2]>,
     pub(super) sd: Option<f64>,
     pub(super) unit: Option<String>,
-    pub(super) better: Option<record::Better>,
+    pub(super) better: Option<record::BetterDirection>,
     pub(super) source: String,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use record::{Better, Metric, MetricKind, Unit};
+use record::{BetterDirection, Metric, MetricKind, Unit};
 use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -170,7 +170,7 @@ impl OverVms {
         }
     }
 
-    fn of_values(self, better: Better, values: &[f64]) -> Option<f64> {
+    fn of_values(self, better: BetterDirection, values: &[f64]) -> Option<f64> {
         let largest = values.iter().copied().reduce(f64::max)?;
         let smallest = values.iter().copied().reduce(f64::min)?;
         let sum: f64 = values.iter().sum();
@@ -178,8 +178,8 @@ impl OverVms {
             Self::Sum => sum,
             Self::Mean => sum / values.len() as f64,
             Self::Worst => match better {
-                Better::Higher => smallest,
-                Better::Lower => largest,
+                BetterDirection::Higher => smallest,
+                BetterDirection::Lower => largest,
             },
             Self::Sd => (values.len() > 1).then(|| {
                 let mean = sum / values.len() as f64;
@@ -201,13 +201,13 @@ fn over_vms(metric: &Metric) -> impl Iterator<Item = (OverVms, Metric)> + '_ {
             OverVms::Spread => Metric {
                 name,
                 unit: Unit::from("ratio"),
-                better: Better::Lower,
+                better: BetterDirection::Lower,
                 kind: MetricKind::Quantile,
             },
             OverVms::Sd => Metric {
                 name,
                 unit: metric.unit.clone(),
-                better: Better::Lower,
+                better: BetterDirection::Lower,
                 kind: MetricKind::Quantile,
             },
             _ => Metric { name, ..metric.clone() },
@@ -246,11 +246,16 @@ pub fn values_over_vms(metric: &Metric, of_each: &[Option<f64>]) -> Vec<(String,
 mod tests {
     use super::*;
 
-    fn metric(kind: MetricKind, better: Better) -> Metric {
+    fn metric(kind: MetricKind, better: BetterDirection) -> Metric {
         Metric { name: "m".to_owned(), unit: Unit::from("s"), better, kind }
     }
 
-    fn check(kind: MetricKind, better: Better, values: &[Option<f64>], expected: &[(&str, f64)]) {
+    fn check(
+        kind: MetricKind,
+        better: BetterDirection,
+        values: &[Option<f64>],
+        expected: &[(&str, f64)],
+    ) {
         let found = values_over_vms(&metric(kind, better), values);
         let found: Vec<(&str, f64)> =
             found.iter().map(|(name, value)| (&name[..], *value)).collect();
@@ -262,7 +267,7 @@ mod tests {
         let values = [Some(2.0), Some(4.0)];
         check(
             MetricKind::Rate,
-            Better::Higher,
+            BetterDirection::Higher,
             &values,
             &[
                 ("m.sum", 6.0),
@@ -274,23 +279,23 @@ mod tests {
         );
         check(
             MetricKind::Time,
-            Better::Lower,
+            BetterDirection::Lower,
             &values,
             &[("m.mean", 3.0), ("m.worst", 4.0), ("m.spread", 2.0), ("m.sd", 2.0_f64.sqrt())],
         );
         // Nothing is made up for a VM that has no value, or did nothing.
-        check(MetricKind::Time, Better::Lower, &[Some(1.0), None], &[]);
+        check(MetricKind::Time, BetterDirection::Lower, &[Some(1.0), None], &[]);
         let idle = [Some(0.0), Some(4.0)];
         let sd = 8.0_f64.sqrt();
         let expected = [("m.sum", 4.0), ("m.mean", 2.0), ("m.sd", sd)];
-        check(MetricKind::Count, Better::Lower, &idle, &expected);
+        check(MetricKind::Count, BetterDirection::Lower, &idle, &expected);
         let alone = [("m.sum", 4.0), ("m.mean", 4.0), ("m.spread", 1.0)];
-        check(MetricKind::Count, Better::Lower, &[Some(4.0)], &alone);
+        check(MetricKind::Count, BetterDirection::Lower, &[Some(4.0)], &alone);
     }
 
     #[test]
     fn sums_are_known_by_what_they_are_made_of() {
-        let of_one = [metric(MetricKind::Rate, Better::Higher)];
+        let of_one = [metric(MetricKind::Rate, BetterDirection::Higher)];
         let names = metrics_over_vms(&of_one).into_iter();
         let sums: Vec<String> = names
             .filter(|metric| is_sum_over_vms(metric, &of_one))

@@ -39,7 +39,7 @@ pub use measured::{
 pub use network::{NetworkKind, NetworkPatch, StudyNetwork, SwitchProgram};
 pub use published::{PublishedFigure, StudyClaim, StudyClaimKind};
 pub use runs_on::RunsOn;
-pub use settings::{HostSettings, SettingOf, describe};
+pub use settings::{HostSettings, SettingOwner, describe};
 use topology::bounded::FileProblems;
 
 use crate::limits::StabilityLimits;
@@ -119,7 +119,7 @@ pub struct Study {
 /// When a study ends.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Until {
+pub enum EndCondition {
     /// As soon as every comparison is decided, at the latest when the budget is
     /// used up: the bounds account for looking after each block.
     #[default]
@@ -137,7 +137,7 @@ pub struct StudyBudget {
     /// Wall-clock minutes for the whole study.
     pub minutes: Option<f64>,
     /// When it ends.
-    pub until: Until,
+    pub until: EndCondition,
     /// Whether variants that are clearly worse than another candidate are left
     /// out of later blocks, though their difference from the baseline is open.
     pub race: bool,

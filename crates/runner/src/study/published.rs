@@ -1,7 +1,7 @@
 //! What others published of the same question: values of variants, orders of
 //! variants, ratios of counters.
 
-use record::Better;
+use record::BetterDirection;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stats::Relation;
@@ -44,7 +44,7 @@ pub struct PublishedFigure {
     pub unit: String,
     /// The better direction of a metric that this vmlab does not know (of a
     /// workload that is not run); it knows that of all others.
-    pub better: Option<Better>,
+    pub better: Option<BetterDirection>,
     /// Where it was published.
     pub source: String,
 }
@@ -79,7 +79,7 @@ pub enum StudyClaimKind {
         relation: Relation,
         /// Unit and better direction, of a workload that is not run.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        unmeasured: Option<(String, Better)>,
+        unmeasured: Option<(String, BetterDirection)>,
     },
     /// The ratio of what was counted of the first to that of the second.
     CounterRatio {

@@ -14,7 +14,7 @@ pub type HostSettings = BTreeMap<String, String>;
 
 /// Whose host setting.
 #[derive(Debug, Clone, Copy)]
-pub enum SettingOf<'a> {
+pub enum SettingOwner<'a> {
     /// The whole study's.
     Study,
     /// That of a load, by its name.
@@ -41,15 +41,15 @@ impl Study {
     /// Where the host setting of the study, of a load or of a variant stands in
     /// the file.
     #[must_use]
-    pub fn line_of_setting(&self, of: SettingOf<'_>, id: &str) -> usize {
+    pub fn line_of_setting(&self, of: SettingOwner<'_>, id: &str) -> usize {
         let lines = &self.places.lines;
         let path = match of {
-            SettingOf::Study => vec![Key("host"), Key(id)],
-            SettingOf::Load(name) => {
+            SettingOwner::Study => vec![Key("host"), Key(id)],
+            SettingOwner::Load(name) => {
                 let index = self.loads.iter().position(|load| load.name == name);
                 vec![Key("load"), PathStep::Index(index.unwrap_or(0)), Key("host"), Key(id)]
             }
-            SettingOf::Variant(name) => {
+            SettingOwner::Variant(name) => {
                 let index = self.places.variants.get(name).copied();
                 let variant = [Key("variant"), PathStep::Index(index.unwrap_or(0))];
                 let own = [&variant[..], &[Key("host"), Key(id)]].concat();

@@ -3,7 +3,7 @@
 use record::journal::{RunResult, TrialResult};
 use record::{CounterSet, MetricKind};
 use report::{
-    AccountPart, Accounting, CountOf, PricedEvent, ReasonsIn, UnpricedEvents, VariantAccount,
+    AccountPart, Accounting, CountScope, PricedEvent, ReasonSource, UnpricedEvents, VariantAccount,
 };
 use stats::{EstimatedAmount, PricedEvents};
 use topology::Host;
@@ -74,7 +74,7 @@ pub(super) fn accounting(
 /// What a variant's boots have more than the baseline's, block by block.
 struct Differences<'a> {
     variant: &'a str,
-    of: CountOf,
+    of: CountScope,
     /// Time and counters of a run or an operation: baseline's, variant's.
     pairs: Vec<[(f64, CounterSet); 2]>,
 }
@@ -107,15 +107,16 @@ fn differences<'a>(
         .filter_map(|variant| {
             let pairs = why::counted_pairs(group, trials, &baseline.name, &variant.name);
             let is_thin = [baseline, variant].iter().all(|one| thin::is_thin(&one.spec));
-            let of = |of: CountOf| -> Option<Vec<_>> {
+            let of = |of: CountScope| -> Option<Vec<_>> {
                 let each = |(a, b): &(&TrialResult, &TrialResult)| {
                     Some([of_boot(group, a, of, is_thin)?, of_boot(group, b, of, is_thin)?])
                 };
                 pairs.iter().map(each).collect()
             };
-            let of_run = || Some((CountOf::Run, of(CountOf::Run)?));
-            let (of, pairs) =
-                of(CountOf::Operation).map(|pairs| (CountOf::Operation, pairs)).or_else(of_run)?;
+            let of_run = || Some((CountScope::Run, of(CountScope::Run)?));
+            let (of, pairs) = of(CountScope::Operation)
+                .map(|pairs| (CountScope::Operation, pairs))
+                .or_else(of_run)?;
             (!pairs.is_empty()).then_some(Differences { variant: &variant.name, of, pairs })
         })
         .collect()
@@ -126,18 +127,18 @@ fn differences<'a>(
 fn of_boot(
     group: &MetricGroup<'_>,
     boot: &TrialResult,
-    of: CountOf,
+    of: CountScope,
     is_thin: bool,
 ) -> Option<(f64, CounterSet)> {
     let metric = group.metric;
     let (seconds, share) = match of {
-        CountOf::Operation => {
+        CountScope::Operation => {
             let is_rate = metric.kind == MetricKind::Rate && metric.unit.0 == "1/s";
             let operations = why::operations_of(group, boot).filter(|_| is_rate)?;
             let wall_s: f64 = boot.runs.iter().map(|run| run.wall_s).sum();
             (wall_s / operations, operations)
         }
-        CountOf::Run | CountOf::End => {
+        CountScope::Run | CountScope::End => {
             let is_time = metric.kind == MetricKind::Time && metric.unit.0 == "s";
             let times: Option<Vec<f64>> =
                 boot.runs.iter().map(|run| time_of_run(&metric.name, run, is_thin)).collect();
@@ -222,8 +223,8 @@ fn account(
         unexplained: estimate(found.unexplained),
         unpriced,
         exits_by_reason_only: match (prices.exits_by_reason, differences.has_reasons()) {
-            (true, false) => Some(ReasonsIn::Prices),
-            (false, true) => Some(ReasonsIn::Trials),
+            (true, false) => Some(ReasonSource::Prices),
+            (false, true) => Some(ReasonSource::Trials),
             (true, true) | (false, false) => None,
         },
     })
@@ -384,7 +385,7 @@ mod tests {
             used(account_of(&[], &[(Port, 10_000.0)], 0.0, change)).exits_by_reason_only
         };
         // The trials made up here have no reasons.
-        assert_eq!(found(true), Some(ReasonsIn::Prices));
+        assert_eq!(found(true), Some(ReasonSource::Prices));
         assert_eq!(found(false), None);
     }
 

@@ -2,14 +2,14 @@
 
 use record::HostWatch;
 use record::journal::TrialResult;
-use report::{HostBeside, TimeShare, VariantDisturbance};
+use report::{HostActivity, TimeShare, VariantDisturbance};
 
 use crate::plan::StudyPlan;
 use crate::results::JournalTrial;
 use crate::stability;
 
 /// One for each load and workload that was watched.
-pub(super) fn host_beside(plan: &StudyPlan, trials: &[JournalTrial<'_>]) -> Vec<HostBeside> {
+pub(super) fn host_beside(plan: &StudyPlan, trials: &[JournalTrial<'_>]) -> Vec<HostActivity> {
     if plan.environment().is_deterministic() {
         return Vec::new();
     }
@@ -30,7 +30,7 @@ pub(super) fn host_beside(plan: &StudyPlan, trials: &[JournalTrial<'_>]) -> Vec<
             let variants: Vec<VariantDisturbance> =
                 variants.filter_map(|variant| beside(&variant.name, &of(&variant.name))).collect();
             if !variants.is_empty() {
-                all.push(HostBeside {
+                all.push(HostActivity {
                     load: load.name.clone(),
                     workload: workload.label.clone(),
                     is_quiet: load.is_quiet(),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use record::journal::TrialResult;
 use record::{EXITS, Unit};
-use report::{CountOf, CounterRow};
+use report::{CountScope, CounterRow};
 
 use super::why::{operations_of, total};
 use crate::plan::StudyPlan;
@@ -146,15 +146,15 @@ fn row(
 }
 
 /// What a counter is told by; `by_operation` if all trials count operations.
-pub(super) fn counted_of(name: &str, by_operation: bool) -> CountOf {
+pub(super) fn counted_of(name: &str, by_operation: bool) -> CountScope {
     // A ratio is one already.
     let is_ratio = name.ends_with("_per_burst") || name.ends_with("_percent");
     if record::is_level(name) {
-        CountOf::End
+        CountScope::End
     } else if by_operation && !is_ratio && !name.starts_with("host.") {
-        CountOf::Operation
+        CountScope::Operation
     } else {
-        CountOf::Run
+        CountScope::Run
     }
 }
 
@@ -163,11 +163,11 @@ pub(super) fn of_trial(
     group: &MetricGroup<'_>,
     result: &TrialResult,
     name: &str,
-    of: CountOf,
+    of: CountScope,
 ) -> Option<f64> {
     let by = match of {
-        CountOf::Operation => operations_of(group, result)?,
-        CountOf::Run | CountOf::End => result.runs.len() as f64,
+        CountScope::Operation => operations_of(group, result)?,
+        CountScope::Run | CountScope::End => result.runs.len() as f64,
     };
     (by > 0.0).then_some(total(result, name)? / by)
 }

@@ -1,7 +1,7 @@
 //! What goes beyond one metric's ratio: all workloads as one number, and
 //! whether a variant is steadier.
 
-use record::Better;
+use record::BetterDirection;
 use report::{ReportFact, Suite, VariantJudgement};
 use stats::{Comparison, Engine, PairedBlocks, SpreadVerdict};
 
@@ -33,8 +33,8 @@ pub(super) fn suites(
                 primary.iter().map(|group| group.comparison(plan, baseline, index)).collect();
             let Some(mut whole) = stats::suite(&comparisons) else { continue };
             // Times count as they are and rates upside down: less is better.
-            if whole.better == Better::Higher {
-                whole.better = Better::Lower;
+            if whole.better == BetterDirection::Higher {
+                whole.better = BetterDirection::Lower;
                 whole.blocks.log_ratios.iter_mut().for_each(|log| *log = -*log);
             }
             suites.push(Suite {
@@ -89,7 +89,7 @@ fn inside(engine: &dyn Engine, a: &[&BootValue], b: &[&BootValue]) -> String {
     }
     let comparison = Comparison {
         blocks: PairedBlocks { log_ratios },
-        better: Better::Lower,
+        better: BetterDirection::Lower,
         margin: STEADINESS_MARGIN,
         aa: false,
         host: Vec::new(),

@@ -1,6 +1,6 @@
 //! What others published, put beside what the blocks say of it.
 
-use record::{Better, Metric, MetricKind, Unit};
+use record::{BetterDirection, Metric, MetricKind, Unit};
 use report::{PublishedClaim, PublishedKind, ShownInterval};
 use stats::{Comparison, Engine, PairedBlocks};
 
@@ -110,7 +110,7 @@ fn counted(
     trials: &[JournalTrial<'_>],
     row: &crate::study::StudyClaim,
     counter: &str,
-    of: report::CountOf,
+    of: report::CountScope,
 ) -> Option<Comparison> {
     let pairs = counted_pairs(group, trials, &row.than, &row.variant);
     let value = |result, of| of_trial(group, result, counter, of);
@@ -118,7 +118,7 @@ fn counted(
         let than_value = value(*than, of).filter(|value| *value > 0.0)?;
         let ratio = match value(*variant, of)? {
             found if found > 0.0 => found / than_value,
-            _ => HALF_AN_EVENT / value(*than, report::CountOf::Run)?,
+            _ => HALF_AN_EVENT / value(*than, report::CountScope::Run)?,
         };
         Some(ratio.ln())
     };
@@ -126,7 +126,7 @@ fn counted(
     let margin = group.workload.margin_percent.get(&group.metric.name);
     Some(Comparison {
         blocks: PairedBlocks { log_ratios },
-        better: Better::Lower,
+        better: BetterDirection::Lower,
         margin: margin.copied().unwrap_or(DEFAULT_MARGIN_PERCENT) / 100.0,
         aa: false,
         host: Vec::new(),

@@ -253,7 +253,7 @@ fn test_counter(name: &str, variant: &str, values: &[(f64, f64)]) -> Option<Coun
 #[cfg(test)]
 mod tests {
     use record::journal::TrialKey;
-    use record::{Better, CounterSet, Failure, FailureKind, Outcome, Sample};
+    use record::{BetterDirection, CounterSet, Failure, FailureKind, Outcome, Sample};
 
     use super::*;
     use crate::execute::TrialRecord;
@@ -279,7 +279,12 @@ mod tests {
     }
 
     fn metric(name: &str, unit: &str, kind: MetricKind) -> Metric {
-        Metric { name: name.to_owned(), unit: Unit::from(unit), better: Better::Higher, kind }
+        Metric {
+            name: name.to_owned(),
+            unit: Unit::from(unit),
+            better: BetterDirection::Higher,
+            kind,
+        }
     }
 
     #[test]

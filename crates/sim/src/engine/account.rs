@@ -4,7 +4,7 @@ use super::outcome::{
     Latency, MOST_SEGMENTS, MeterOutcome, PcpuUser, RunCounters, SimOutcome, TraceSegment,
     VmOutcome,
 };
-use super::state::{Activity, Doing, EngineState, ThreadKind, ThreadState};
+use super::state::{Activity, EngineState, PcpuActivity, ThreadKind, ThreadState};
 
 /// More of them only cost memory; every second one is dropped then.
 const MOST_LATENCIES: usize = 1 << 20;
@@ -20,16 +20,22 @@ impl EngineState<'_> {
         state.since = self.now;
         let time = &mut self.account.time;
         match state.doing {
-            Doing::Idle => time.idle += spent,
-            Doing::Waking | Doing::SchedLock | Doing::SchedHold | Doing::Switching => {
+            PcpuActivity::Idle => time.idle += spent,
+            PcpuActivity::Waking
+            | PcpuActivity::SchedLock
+            | PcpuActivity::SchedHold
+            | PcpuActivity::Switching => {
                 time.host_scheduler += spent;
             }
-            Doing::Yielding { .. } => time.host_scheduler += spent,
-            Doing::HaltPoll => time.halt_poll += spent,
-            Doing::Exiting(_) | Doing::Scanning(_) | Doing::Entering | Doing::Halting => {
+            PcpuActivity::Yielding { .. } => time.host_scheduler += spent,
+            PcpuActivity::HaltPoll => time.halt_poll += spent,
+            PcpuActivity::Exiting(_)
+            | PcpuActivity::Scanning(_)
+            | PcpuActivity::Entering
+            | PcpuActivity::Halting => {
                 time.exits += spent;
             }
-            Doing::HostTask => {
+            PcpuActivity::HostTask => {
                 time.host_tasks += spent;
                 let speed = state.speed;
                 if let Some(thread) = state.queue.current() {
@@ -37,7 +43,7 @@ impl EngineState<'_> {
                     *left = left.saturating_sub(spent * speed);
                 }
             }
-            Doing::Guest => self.settle_guest(pcpu, spent),
+            PcpuActivity::Guest => self.settle_guest(pcpu, spent),
         }
     }
 

@@ -1,10 +1,10 @@
 //! Balance of the host: what pCPUs that are idle take, and those that are busy.
 
 use super::host::HostView;
-use super::state::{Doing, EngineState, ThreadState};
+use super::state::{EngineState, PcpuActivity, ThreadState};
 use crate::sched::balance::{BalanceClock, BalancerIdleness, LoadView, RunqueueView};
 use crate::sched::rebalance::{self, BalancedQueues, MovableTask};
-use crate::sched::{Dequeue, Enqueue};
+use crate::sched::{DequeueReason, EnqueueReason};
 
 /// The host's run queues, for balance.
 struct HostQueues<'a, 'm>(&'a mut EngineState<'m>);
@@ -70,14 +70,17 @@ impl BalancedQueues for HostQueues<'_, '_> {
     }
 
     fn move_waiting(&mut self, thread: u32, from: u32, to: u32) {
-        self.0.take_off(from, thread, Dequeue::Migrate);
-        self.0.arrive(to, thread, Enqueue::Migrate);
+        self.0.take_off(from, thread, DequeueReason::Migrate);
+        self.0.arrive(to, thread, EnqueueReason::Migrate);
     }
 
     fn push_running(&mut self, from: u32, to: u32) {
         let world = &mut *self.0;
         let Some(thread) = world.pcpus[from as usize].queue.current() else { return };
-        let runs = matches!(world.pcpus[from as usize].doing, Doing::Guest | Doing::HostTask);
+        let runs = matches!(
+            world.pcpus[from as usize].doing,
+            PcpuActivity::Guest | PcpuActivity::HostTask
+        );
         let may_move =
             world.threads[thread as usize].may_run_on(to) && !world.is_throttled(to, thread);
         if runs && may_move {

@@ -1,7 +1,7 @@
 //! Control groups on the host: weights by where their threads are, and CFS bandwidth.
 
-use super::state::{Doing, EngineEvent, EngineState};
-use crate::sched::{Dequeue, Enqueue, SchedKernel};
+use super::state::{EngineEvent, EngineState, PcpuActivity};
+use crate::sched::{DequeueReason, EnqueueReason, SchedKernel};
 
 /// What a group keeps of a pCPU's runtime when nothing of it is left there
 /// (`min_cfs_rq_runtime`).
@@ -14,7 +14,7 @@ const LEAST_WEIGHT: u64 = 2;
 
 impl EngineState<'_> {
     /// Puts a thread on a pCPU's queue.
-    pub(super) fn put_on(&mut self, pcpu: u32, thread: u32, why: Enqueue) {
+    pub(super) fn put_on(&mut self, pcpu: u32, thread: u32, why: EnqueueReason) {
         let policy = &self.model.policy;
         if let Some(group) = self.entities[thread as usize].group.map(u32::from) {
             let weight = u64::from(self.entities[thread as usize].weight);
@@ -30,7 +30,7 @@ impl EngineState<'_> {
     }
 
     /// Takes one off it.
-    pub(super) fn take_off(&mut self, pcpu: u32, thread: u32, why: Dequeue) {
+    pub(super) fn take_off(&mut self, pcpu: u32, thread: u32, why: DequeueReason) {
         let policy = &self.model.policy;
         let queue = &mut self.pcpus[pcpu as usize].queue;
         queue.dequeue(policy, &mut self.entities, thread, why);
@@ -174,7 +174,7 @@ impl EngineState<'_> {
             let queue = &mut self.pcpus[pcpu as usize].queue;
             let waits = queue.unthrottle(policy, &mut self.entities, group);
             // unthrottle_cfs_rq wakes idle pCPUs; others find it by their turns.
-            if waits && self.pcpus[pcpu as usize].doing == Doing::Idle {
+            if waits && self.pcpus[pcpu as usize].doing == PcpuActivity::Idle {
                 self.wake_pcpu(pcpu);
             }
         }

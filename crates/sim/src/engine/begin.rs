@@ -4,7 +4,7 @@ use super::guest::VcpuRunqueues;
 use super::host::HostView;
 use super::state::{EngineEvent, EngineState, TaskState, ThreadKind, ThreadState};
 use crate::model::SimStart;
-use crate::sched::{Enqueue, place};
+use crate::sched::{EnqueueReason, place};
 
 impl EngineState<'_> {
     /// Puts everybody on a queue and starts the pCPUs.
@@ -60,7 +60,7 @@ impl EngineState<'_> {
                 continue;
             }
             self.threads[thread as usize].state = ThreadState::Ready;
-            self.put_on(pcpu, thread, Enqueue::Wakeup);
+            self.put_on(pcpu, thread, EnqueueReason::Wakeup);
             let policy = &self.model.policy;
             let entity = &mut self.entities[thread as usize];
             entity.vruntime = 0;
@@ -103,7 +103,7 @@ impl EngineState<'_> {
             let vcpu = first + own;
             self.tasks[task as usize].vcpu = vcpu;
             let queue = &mut self.vcpus[vcpu as usize].queue;
-            queue.enqueue(&model.policy, &mut self.task_entities, task, Enqueue::Wakeup);
+            queue.enqueue(&model.policy, &mut self.task_entities, task, EnqueueReason::Wakeup);
             self.task_entities[task as usize].vruntime = 0;
             self.task_entities[task as usize].deadline = model.policy.base_slice_ns as i64;
         }

@@ -1,11 +1,11 @@
 //! Inside the guests: tasks' programs, locks, wake-ups, the guest's scheduler.
 
-use super::state::{Activity, BlockedOn, Burden, EngineEvent, EngineState, Exit, SpinOn};
+use super::state::{Activity, BlockReason, Burden, EngineEvent, EngineState, Exit, SpinReason};
 use crate::model::{Op, RepeatSteps};
 use crate::queue::NEVER;
 use crate::sched::balance::RunqueueView;
 use crate::sched::place::{TaskWakeup, WakingCpu};
-use crate::sched::{Dequeue, Enqueue};
+use crate::sched::{DequeueReason, EnqueueReason};
 
 /// Steps of a program at one instant, after which it is called endless.
 const MOST_HURRIED: u32 = 10_000;
@@ -60,14 +60,14 @@ impl EngineState<'_> {
                     }
                 }
                 Activity::Spin { on, left_ns: 0 } => match on {
-                    SpinOn::Lock(lock) => {
+                    SpinReason::Lock(lock) => {
                         self.waiter_stops(task, lock);
                         return self.exit(pcpu, Exit::Halt);
                     }
-                    SpinOn::Barrier(barrier) => {
-                        self.block(vcpu, task, BlockedOn::Barrier(barrier));
+                    SpinReason::Barrier(barrier) => {
+                        self.block(vcpu, task, BlockReason::Barrier(barrier));
                     }
-                    SpinOn::Answers => return self.arm_guest(pcpu),
+                    SpinReason::Answers => return self.arm_guest(pcpu),
                 },
                 Activity::Spin { .. } if self.now >= self.pause_deadline(vcpu) => {
                     return self.exit(pcpu, Exit::Pause);
@@ -181,7 +181,7 @@ impl EngineState<'_> {
     }
 
     /// A task leaves the CPU.
-    pub(super) fn block(&mut self, vcpu: u32, task: u32, on: BlockedOn) {
+    pub(super) fn block(&mut self, vcpu: u32, task: u32, on: BlockReason) {
         let state = &mut self.tasks[task as usize];
         state.activity = Activity::Blocked(on);
         state.runnable.changes(self.now, true);
@@ -189,7 +189,7 @@ impl EngineState<'_> {
         state.migrate_to = None;
         let state = &mut self.vcpus[vcpu as usize];
         let policy = &self.model.vms[state.vm as usize].policy;
-        state.queue.dequeue(policy, &mut self.task_entities, task, Dequeue::Sleep);
+        state.queue.dequeue(policy, &mut self.task_entities, task, DequeueReason::Sleep);
         state.resched = true;
         state.spin_from = self.now;
     }
@@ -216,7 +216,7 @@ impl EngineState<'_> {
         if let Some(by) = by {
             self.vcpus[by as usize].kernel_work += self.ns.guest_wake;
         }
-        self.put_task(task, first + own, by, Enqueue::Wakeup);
+        self.put_task(task, first + own, by, EnqueueReason::Wakeup);
     }
 
     /// Which of the VM's vCPUs a task that wakes goes to.
@@ -252,7 +252,7 @@ impl EngineState<'_> {
 
     /// Puts a task on a vCPU's queue, and lets that vCPU know if it is to run there at once;
     /// `by` is the vCPU that does it, if one does.
-    pub(super) fn put_task(&mut self, task: u32, target: u32, by: Option<u32>, why: Enqueue) {
+    pub(super) fn put_task(&mut self, task: u32, target: u32, by: Option<u32>, why: EnqueueReason) {
         let vm = self.tasks[task as usize].vm;
         let model = &self.model.vms[vm as usize];
         if self.tasks[task as usize].vcpu != target {
@@ -333,7 +333,7 @@ impl EngineState<'_> {
                 let due = self.now.saturating_add(wait);
                 self.arm_timer(vcpu, due);
                 self.queue.push(due, EngineEvent::TaskTimer(task));
-                self.block(vcpu, task, BlockedOn::Timer);
+                self.block(vcpu, task, BlockReason::Timer);
             }
             Op::Repeat(RepeatSteps { steps, times, depth }) => {
                 let state = &mut self.tasks[task as usize];
@@ -358,7 +358,7 @@ impl EngineState<'_> {
         true
     }
 
-    pub(super) fn spin(&mut self, vcpu: u32, task: u32, on: SpinOn, left_ns: u64) {
+    pub(super) fn spin(&mut self, vcpu: u32, task: u32, on: SpinReason, left_ns: u64) {
         self.tasks[task as usize].activity = Activity::Spin { on, left_ns };
         self.vcpus[vcpu as usize].spin_from = self.now;
     }
@@ -397,9 +397,9 @@ impl EngineState<'_> {
         if state.arrived.len() < model.parties as usize {
             let spin_ns = model.spin_ns;
             if spin_ns == 0 {
-                self.block(vcpu, task, BlockedOn::Barrier(barrier));
+                self.block(vcpu, task, BlockReason::Barrier(barrier));
             } else {
-                self.spin(vcpu, task, SpinOn::Barrier(barrier), spin_ns);
+                self.spin(vcpu, task, SpinReason::Barrier(barrier), spin_ns);
             }
             return;
         }
@@ -419,7 +419,7 @@ impl EngineState<'_> {
             state.level += 1;
         } else {
             state.senders.push_back(task);
-            self.block(vcpu, task, BlockedOn::Full(channel));
+            self.block(vcpu, task, BlockReason::Full(channel));
         }
     }
 
@@ -432,7 +432,7 @@ impl EngineState<'_> {
             state.level -= 1;
         } else {
             state.receivers.push_back(task);
-            self.block(vcpu, task, BlockedOn::Empty(channel));
+            self.block(vcpu, task, BlockReason::Empty(channel));
         }
     }
 
@@ -460,7 +460,7 @@ impl EngineState<'_> {
         state.answers_missing = others.len() as u32;
         // smp_call_function_many() runs with preemption off.
         state.atomic += 1;
-        self.spin(vcpu, task, SpinOn::Answers, NEVER);
+        self.spin(vcpu, task, SpinReason::Answers, NEVER);
     }
 
     /// The handler of a flush is done: its sender may go on.

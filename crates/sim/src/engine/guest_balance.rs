@@ -1,10 +1,10 @@
 //! Balance inside a guest, over the vCPUs and the topology that it sees.
 
 use super::guest::VcpuRunqueues;
-use super::state::{Activity, EngineState, SpinOn};
+use super::state::{Activity, EngineState, SpinReason};
 use crate::sched::balance::{BalanceClock, BalancerIdleness, LoadView, RunqueueView};
 use crate::sched::rebalance::{self, BalancedQueues, MovableTask};
-use crate::sched::{Dequeue, Enqueue};
+use crate::sched::{DequeueReason, EnqueueReason};
 
 /// A VM's run queues, for balance.
 struct GuestQueues<'a, 'm> {
@@ -91,8 +91,8 @@ impl BalancedQueues for GuestQueues<'_, '_> {
         let (from, to) = (self.vcpu(from), self.vcpu(to));
         let policy = &self.world.model.vms[self.vm as usize].policy;
         let queue = &mut self.world.vcpus[from as usize].queue;
-        queue.dequeue(policy, &mut self.world.task_entities, task, Dequeue::Migrate);
-        self.world.put_task(task, to, Some(self.by), Enqueue::Migrate);
+        queue.dequeue(policy, &mut self.world.task_entities, task, DequeueReason::Migrate);
+        self.world.put_task(task, to, Some(self.by), EnqueueReason::Migrate);
     }
 
     fn push_running(&mut self, from: u32, to: u32) {
@@ -127,7 +127,7 @@ impl EngineState<'_> {
         let state = &self.tasks[task as usize];
         let pin = self.model.vms[state.vm as usize].tasks[state.own as usize].pin;
         let can = match state.activity {
-            Activity::Work(..) | Activity::Spin { on: SpinOn::Barrier(_), .. } => true,
+            Activity::Work(..) | Activity::Spin { on: SpinReason::Barrier(_), .. } => true,
             Activity::Spin { .. } | Activity::Blocked(_) => false,
         };
         pin.is_none() && can
@@ -218,8 +218,8 @@ impl EngineState<'_> {
             let vm = self.tasks[task as usize].vm;
             let policy = &self.model.vms[vm as usize].policy;
             let queue = &mut self.vcpus[vcpu as usize].queue;
-            queue.dequeue(policy, &mut self.task_entities, task, Dequeue::Migrate);
-            self.put_task(task, to, Some(vcpu), Enqueue::Migrate);
+            queue.dequeue(policy, &mut self.task_entities, task, DequeueReason::Migrate);
+            self.put_task(task, to, Some(vcpu), EnqueueReason::Migrate);
         }
     }
 }

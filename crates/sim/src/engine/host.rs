@@ -1,10 +1,10 @@
 //! The host's scheduler: schedule(), run-queue locks, wake-ups, ticks.
 
-use super::state::{Burden, Doing, EngineEvent, EngineState, Exit, ThreadKind, ThreadState};
+use super::state::{Burden, EngineEvent, EngineState, Exit, PcpuActivity, ThreadKind, ThreadState};
 use crate::queue::NEVER;
 use crate::sched::balance::RunqueueView;
 use crate::sched::place::{TaskWakeup, WakingCpu};
-use crate::sched::{Dequeue, Enqueue};
+use crate::sched::{DequeueReason, EnqueueReason};
 
 /// What placement asks about pCPUs.
 pub(super) struct HostView<'a, 'm>(pub(super) &'a EngineState<'m>);
@@ -22,13 +22,13 @@ impl RunqueueView for HostView<'_, '_> {
 impl EngineState<'_> {
     /// Ends the pCPU's phase and begins another that lasts `ns`, or until
     /// something else ends it.
-    pub(super) fn enter_phase(&mut self, pcpu: u32, doing: Doing, ns: u64) {
+    pub(super) fn enter_phase(&mut self, pcpu: u32, doing: PcpuActivity, ns: u64) {
         self.settle(pcpu);
         let state = &mut self.pcpus[pcpu as usize];
         state.doing = doing;
         self.queue.set(pcpu, self.now.saturating_add(ns));
         if self.smt {
-            let burden = if doing == Doing::Idle { Burden::None } else { Burden::Busy };
+            let burden = if doing == PcpuActivity::Idle { Burden::None } else { Burden::Busy };
             self.set_burden(pcpu, burden);
         }
     }
@@ -42,11 +42,11 @@ impl EngineState<'_> {
         let model = self.model;
         for &sibling in model.machine.siblings(pcpu) {
             match self.pcpus[sibling as usize].doing {
-                Doing::Guest => {
+                PcpuActivity::Guest => {
                     self.settle(sibling);
                     self.arm_guest(sibling);
                 }
-                Doing::HostTask => {
+                PcpuActivity::HostTask => {
                     self.settle(sibling);
                     self.arm_host_task(sibling);
                 }
@@ -58,25 +58,25 @@ impl EngineState<'_> {
     /// The phase's end on `pcpu`.
     pub(super) fn phase_ends(&mut self, pcpu: u32) {
         match self.pcpus[pcpu as usize].doing {
-            Doing::Idle => {}
-            Doing::Waking => self.begin_schedule(pcpu),
-            Doing::SchedLock => {
+            PcpuActivity::Idle => {}
+            PcpuActivity::Waking => self.begin_schedule(pcpu),
+            PcpuActivity::SchedLock => {
                 let hold = self.ns.sched_hold;
-                self.enter_phase(pcpu, Doing::SchedHold, hold);
+                self.enter_phase(pcpu, PcpuActivity::SchedHold, hold);
             }
-            Doing::SchedHold => self.choose(pcpu),
-            Doing::Switching => self.switched(pcpu),
-            Doing::HostTask => self.host_task_pauses(pcpu),
-            Doing::Guest => {
+            PcpuActivity::SchedHold => self.choose(pcpu),
+            PcpuActivity::Switching => self.switched(pcpu),
+            PcpuActivity::HostTask => self.host_task_pauses(pcpu),
+            PcpuActivity::Guest => {
                 self.settle(pcpu);
                 self.guest_turn(pcpu);
             }
-            Doing::Exiting(exit) => self.exited(pcpu, exit),
-            Doing::Entering => self.entered(pcpu),
-            Doing::HaltPoll => self.poll_ends(pcpu),
-            Doing::Halting => self.halts(pcpu),
-            Doing::Scanning(found) => self.scanned(pcpu, found),
-            Doing::Yielding { to, first, second, held } => {
+            PcpuActivity::Exiting(exit) => self.exited(pcpu, exit),
+            PcpuActivity::Entering => self.entered(pcpu),
+            PcpuActivity::HaltPoll => self.poll_ends(pcpu),
+            PcpuActivity::Halting => self.halts(pcpu),
+            PcpuActivity::Scanning(found) => self.scanned(pcpu, found),
+            PcpuActivity::Yielding { to, first, second, held } => {
                 self.yield_step(pcpu, to, first, second, held);
             }
         }
@@ -132,10 +132,10 @@ impl EngineState<'_> {
 
     /// schedule(): first its own run queue's lock.
     pub(super) fn begin_schedule(&mut self, pcpu: u32) {
-        self.enter_phase(pcpu, Doing::SchedLock, 0);
+        self.enter_phase(pcpu, PcpuActivity::SchedLock, 0);
         if self.take_queue_lock(pcpu, pcpu) {
             let hold = self.ns.sched_hold;
-            self.enter_phase(pcpu, Doing::SchedHold, hold);
+            self.enter_phase(pcpu, PcpuActivity::SchedHold, hold);
         }
     }
 
@@ -183,7 +183,7 @@ impl EngineState<'_> {
             None => {
                 self.pcpus[pcpu as usize].sleep.begins(self.now);
                 self.pcpus[pcpu as usize].idle.begins(self.now);
-                self.enter_phase(pcpu, Doing::Idle, NEVER - self.now);
+                self.enter_phase(pcpu, PcpuActivity::Idle, NEVER - self.now);
             }
             Some(_) if next == before => self.resume(pcpu),
             Some(thread) => {
@@ -193,7 +193,7 @@ impl EngineState<'_> {
                 self.account.counters.waited_ns += self.now - state.ready_since;
                 self.account.counters.host_switches += 1;
                 let cost = self.ns.switch;
-                self.enter_phase(pcpu, Doing::Switching, cost);
+                self.enter_phase(pcpu, PcpuActivity::Switching, cost);
             }
         }
     }
@@ -205,12 +205,12 @@ impl EngineState<'_> {
             state.runnable.changes(self.now, true);
             state.state = ThreadState::Blocked;
             state.migrate_to = None;
-            self.take_off(pcpu, thread, Dequeue::Sleep);
+            self.take_off(pcpu, thread, DequeueReason::Sleep);
         } else if let Some(to) = state.migrate_to.take() {
             state.state = ThreadState::Ready;
             state.ready_since = self.now;
-            self.take_off(pcpu, thread, Dequeue::Migrate);
-            self.arrive(to, thread, Enqueue::Migrate);
+            self.take_off(pcpu, thread, DequeueReason::Migrate);
+            self.arrive(to, thread, EnqueueReason::Migrate);
         }
     }
 
@@ -268,7 +268,7 @@ impl EngineState<'_> {
                 self.enter(pcpu);
             }
             ThreadKind::Host(_) => {
-                self.enter_phase(pcpu, Doing::HostTask, NEVER - self.now);
+                self.enter_phase(pcpu, PcpuActivity::HostTask, NEVER - self.now);
                 self.arm_host_task(pcpu);
             }
         }
@@ -331,7 +331,7 @@ impl EngineState<'_> {
         } else {
             self.place_woken_thread(thread, by)
         };
-        self.arrive(pcpu, thread, Enqueue::Wakeup);
+        self.arrive(pcpu, thread, EnqueueReason::Wakeup);
     }
 
     /// The pCPU for a thread that wakes.
@@ -361,7 +361,7 @@ impl EngineState<'_> {
 
     /// Puts a waiting thread on the queue of `pcpu`, and looks whether it runs
     /// there at once.
-    pub(super) fn arrive(&mut self, pcpu: u32, thread: u32, why: Enqueue) {
+    pub(super) fn arrive(&mut self, pcpu: u32, thread: u32, why: EnqueueReason) {
         if self.threads[thread as usize].pcpu != pcpu {
             self.threads[thread as usize].pcpu = pcpu;
             self.account.counters.host_migrations += 1;
@@ -370,7 +370,7 @@ impl EngineState<'_> {
         self.put_on(pcpu, thread, why);
         let policy = &self.model.policy;
         let state = &self.pcpus[pcpu as usize];
-        if state.doing == Doing::Idle {
+        if state.doing == PcpuActivity::Idle {
             // Unless its group is throttled.
             if !state.queue.is_empty() {
                 self.wake_pcpu(pcpu);
@@ -385,15 +385,17 @@ impl EngineState<'_> {
         self.pcpus[pcpu as usize].idle.ends(self.now);
         let sleep = &mut self.pcpus[pcpu as usize].sleep;
         let wake = self.ns.resched_ipi + sleep.ends(self.now, &self.ns);
-        self.enter_phase(pcpu, Doing::Waking, wake);
+        self.enter_phase(pcpu, PcpuActivity::Waking, wake);
     }
 
     /// resched_curr().
     pub(super) fn ask_to_schedule(&mut self, pcpu: u32) {
         let state = &mut self.pcpus[pcpu as usize];
         state.resched = true;
-        if matches!(state.doing, Doing::Guest | Doing::HostTask | Doing::HaltPoll)
-            && !state.kick_pending
+        if matches!(
+            state.doing,
+            PcpuActivity::Guest | PcpuActivity::HostTask | PcpuActivity::HaltPoll
+        ) && !state.kick_pending
         {
             state.kick_pending = true;
             self.queue.push(self.now + self.ns.resched_ipi, EngineEvent::Kick(pcpu));
@@ -410,12 +412,12 @@ impl EngineState<'_> {
 
     fn preempt(&mut self, pcpu: u32) {
         match self.pcpus[pcpu as usize].doing {
-            Doing::Guest => self.exit(pcpu, Exit::Kick),
-            Doing::HostTask => {
+            PcpuActivity::Guest => self.exit(pcpu, Exit::Kick),
+            PcpuActivity::HostTask => {
                 self.settle(pcpu);
                 self.begin_schedule(pcpu);
             }
-            Doing::HaltPoll => self.poll_ends(pcpu),
+            PcpuActivity::HaltPoll => self.poll_ends(pcpu),
             // All others look at the flag when they are done.
             _ => {}
         }
@@ -426,7 +428,7 @@ impl EngineState<'_> {
         let policy = &self.model.policy;
         self.queue.push(self.now + policy.tick_ns.max(1), EngineEvent::Tick(pcpu));
         let state = &self.pcpus[pcpu as usize];
-        if state.doing == Doing::Idle {
+        if state.doing == PcpuActivity::Idle {
             if self.balances() {
                 self.rebalance_idle(pcpu);
             }
@@ -447,7 +449,7 @@ impl EngineState<'_> {
         if self.pcpus[pcpu as usize].resched {
             return self.preempt(pcpu);
         }
-        if self.pcpus[pcpu as usize].doing == Doing::Guest {
+        if self.pcpus[pcpu as usize].doing == PcpuActivity::Guest {
             let vcpu = self.vcpu_on(pcpu);
             let metal = self.vms[self.vcpus[vcpu as usize].vm as usize].metal;
             let exit = if metal { 0 } else { self.ns.exit + self.ns.entry };

@@ -1,8 +1,8 @@
 //! Guests' locks: who has them, who waits how, and what holding them keeps off.
 
-use super::state::{Activity, BlockedOn, EngineState, SpinOn, ThreadState};
+use super::state::{Activity, BlockReason, EngineState, SpinReason, ThreadState};
 use crate::model::{
-    EarlyHalt, GuestLock, KeepsOff, LockKind, PageListStep, PvLockRules, WorkClass,
+    EarlyHalt, GuestLock, LockKind, LockProtection, PageListStep, PvLockRules, WorkClass,
 };
 use crate::queue::NEVER;
 
@@ -28,8 +28,8 @@ impl EngineState<'_> {
             return self.fetch_line(vcpu, task, lock);
         }
         let waiter = &mut self.tasks[task as usize];
-        waiter.atomic += u32::from(keeps_off >= KeepsOff::Preemption);
-        if keeps_off == KeepsOff::Interrupts {
+        waiter.atomic += u32::from(keeps_off >= LockProtection::Preemption);
+        if keeps_off == LockProtection::Interrupts {
             waiter.irqs_off += 1;
             self.vcpus[vcpu as usize].irqs_off = true;
         }
@@ -41,13 +41,13 @@ impl EngineState<'_> {
         }
         state.waiters.push_back(task);
         match kind {
-            LockKind::Sleeping => self.block(vcpu, task, BlockedOn::Lock(lock)),
+            LockKind::Sleeping => self.block(vcpu, task, BlockReason::Lock(lock)),
             LockKind::Paravirtual { spin_ns, rules } => {
-                self.spin(vcpu, task, SpinOn::Lock(lock), spin_ns.max(1));
+                self.spin(vcpu, task, SpinReason::Lock(lock), spin_ns.max(1));
                 self.look_at_one_before(task, lock, spin_ns, rules);
             }
             LockKind::Fair | LockKind::Unfair | LockKind::Shared => {
-                self.spin(vcpu, task, SpinOn::Lock(lock), NEVER);
+                self.spin(vcpu, task, SpinReason::Lock(lock), NEVER);
             }
         }
     }
@@ -59,10 +59,10 @@ impl EngineState<'_> {
         if kind == LockKind::Shared {
             return self.fetch_line(vcpu, task, lock);
         }
-        let atomic = u32::from(keeps_off >= KeepsOff::Preemption);
+        let atomic = u32::from(keeps_off >= LockProtection::Preemption);
         owner.atomic = owner.atomic.saturating_sub(atomic);
         self.pass_on(vcpu, lock, kind);
-        if keeps_off == KeepsOff::Interrupts {
+        if keeps_off == LockProtection::Interrupts {
             let owner = &mut self.tasks[task as usize];
             owner.irqs_off = owner.irqs_off.saturating_sub(1);
             if owner.irqs_off == 0 {
@@ -148,7 +148,7 @@ impl EngineState<'_> {
             return;
         };
         let left_ns = spin_ns.max(1);
-        self.tasks[task as usize].activity = Activity::Spin { on: SpinOn::Lock(lock), left_ns };
+        self.tasks[task as usize].activity = Activity::Spin { on: SpinReason::Lock(lock), left_ns };
         let vcpu = self.tasks[task as usize].vcpu;
         self.vcpus[by as usize].exit_work += self.ns.exit + self.ns.entry + self.ns.ipi_exit_work;
         if self.vcpus[vcpu as usize].halted {
@@ -220,7 +220,8 @@ impl EngineState<'_> {
     /// A vCPU comes to run again: its task looks at the lock that it spins for.
     pub(super) fn look_at_lock(&mut self, vcpu: u32) {
         let Some(task) = self.vcpus[vcpu as usize].queue.current() else { return };
-        let Activity::Spin { on: SpinOn::Lock(lock), left_ns } = self.tasks[task as usize].activity
+        let Activity::Spin { on: SpinReason::Lock(lock), left_ns } =
+            self.tasks[task as usize].activity
         else {
             return;
         };
@@ -236,7 +237,7 @@ impl EngineState<'_> {
         } else if let LockKind::Paravirtual { spin_ns, rules } = kind {
             if left_ns == 0 {
                 // Woken for something else: it spins anew.
-                self.spin(vcpu, task, SpinOn::Lock(lock), spin_ns.max(1));
+                self.spin(vcpu, task, SpinReason::Lock(lock), spin_ns.max(1));
             }
             self.look_at_one_before(task, lock, spin_ns, rules);
         }

@@ -1,7 +1,7 @@
 //! `kvm_vcpu_on_spin()` and `yield_to()`.
 
 use super::outcome::TraceSegment;
-use super::state::{Activity, Doing, EngineState, ThreadState};
+use super::state::{Activity, EngineState, PcpuActivity, ThreadState};
 
 impl EngineState<'_> {
     /// A vCPU has left the guest because it spun.
@@ -71,7 +71,7 @@ impl EngineState<'_> {
             }
         }
         let cost = self.ns.check * checked;
-        self.enter_phase(pcpu, Doing::Scanning(found), cost);
+        self.enter_phase(pcpu, PcpuActivity::Scanning(found), cost);
     }
 
     pub(super) fn is_candidate(&mut self, vcpu: u32) -> bool {
@@ -130,7 +130,7 @@ impl EngineState<'_> {
         // double_rq_lock: in the order of their addresses.
         self.account.counters.yields_tried += 1;
         let (first, second) = (pcpu.min(other), pcpu.max(other));
-        self.enter_phase(pcpu, Doing::Yielding { to, first, second, held: 0 }, 0);
+        self.enter_phase(pcpu, PcpuActivity::Yielding { to, first, second, held: 0 }, 0);
         if self.take_queue_lock(first, pcpu) {
             self.yield_step(pcpu, to, first, second, 0);
         }
@@ -140,14 +140,14 @@ impl EngineState<'_> {
     pub(super) fn yield_step(&mut self, pcpu: u32, to: u32, first: u32, second: u32, held: u8) {
         match held {
             0 if first != second => {
-                self.enter_phase(pcpu, Doing::Yielding { to, first, second, held: 1 }, 0);
+                self.enter_phase(pcpu, PcpuActivity::Yielding { to, first, second, held: 1 }, 0);
                 if self.take_queue_lock(second, pcpu) {
                     self.yield_step(pcpu, to, first, second, 1);
                 }
             }
             0 | 1 => {
                 let hold = self.ns.yield_hold;
-                self.enter_phase(pcpu, Doing::Yielding { to, first, second, held: 2 }, hold);
+                self.enter_phase(pcpu, PcpuActivity::Yielding { to, first, second, held: 2 }, hold);
             }
             _ => self.yield_to(pcpu, to, first, second),
         }

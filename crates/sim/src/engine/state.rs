@@ -54,7 +54,7 @@ pub(super) enum Exit {
 
 /// What a pCPU does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Doing {
+pub(super) enum PcpuActivity {
     Idle,
     /// Leaves its idle state.
     Waking,
@@ -145,7 +145,7 @@ pub(super) enum Burden {
 
 #[derive(Debug)]
 pub(super) struct PcpuState {
-    pub(super) doing: Doing,
+    pub(super) doing: PcpuActivity,
     /// Up to when its phase is accounted.
     pub(super) since: u64,
     /// Up to when its run queue is charged.
@@ -210,7 +210,7 @@ impl HostThread {
 
 /// What a guest's task waits for while it spins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SpinOn {
+pub(super) enum SpinReason {
     Lock(u32),
     Barrier(u32),
     Answers,
@@ -221,13 +221,13 @@ pub(super) enum Activity {
     /// Work left, in 1024ths of ns.
     Work(u64, WorkClass),
     /// Spins; the time after which it halts or sleeps counts while it runs.
-    Spin { on: SpinOn, left_ns: u64 },
+    Spin { on: SpinReason, left_ns: u64 },
     /// Sleeps, or waits off the CPU.
-    Blocked(BlockedOn),
+    Blocked(BlockReason),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BlockedOn {
+pub(super) enum BlockReason {
     Timer,
     Lock(u32),
     Barrier(u32),
@@ -268,7 +268,7 @@ pub(super) struct TaskState {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct PendingEvents {
     /// Any interrupt has arrived.
     pub(super) interrupts: u32,
     /// Tasks to answer, by [`crate::model::Op::Flush`].
@@ -313,7 +313,7 @@ pub(super) struct VcpuState {
     pub(super) timer_at: u64,
     pub(super) idle: IdleHistory,
     pub(super) balance: BalanceClock,
-    pub(super) pending: Pending,
+    pub(super) pending: PendingEvents,
     /// Answers to give when the kernel's work is done.
     pub(super) answering: Vec<u32>,
     // kvm_vcpu_on_spin's state.
@@ -496,7 +496,7 @@ impl<'m> EngineState<'m> {
             },
             pcpus: (0..pcpus)
                 .map(|_| PcpuState {
-                    doing: Doing::Idle,
+                    doing: PcpuActivity::Idle,
                     since: 0,
                     charged: 0,
                     queue: HostQueue::default(),
@@ -651,7 +651,7 @@ impl<'m> EngineState<'m> {
                 } else {
                     BalanceClock::default()
                 },
-                pending: Pending::default(),
+                pending: PendingEvents::default(),
                 answering: Vec::new(),
                 in_spin_loop: false,
                 dy_eligible: false,

@@ -1,7 +1,7 @@
 //! Finds tasks that wait for each other for ever.
 
 use super::deadlock::{Deadlock, WaitingTask};
-use super::state::{Activity, BlockedOn, EngineState, SpinOn};
+use super::state::{Activity, BlockReason, EngineState, SpinReason};
 use crate::model::Op;
 
 impl EngineState<'_> {
@@ -69,8 +69,8 @@ impl EngineState<'_> {
 
     fn goes_on_alone(&self, task: u32) -> bool {
         match self.tasks[task as usize].activity {
-            Activity::Work(..) | Activity::Blocked(BlockedOn::Timer) => true,
-            Activity::Spin { on, .. } => on == SpinOn::Answers,
+            Activity::Work(..) | Activity::Blocked(BlockReason::Timer) => true,
+            Activity::Spin { on, .. } => on == SpinReason::Answers,
             Activity::Blocked(_) => false,
         }
     }
@@ -84,13 +84,13 @@ impl EngineState<'_> {
         let first_channel = self.vms[self.tasks[task as usize].vm as usize].first_channel;
         let anyone = |op: Op| tasks.iter().any(|other| live(*other) && does(*other, op));
         match self.tasks[task as usize].activity {
-            Activity::Spin { on: SpinOn::Lock(lock), .. }
-            | Activity::Blocked(BlockedOn::Lock(lock)) => {
+            Activity::Spin { on: SpinReason::Lock(lock), .. }
+            | Activity::Blocked(BlockReason::Lock(lock)) => {
                 // A free lock goes to whoever comes to run.
                 self.locks[lock as usize].holder.is_none_or(|holder| holder != task && live(holder))
             }
-            Activity::Spin { on: SpinOn::Barrier(barrier), .. }
-            | Activity::Blocked(BlockedOn::Barrier(barrier)) => {
+            Activity::Spin { on: SpinReason::Barrier(barrier), .. }
+            | Activity::Blocked(BlockReason::Barrier(barrier)) => {
                 let state = &self.barriers[barrier as usize];
                 let parties =
                     self.model.vms[state.vm as usize].barriers[state.own as usize].parties;
@@ -101,10 +101,10 @@ impl EngineState<'_> {
                 });
                 state.arrived.len() + more.count() >= parties as usize
             }
-            Activity::Blocked(BlockedOn::Full(channel)) => {
+            Activity::Blocked(BlockReason::Full(channel)) => {
                 anyone(Op::Receive(channel - first_channel))
             }
-            Activity::Blocked(BlockedOn::Empty(channel)) => {
+            Activity::Blocked(BlockReason::Empty(channel)) => {
                 anyone(Op::Send(channel - first_channel))
             }
             _ => true,
@@ -115,8 +115,8 @@ impl EngineState<'_> {
         let state = &self.tasks[task as usize];
         let vm = &self.model.vms[state.vm as usize];
         match state.activity {
-            Activity::Spin { on: SpinOn::Lock(lock), .. }
-            | Activity::Blocked(BlockedOn::Lock(lock)) => {
+            Activity::Spin { on: SpinReason::Lock(lock), .. }
+            | Activity::Blocked(BlockReason::Lock(lock)) => {
                 let lock = &self.locks[lock as usize];
                 let name = &vm.locks[lock.own as usize].name;
                 match lock.holder {
@@ -130,19 +130,19 @@ impl EngineState<'_> {
                     None => format!("waits for the lock {name:?}"),
                 }
             }
-            Activity::Spin { on: SpinOn::Barrier(barrier), .. }
-            | Activity::Blocked(BlockedOn::Barrier(barrier)) => {
+            Activity::Spin { on: SpinReason::Barrier(barrier), .. }
+            | Activity::Blocked(BlockReason::Barrier(barrier)) => {
                 let barrier = &self.barriers[barrier as usize];
                 let model = &vm.barriers[barrier.own as usize];
                 let (name, parties) = (&model.name, model.parties);
                 let arrived = barrier.arrived.len();
                 format!("waits at the barrier {name:?}, where {arrived} of {parties} are")
             }
-            Activity::Blocked(BlockedOn::Full(channel)) => {
+            Activity::Blocked(BlockReason::Full(channel)) => {
                 let own = self.channels[channel as usize].own as usize;
                 format!("waits for {:?}, which is full", vm.channels[own].name)
             }
-            Activity::Blocked(BlockedOn::Empty(channel)) => {
+            Activity::Blocked(BlockReason::Empty(channel)) => {
                 let own = self.channels[channel as usize].own as usize;
                 format!("waits for {:?}, which is empty", vm.channels[own].name)
             }

@@ -73,7 +73,7 @@ fn vm(name: &str, pcpus: &[u32], locks: u32, program: &[Op]) -> SimVm {
             .map(|lock| GuestLock {
                 name: format!("lock {lock}"),
                 kind: LockKind::Fair,
-                keeps_off: KeepsOff::Nothing,
+                keeps_off: LockProtection::Nothing,
             })
             .collect(),
         barriers: Vec::new(),
@@ -558,13 +558,13 @@ impl RandomHost {
                 }
             };
             let keeps_off = match seed % 11 {
-                _ if kind == LockKind::Sleeping => KeepsOff::Nothing,
-                0..5 => KeepsOff::Interrupts,
-                5..8 => KeepsOff::Preemption,
-                _ => KeepsOff::Nothing,
+                _ if kind == LockKind::Sleeping => LockProtection::Nothing,
+                0..5 => LockProtection::Interrupts,
+                5..8 => LockProtection::Preemption,
+                _ => LockProtection::Nothing,
             };
             guest.locks.push(GuestLock { name: "second".to_owned(), kind, keeps_off });
-            let (kind, keeps_off) = (LockKind::Shared, KeepsOff::Nothing);
+            let (kind, keeps_off) = (LockKind::Shared, LockProtection::Nothing);
             guest.locks.push(GuestLock { name: "third".to_owned(), kind, keeps_off });
             let name = "barrier".to_owned();
             guest.barriers = vec![Barrier { name, parties: vcpus, spin_ns }];
@@ -656,7 +656,7 @@ fn who_yields_counts_as_spinning_until_it_runs_again() {
 #[test]
 fn who_was_woken_is_helped_since_5_3() {
     let mut model = crowded_barrier(SchedKernel::V3_13).model();
-    for on_spin in [SchedKernel::V3_13, SchedKernel::V5].map(OnSpin::defaults) {
+    for on_spin in [SchedKernel::V3_13, SchedKernel::V5].map(DirectedYieldRule::defaults) {
         model.kvm.on_spin = on_spin;
         let mut world = EngineState::new(&model);
         world.begin();

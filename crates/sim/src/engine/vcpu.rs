@@ -1,7 +1,8 @@
 //! A vCPU on its pCPU: entry, exit, halting, interrupts.
 
 use super::state::{
-    Activity, Burden, Doing, EngineEvent, EngineState, Exit, SpinOn, ThreadKind, ThreadState,
+    Activity, Burden, EngineEvent, EngineState, Exit, PcpuActivity, SpinReason, ThreadKind,
+    ThreadState,
 };
 use crate::model::WorkClass;
 use crate::queue::NEVER;
@@ -53,14 +54,14 @@ impl EngineState<'_> {
         let vcpu = self.vcpu_on(pcpu);
         let metal = self.vms[self.vcpus[vcpu as usize].vm as usize].metal;
         let cost = if metal { 0 } else { self.ns.entry };
-        self.enter_phase(pcpu, Doing::Entering, cost);
+        self.enter_phase(pcpu, PcpuActivity::Entering, cost);
     }
 
     pub(super) fn entered(&mut self, pcpu: u32) {
         if self.pcpus[pcpu as usize].resched {
             return self.begin_schedule(pcpu);
         }
-        self.enter_phase(pcpu, Doing::Guest, NEVER - self.now);
+        self.enter_phase(pcpu, PcpuActivity::Guest, NEVER - self.now);
         let vcpu = self.vcpu_on(pcpu);
         let state = &mut self.vcpus[vcpu as usize];
         state.in_guest = true;
@@ -77,7 +78,7 @@ impl EngineState<'_> {
         self.vcpus[vcpu as usize].in_guest = false;
         let metal = self.vms[self.vcpus[vcpu as usize].vm as usize].metal;
         let cost = if metal { 0 } else { self.ns.exit };
-        self.enter_phase(pcpu, Doing::Exiting(exit), cost);
+        self.enter_phase(pcpu, PcpuActivity::Exiting(exit), cost);
     }
 
     pub(super) fn exited(&mut self, pcpu: u32, exit: Exit) {
@@ -97,10 +98,10 @@ impl EngineState<'_> {
                 let state = &self.vcpus[vcpu as usize];
                 if state.halt_poll > 0 && alone {
                     let poll = state.halt_poll;
-                    self.enter_phase(pcpu, Doing::HaltPoll, poll);
+                    self.enter_phase(pcpu, PcpuActivity::HaltPoll, poll);
                 } else {
                     let work = self.ns.halt_work;
-                    self.enter_phase(pcpu, Doing::Halting, work);
+                    self.enter_phase(pcpu, PcpuActivity::Halting, work);
                 }
             }
         }
@@ -110,7 +111,7 @@ impl EngineState<'_> {
         let state = &self.vcpus[vcpu as usize];
         let waits = state.queue.current().is_some_and(|task| {
             let spins = self.tasks[task as usize].activity;
-            !matches!(spins, Activity::Spin { on: SpinOn::Lock(_), left_ns: 0 })
+            !matches!(spins, Activity::Spin { on: SpinReason::Lock(_), left_ns: 0 })
         });
         (state.pending.interrupts > 0 && !state.irqs_off)
             || waits
@@ -120,7 +121,7 @@ impl EngineState<'_> {
     /// Polling has lasted long enough, or the pCPU is wanted.
     pub(super) fn poll_ends(&mut self, pcpu: u32) {
         let work = self.ns.halt_work;
-        self.enter_phase(pcpu, Doing::Halting, work);
+        self.enter_phase(pcpu, PcpuActivity::Halting, work);
     }
 
     /// It blocks, unless it was woken meanwhile.
@@ -161,7 +162,7 @@ impl EngineState<'_> {
         let thread = self.vcpus[vcpu as usize].thread;
         let pcpu = self.threads[thread as usize].pcpu;
         let running = self.threads[thread as usize].state == ThreadState::Running;
-        if running && self.pcpus[pcpu as usize].doing == Doing::HaltPoll {
+        if running && self.pcpus[pcpu as usize].doing == PcpuActivity::HaltPoll {
             self.account.counters.polls_hit += 1;
             self.settle(pcpu);
             self.enter(pcpu);

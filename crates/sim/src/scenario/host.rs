@@ -6,7 +6,9 @@ use super::node::TableReader;
 use super::{LoadHost, priors};
 use crate::costs::Prior;
 use crate::machine::{PcpuNumbering, SimMachine, UniformMachine};
-use crate::model::{CfsBandwidth, HostTask, Mechanisms, OnSpin, SimGroup, SimKvm, Throttle};
+use crate::model::{
+    CfsBandwidth, DirectedYieldRule, HostTask, Mechanisms, SimGroup, SimKvm, Throttle,
+};
 use crate::random::Duration;
 use crate::sched::{KernelRelease, SchedKernel, SchedPolicy};
 
@@ -184,7 +186,7 @@ fn kvm(table: TableReader<'_>, kernel: KernelRelease, tick_ns: u64) -> SimKvm {
             1_000,
         ) as u32,
         ple_window_max_ns: table.time("ple_window_max_ns", defaults.ple_window_max_ns, 1.0),
-        on_spin: OnSpin {
+        on_spin: DirectedYieldRule {
             skip_in_guest: table.flag("skip_in_guest", on_spin.skip_in_guest),
             skip_not_ready: table.flag("skip_not_ready", on_spin.skip_not_ready),
             skip_woken: table.flag("skip_woken", on_spin.skip_woken),

@@ -2,8 +2,8 @@
 
 use super::node::{ScenarioNode, ScenarioValue, TableReader, number_of};
 use crate::model::{
-    Barrier, EarlyHalt, GuestLock, GuestTask, KeepsOff, LockKind, Op, PageListStep, PvLockRules,
-    RepeatSteps, SimChannel, SimVm, WorkClass,
+    Barrier, EarlyHalt, GuestLock, GuestTask, LockKind, LockProtection, Op, PageListStep,
+    PvLockRules, RepeatSteps, SimChannel, SimVm, WorkClass,
 };
 use crate::random::Duration;
 use crate::sched::KernelRelease;
@@ -86,7 +86,7 @@ impl GuestWork {
         self.tasks.push(GuestTask { name, program, pin, weight: 1024 });
     }
 
-    fn lock(&mut self, name: String, (kind, keeps_off): (LockKind, KeepsOff)) -> u32 {
+    fn lock(&mut self, name: String, (kind, keeps_off): (LockKind, LockProtection)) -> u32 {
         self.locks.push(GuestLock { name, kind, keeps_off });
         self.locks.len() as u32 - 1
     }
@@ -162,8 +162,8 @@ fn needed(table: &TableReader<'_>, key: &'static str) -> Duration {
 fn lock_kind(
     table: &TableReader<'_>,
     kernel: KernelRelease,
-    keeps_off: KeepsOff,
-) -> (LockKind, KeepsOff) {
+    keeps_off: LockProtection,
+) -> (LockKind, LockProtection) {
     /// `SPIN_THRESHOLD` is 2^15 rounds of PAUSE; some 40 cycles each at 2.4 GHz.
     const SPIN_NS: u64 = 500_000;
     let spin_ns = table.time("lock_spin_us", SPIN_NS, 1e3);
@@ -186,18 +186,18 @@ fn lock_kind(
     ];
     let kind = table.choice("lock", &kinds, LockKind::Fair);
     let words = [
-        ("nothing", KeepsOff::Nothing),
-        ("preemption", KeepsOff::Preemption),
-        ("interrupts", KeepsOff::Interrupts),
+        ("nothing", LockProtection::Nothing),
+        ("preemption", LockProtection::Preemption),
+        ("interrupts", LockProtection::Interrupts),
     ];
     let keeps_off = table.choice("keeps_off", &words, keeps_off);
     if !matches!(kind, LockKind::Sleeping | LockKind::Shared) {
         return (kind, keeps_off);
     }
-    if let Some(node) = table.get("keeps_off").filter(|_| keeps_off > KeepsOff::Nothing) {
+    if let Some(node) = table.get("keeps_off").filter(|_| keeps_off > LockProtection::Nothing) {
         table.wrong("keeps_off", node, "a lock that does not spin keeps nothing off");
     }
-    (kind, KeepsOff::Nothing)
+    (kind, LockProtection::Nothing)
 }
 
 /// `spin_us` of a barrier: a number, or "forever".
@@ -280,7 +280,7 @@ pub(super) fn read(
             let own = work("work");
             let hold = Op::Work(needed(table, "hold"), WorkClass { kernel: true, ..class });
             let count = table.whole("locks", 1, 1, 10_000) as u32;
-            let kind = lock_kind(table, kernel, KeepsOff::Nothing);
+            let kind = lock_kind(table, kernel, LockProtection::Nothing);
             if !fits(table, u64::from(tasks) * u64::from(count) * 5) {
                 return parts;
             }
@@ -413,10 +413,10 @@ fn pages(
     let touch = Op::Work(needed(table, "touch_work"), class);
     let release = needed(table, "release_work");
     let hold = needed(table, "page_hold");
-    let kind = lock_kind(table, kernel, KeepsOff::Interrupts);
+    let kind = lock_kind(table, kernel, LockProtection::Interrupts);
     let zone = parts.lock(format!("{name} free pages"), kind);
     let lists = parts.lock(format!("{name} lists"), kind);
-    let map = parts.lock(format!("{name} mmap_sem"), (LockKind::Shared, KeepsOff::Nothing));
+    let map = parts.lock(format!("{name} mmap_sem"), (LockKind::Shared, LockProtection::Nothing));
     let under = |lock: u32, pages: u32| {
         [Op::Lock(lock), Op::Work(hold.times(pages), in_kernel), Op::Unlock(lock)]
     };
@@ -479,7 +479,7 @@ fn program(
     let mut locks = Vec::new();
     for (lock, node) in table.table("locks").entries() {
         let reader = TableReader::new(node, lock, table.problems());
-        let kind = lock_kind(&reader, kernel, KeepsOff::Nothing);
+        let kind = lock_kind(&reader, kernel, LockProtection::Nothing);
         reader.finish();
         parts.lock(lock.to_owned(), kind);
         locks.push(lock);
@@ -554,7 +554,7 @@ fn sound(program: &[Op], names: &[&str], locks: &[GuestLock]) -> Result<(), Stri
     for op in program {
         before.push(held.clone());
         let keeps_off = || {
-            let off = |lock: &&u32| locks[**lock as usize].keeps_off == KeepsOff::Interrupts;
+            let off = |lock: &&u32| locks[**lock as usize].keeps_off == LockProtection::Interrupts;
             held.iter().find(off)
         };
         match op {

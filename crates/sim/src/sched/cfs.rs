@@ -1,6 +1,6 @@
 //! CFS: the least virtual time runs, within granularities.
 
-use super::{Enqueue, Entity, RunQueue, SchedPolicy};
+use super::{EnqueueReason, Entity, RunQueue, SchedPolicy};
 
 /// How far one task is ahead of another, as `wakeup_preempt_entity` tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,14 +38,14 @@ impl RunQueue {
         policy: &SchedPolicy,
         tasks: &mut [Entity],
         id: u32,
-        why: Enqueue,
+        why: EnqueueReason,
     ) {
         let slice = self.slice(policy, tasks, id);
         let task = &mut tasks[id as usize];
         task.vruntime = match why {
-            Enqueue::Migrate => task.vruntime + self.min_vruntime,
-            Enqueue::New => self.min_vruntime + task.virtual_of(slice),
-            Enqueue::Wakeup => {
+            EnqueueReason::Migrate => task.vruntime + self.min_vruntime,
+            EnqueueReason::New => self.min_vruntime + task.virtual_of(slice),
+            EnqueueReason::Wakeup => {
                 task.vruntime.max(self.min_vruntime - (policy.latency_ns / 2) as i64)
             }
         };

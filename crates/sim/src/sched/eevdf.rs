@@ -1,7 +1,7 @@
 //! EEVDF: of those that have not had more than their share, the earliest
 //! virtual deadline runs.
 
-use super::{Dequeue, Enqueue, Entity, RunQueue, SchedKernel, SchedPolicy};
+use super::{DequeueReason, EnqueueReason, Entity, RunQueue, SchedKernel, SchedPolicy};
 
 impl RunQueue {
     /// `avg_vruntime`: the weighted mean of the virtual times, at which nobody
@@ -46,12 +46,12 @@ impl RunQueue {
         policy: &SchedPolicy,
         tasks: &mut [Entity],
         id: u32,
-        why: Dequeue,
+        why: DequeueReason,
     ) {
         let lag = self.bounded_lag(policy, tasks, id);
         let task = &mut tasks[id as usize];
         task.lag = lag;
-        if why == Dequeue::Migrate && policy.kernel >= SchedKernel::V6_12 {
+        if why == DequeueReason::Migrate && policy.kernel >= SchedKernel::V6_12 {
             task.deadline -= task.vruntime;
         }
     }
@@ -74,7 +74,7 @@ impl RunQueue {
         tasks[id as usize].delayed = false;
         if lag > 0 {
             tasks[id as usize].lag = 0;
-            self.place_eevdf(policy, tasks, id, Enqueue::Wakeup);
+            self.place_eevdf(policy, tasks, id, EnqueueReason::Wakeup);
         }
     }
 
@@ -85,25 +85,25 @@ impl RunQueue {
         policy: &SchedPolicy,
         tasks: &mut [Entity],
         id: u32,
-        why: Enqueue,
+        why: EnqueueReason,
     ) {
         let average = self.average(tasks);
         let load: i128 = self.competing().map(|id| i128::from(tasks[id as usize].weight)).sum();
         let task = &mut tasks[id as usize];
         let weight = i128::from(task.weight);
-        let lag = if why == Enqueue::New || load == 0 {
+        let lag = if why == EnqueueReason::New || load == 0 {
             0
         } else {
             (i128::from(task.lag) * (load + weight) / load) as i64
         };
         task.vruntime = average - lag;
-        if why == Enqueue::Migrate && policy.kernel >= SchedKernel::V6_12 {
+        if why == EnqueueReason::Migrate && policy.kernel >= SchedKernel::V6_12 {
             task.deadline += task.vruntime;
             return;
         }
         let slice = task.virtual_of(policy.base_slice_ns);
         // PLACE_DEADLINE_INITIAL: who is new joins in the middle of a slice.
-        task.deadline = task.vruntime + if why == Enqueue::New { slice / 2 } else { slice };
+        task.deadline = task.vruntime + if why == EnqueueReason::New { slice / 2 } else { slice };
     }
 
     /// `pick_eevdf`, with `RUN_TO_PARITY`: who was chosen goes on until its

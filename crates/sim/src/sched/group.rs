@@ -5,7 +5,7 @@
 //! `for_each_sched_entity` does. A group that is throttled keeps its threads, and nobody
 //! sees them.
 
-use super::{Dequeue, Enqueue, Entity, RunQueue, SchedPolicy};
+use super::{DequeueReason, EnqueueReason, Entity, RunQueue, SchedPolicy};
 
 /// A group's queue on one pCPU.
 #[derive(Debug, Clone, Default)]
@@ -114,7 +114,13 @@ impl HostQueue {
 
     /// Puts `id` on the queue, and its group if it was not there (`enqueue_task_fair`).
     #[inline]
-    pub fn enqueue(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32, why: Enqueue) {
+    pub fn enqueue(
+        &mut self,
+        policy: &SchedPolicy,
+        tasks: &mut [Entity],
+        id: u32,
+        why: EnqueueReason,
+    ) {
         let Some(group) = self.home(tasks, id) else {
             return self.root.enqueue(policy, tasks, id, why);
         };
@@ -122,14 +128,20 @@ impl HostQueue {
         group.queue.enqueue(policy, tasks, id, why);
         if !group.throttled && group.queue.len() == 1 {
             // Levels above the first are placed as those that wake.
-            self.root.enqueue(policy, tasks, group.entity, Enqueue::Wakeup);
+            self.root.enqueue(policy, tasks, group.entity, EnqueueReason::Wakeup);
         }
     }
 
     /// Takes `id` off the queue, and its group if nothing is left there
     /// (`dequeue_task_fair`).
     #[inline]
-    pub fn dequeue(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32, why: Dequeue) {
+    pub fn dequeue(
+        &mut self,
+        policy: &SchedPolicy,
+        tasks: &mut [Entity],
+        id: u32,
+        why: DequeueReason,
+    ) {
         let Some(group) = self.home(tasks, id) else {
             return self.root.dequeue(policy, tasks, id, why);
         };
@@ -137,7 +149,7 @@ impl HostQueue {
         group.queue.dequeue(policy, tasks, id, why);
         if !group.throttled && group.queue.is_empty() {
             // Whatever the thread does, its group goes to sleep here.
-            self.root.dequeue(policy, tasks, group.entity, Dequeue::Sleep);
+            self.root.dequeue(policy, tasks, group.entity, DequeueReason::Sleep);
         }
     }
 
@@ -147,7 +159,7 @@ impl HostQueue {
         if !std::mem::replace(&mut group.throttled, true) {
             group.queue.put();
             if !group.queue.is_empty() {
-                self.root.dequeue(policy, tasks, group.entity, Dequeue::Throttle);
+                self.root.dequeue(policy, tasks, group.entity, DequeueReason::Throttle);
             }
         }
     }
@@ -158,7 +170,7 @@ impl HostQueue {
         let was = std::mem::replace(&mut group.throttled, false);
         let waits = was && !group.queue.is_empty();
         if waits {
-            self.root.enqueue(policy, tasks, group.entity, Enqueue::Wakeup);
+            self.root.enqueue(policy, tasks, group.entity, EnqueueReason::Wakeup);
         }
         waits
     }

@@ -219,7 +219,7 @@ impl Entity {
 
 /// Why a task is put on a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Enqueue {
+pub enum EnqueueReason {
     /// It is new.
     New,
     /// It slept.
@@ -230,7 +230,7 @@ pub enum Enqueue {
 
 /// Why a task is taken off a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dequeue {
+pub enum DequeueReason {
     /// It goes to sleep.
     Sleep,
     /// It goes to another queue.
@@ -305,7 +305,13 @@ impl RunQueue {
     }
 
     /// Puts `id` on the queue (`enqueue_entity`, `place_entity`).
-    pub fn enqueue(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32, why: Enqueue) {
+    pub fn enqueue(
+        &mut self,
+        policy: &SchedPolicy,
+        tasks: &mut [Entity],
+        id: u32,
+        why: EnqueueReason,
+    ) {
         if tasks[id as usize].delayed {
             self.requeue_delayed(policy, tasks, id);
         } else if policy.kernel.is_eevdf() {
@@ -320,8 +326,14 @@ impl RunQueue {
     /// Takes `id` off the queue (`dequeue_entity`). Its virtual time becomes
     /// relative where it migrates. Since 6.12 who goes to sleep and is not eligible still
     /// competes.
-    pub fn dequeue(&mut self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32, why: Dequeue) {
-        let delays = why == Dequeue::Sleep
+    pub fn dequeue(
+        &mut self,
+        policy: &SchedPolicy,
+        tasks: &mut [Entity],
+        id: u32,
+        why: DequeueReason,
+    ) {
+        let delays = why == DequeueReason::Sleep
             && policy.kernel >= SchedKernel::V6_12
             && !self.eligible(tasks, id);
         if policy.kernel.is_eevdf() && !delays {
@@ -337,7 +349,7 @@ impl RunQueue {
         if delays {
             self.delayed.push(id);
         }
-        if why == Dequeue::Migrate && !policy.kernel.is_eevdf() {
+        if why == DequeueReason::Migrate && !policy.kernel.is_eevdf() {
             task.vruntime -= self.min_vruntime;
         }
         self.update_min(tasks);

@@ -14,7 +14,7 @@ fn queue(policy: &SchedPolicy, weights: &[u32]) -> (RunQueue, Vec<Entity>) {
     let mut queue = RunQueue::default();
     for id in 0..tasks.len() as u32 {
         // All begin even, as after a long time together.
-        queue.enqueue(policy, &mut tasks, id, Enqueue::Wakeup);
+        queue.enqueue(policy, &mut tasks, id, EnqueueReason::Wakeup);
         tasks[id as usize].vruntime = 0;
     }
     (queue, tasks)
@@ -124,9 +124,9 @@ fn cfs_sleepers_get_half_a_latency() {
     let policy = cfs(SchedKernel::V5);
     let (mut queue, mut tasks) = queue(&policy, &[1024, 1024]);
     assert_eq!(queue.pick(&policy, &mut tasks), Some(0));
-    queue.dequeue(&policy, &mut tasks, 1, Dequeue::Sleep);
+    queue.dequeue(&policy, &mut tasks, 1, DequeueReason::Sleep);
     queue.charge(&mut tasks, 100 * MS);
-    queue.enqueue(&policy, &mut tasks, 1, Enqueue::Wakeup);
+    queue.enqueue(&policy, &mut tasks, 1, EnqueueReason::Wakeup);
     assert_eq!(tasks[1].vruntime, 96 * MS as i64);
     assert!(!queue.preempts(&policy, &tasks, 1), "4 ms behind is not beyond 4 ms");
     queue.charge(&mut tasks, 1);
@@ -171,7 +171,7 @@ fn after_a_long_turn(kernel: SchedKernel) -> (SchedPolicy, RunQueue, Vec<Entity>
     }
     assert_eq!(queue.pick(&policy, &mut tasks), Some(0));
     queue.charge(&mut tasks, 2 * MS);
-    queue.dequeue(&policy, &mut tasks, 0, Dequeue::Sleep);
+    queue.dequeue(&policy, &mut tasks, 0, DequeueReason::Sleep);
     assert_eq!((queue.members(), queue.len()), (&[1][..], 1));
     assert_eq!(queue.pick(&policy, &mut tasks), Some(1));
     (policy, queue, tasks)
@@ -200,7 +200,7 @@ fn who_sleeps_pays_first() {
 #[test]
 fn nobody_sleeps_on_an_idle_queue() {
     let (policy, mut queue, mut tasks) = after_a_long_turn(SchedKernel::V6_12);
-    queue.dequeue(&policy, &mut tasks, 1, Dequeue::Sleep);
+    queue.dequeue(&policy, &mut tasks, 1, DequeueReason::Sleep);
     assert!(queue.is_empty() && tasks[0].delayed && !tasks[1].delayed);
     assert_eq!(queue.pick(&policy, &mut tasks), None);
     assert!(!tasks[0].delayed && !tasks[0].queued);
@@ -214,7 +214,7 @@ fn who_wakes_early_still_owes() {
     let wake = |kernel, more_ms| {
         let (policy, mut queue, mut tasks) = after_a_long_turn(kernel);
         queue.charge(&mut tasks, more_ms * MS);
-        queue.enqueue(&policy, &mut tasks, 0, Enqueue::Wakeup);
+        queue.enqueue(&policy, &mut tasks, 0, EnqueueReason::Wakeup);
         assert_eq!(queue.len(), 2);
         assert!(tasks[0].queued && !tasks[0].delayed);
         (tasks[0].vruntime / MS as i64, tasks[0].deadline / MS as i64)
@@ -234,9 +234,9 @@ fn deadlines_migrate() {
         tasks[0].deadline = 3 * MS as i64;
         from.pick(&policy, &mut tasks);
         from.charge(&mut tasks, 2 * MS);
-        from.dequeue(&policy, &mut tasks, 0, Dequeue::Migrate);
+        from.dequeue(&policy, &mut tasks, 0, DequeueReason::Migrate);
         let mut to = RunQueue::default();
-        to.enqueue(&policy, &mut tasks, 0, Enqueue::Migrate);
+        to.enqueue(&policy, &mut tasks, 0, EnqueueReason::Migrate);
         assert_eq!(tasks[0].deadline - tasks[0].vruntime, left_ms * MS as i64, "{kernel:?}");
     }
 }
@@ -329,11 +329,11 @@ proptest! {
             queue.charge(&mut tasks, delta);
             match what {
                 0 if !on.contains(&id) => {
-                    queue.enqueue(&policy, &mut tasks, id, Enqueue::Wakeup);
+                    queue.enqueue(&policy, &mut tasks, id, EnqueueReason::Wakeup);
                     on.insert(id);
                 }
                 1 if on.contains(&id) => {
-                    queue.dequeue(&policy, &mut tasks, id, Dequeue::Sleep);
+                    queue.dequeue(&policy, &mut tasks, id, DequeueReason::Sleep);
                     on.remove(&id);
                 }
                 2 => { queue.give_way(&policy, &mut tasks); }

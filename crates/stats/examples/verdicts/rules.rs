@@ -1,6 +1,6 @@
 //! The rules that are compared, each with the design that its users run.
 
-use record::Better;
+use record::BetterDirection;
 use stats::{
     AdaptiveAnswer, AdaptiveClaim, AdaptiveComparison, AdaptivePolicy, AdaptiveQuestion,
     AdaptiveStep, AdaptiveTrial, Arm, RepetitionCosts, mann_whitney, welch,
@@ -85,7 +85,7 @@ fn engine(laboratory: &mut Laboratory, seed: u64) -> Verdict {
 /// What `vmlab decide` says of a laboratory.
 pub(crate) fn answer(laboratory: &mut Laboratory, seed: u64) -> AdaptiveAnswer {
     let question = AdaptiveQuestion {
-        better: Better::Lower,
+        better: BetterDirection::Lower,
         alpha: ALPHA,
         margin: MARGIN,
         max_blocks: 40,

@@ -30,8 +30,8 @@ use crate::judgement::ratio_of;
 use crate::variance::{Allocation, Components, RepetitionCosts, allocate, components};
 use crate::warm_up::{iteration_noise, most_departure, warm_up};
 use crate::{
-    Better, Disturbance, DisturbanceWeight, HostDifference, HostSign, InvalidPlan, Invalidity,
-    LogRatio, Verdict, Warning, lost,
+    BetterDirection, Disturbance, DisturbanceWeight, HostDifference, HostSign, InvalidPlan,
+    Invalidity, LogRatio, Verdict, Warning, lost,
 };
 
 use clock::TrialClock;
@@ -50,7 +50,7 @@ pub enum Arm {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdaptiveQuestion {
     /// The metric's better direction.
-    pub better: Better,
+    pub better: BetterDirection,
     /// The rate of false claims, e.g. 0.05.
     pub alpha: f64,
     /// The smallest relative difference that matters, e.g. 0.03.

@@ -8,7 +8,7 @@ use crate::tests::normal;
 
 fn question() -> AdaptiveQuestion {
     AdaptiveQuestion {
-        better: Better::Lower,
+        better: BetterDirection::Lower,
         alpha: 0.05,
         margin: 0.03,
         max_blocks: 40,

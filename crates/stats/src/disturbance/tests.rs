@@ -7,7 +7,7 @@ use rand_pcg::Pcg64;
 use super::*;
 use crate::tests::normal;
 use crate::{
-    Comparison, Engine, Invalidity, Judgement, PairedBlocks, Sequential, Verdict, Warning,
+    Comparison, Engine, Invalidity, Judgement, PairedBlocks, SequentialTest, Verdict, Warning,
 };
 
 fn seen(sign: HostSign, part: f64) -> Disturbance {
@@ -25,7 +25,7 @@ fn a_part_that_is_lost_costs_the_rest() {
 
 /// Blocks of a comparison with a mean of `log` and half an interval of `half`.
 fn claimed(mean: f64, half_width: f64) -> HostVerdict {
-    HostVerdict { mean, half_width, better: Better::Lower, claim: ClaimKind::None }
+    HostVerdict { mean, half_width, better: BetterDirection::Lower, claim: ClaimKind::None }
 }
 
 #[test]
@@ -122,13 +122,13 @@ enum Neighbours {
 
 /// A study of 12 blocks at most: what it says, and how often it was right to.
 fn study(neighbours: Neighbours, effect: f64, random: &mut Pcg64) -> Judgement {
-    let engine = Sequential::within(12, 0.05).unwrap();
+    let engine = SequentialTest::within(12, 0.05).unwrap();
     let most: f64 = random.random_range(0.05..0.6);
     // What others take costs a VM less than it, or more.
     let cost: f64 = random.random_range(0.5..1.6);
     let mut comparison = Comparison {
         blocks: PairedBlocks::default(),
-        better: Better::Lower,
+        better: BetterDirection::Lower,
         margin: 0.03,
         aa: false,
         host: Vec::new(),

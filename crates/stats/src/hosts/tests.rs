@@ -8,7 +8,7 @@ use super::*;
 use crate::t_test;
 
 const QUESTION: AcrossQuestion =
-    AcrossQuestion { alpha: 0.05, margin: 0.03, better: Better::Lower };
+    AcrossQuestion { alpha: 0.05, margin: 0.03, better: BetterDirection::Lower };
 
 fn host(name: &str, class: Option<&str>, log_ratios: &[f64]) -> HostRatios {
     let class = class.map(str::to_owned);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const RULE: RolloutRule = RolloutRule { alpha: 0.05, margin: 0.03, better: Better::Lower };
+const RULE: RolloutRule = RolloutRule { alpha: 0.05, margin: 0.03, better: BetterDirection::Lower };
 
 /// Two weeks before the change, eight days after it.
 fn times() -> RolloutTimes {
@@ -61,7 +61,7 @@ fn each_step_has_its_evidence() {
     let interval = |lo, hi| Interval { lo, hi, level: 0.95 };
     let check = |lo, hi, lower, higher| {
         assert_eq!(RULE.step(Some(&interval(lo, hi))), lower, "{lo} {hi}");
-        let rule = RolloutRule { better: Better::Higher, ..RULE };
+        let rule = RolloutRule { better: BetterDirection::Higher, ..RULE };
         assert_eq!(rule.step(Some(&interval(lo, hi))), higher, "{lo} {hi}");
     };
     check(-0.01, 0.05, RolloutStep::Wait, RolloutStep::Widen);

@@ -5,16 +5,16 @@ use rand_pcg::Pcg64;
 
 use super::*;
 use crate::tests::normal;
-use crate::{Better, PairedBlocks, Warning};
+use crate::{BetterDirection, PairedBlocks, Warning};
 
 fn comparison(log_ratios: &[f64]) -> Comparison {
     let blocks = PairedBlocks { log_ratios: log_ratios.to_vec() };
-    Comparison { blocks, better: Better::Lower, margin: 0.03, aa: false, host: Vec::new() }
+    Comparison { blocks, better: BetterDirection::Lower, margin: 0.03, aa: false, host: Vec::new() }
 }
 
 /// How studies end that stop as the engine says: false claims at a true
 /// difference of 0, false "equivalent" at the margin, coverage, mean blocks.
-fn studies(engine: &Sequential, truth: f64, sd: f64, most: u32) -> [f64; 4] {
+fn studies(engine: &SequentialTest, truth: f64, sd: f64, most: u32) -> [f64; 4] {
     let count = 1000;
     let mut random = Pcg64::seed_from_u64(21);
     let mut ends = [0.0; 4];
@@ -37,8 +37,8 @@ fn studies(engine: &Sequential, truth: f64, sd: f64, most: u32) -> [f64; 4] {
 
 #[test]
 fn verdicts_keep_their_promises_though_one_looks_after_every_block() {
-    let within = Sequential::within(40, 0.05).unwrap();
-    let open = Sequential::open_ended(0.05).unwrap();
+    let within = SequentialTest::within(40, 0.05).unwrap();
+    let open = SequentialTest::open_ended(0.05).unwrap();
     for engine in [within, open] {
         for sd in [0.01, 0.03, 0.1] {
             let [difference, _, covered, _] = studies(&engine, 0.0, sd, 40);
@@ -55,8 +55,8 @@ fn verdicts_keep_their_promises_though_one_looks_after_every_block() {
 fn a_known_end_decides_sooner_than_an_open_one() {
     let blocks = |engine, truth| studies(&engine, truth, 0.03, 40)[3];
     for truth in [0.0, 0.05] {
-        let within = blocks(Sequential::within(40, 0.05).unwrap(), truth);
-        let open = blocks(Sequential::open_ended(0.05).unwrap(), truth);
+        let within = blocks(SequentialTest::within(40, 0.05).unwrap(), truth);
+        let open = blocks(SequentialTest::open_ended(0.05).unwrap(), truth);
         assert!(within < open && open < 40.0, "{truth}: {within} {open}");
     }
 }
@@ -64,7 +64,7 @@ fn a_known_end_decides_sooner_than_an_open_one() {
 #[test]
 fn each_verdict_has_its_case() {
     let check = |log_ratios: &[f64], expected: &str| {
-        let judged = Sequential::within(40, 0.05).unwrap().judge(&comparison(log_ratios));
+        let judged = SequentialTest::within(40, 0.05).unwrap().judge(&comparison(log_ratios));
         let text = serde_json::to_value(&judged.verdict).unwrap();
         assert_eq!(text["verdict"], expected, "{judged:?}");
         judged
@@ -85,7 +85,7 @@ fn each_verdict_has_its_case() {
 
 #[test]
 fn p_says_at_which_rate_the_claim_would_be_made() {
-    let engine = Sequential::within(20, 0.05).unwrap();
+    let engine = SequentialTest::within(20, 0.05).unwrap();
     let mut last = 1.0;
     for t in [0.0, 0.5, 1.0, 2.0, 3.0, 3.4, 3.6, 5.0, 10.0, 1e3, f64::MAX] {
         let p = engine.p(t, 10);
@@ -94,7 +94,7 @@ fn p_says_at_which_rate_the_claim_would_be_made() {
         last = p;
     }
     assert_eq!(engine.p(1e9, 3), 1.0);
-    let open = Sequential::open_ended(0.05).unwrap();
+    let open = SequentialTest::open_ended(0.05).unwrap();
     let critical = open.critical(10, 0.05);
     assert!((open.p(critical, 10) - 0.05).abs() < 1e-9);
     assert_eq!(open.p(0.1, 10), 1.0);
@@ -102,28 +102,28 @@ fn p_says_at_which_rate_the_claim_would_be_made() {
 
 #[test]
 fn it_stops_when_all_is_decided_or_the_blocks_are_used_up() {
-    let engine = Sequential::within(8, 0.05).unwrap();
+    let engine = SequentialTest::within(8, 0.05).unwrap();
     let clear = comparison(&[-0.1, -0.101, -0.1, -0.102, -0.1]);
     let open = comparison(&[-0.1, 0.1, -0.05, 0.04, 0.01]);
     let next = |blocks_done, comparisons: &[Comparison]| {
         engine.next(&EngineProgress { blocks_done, comparisons })
     };
-    assert_eq!(next(0, &[]), Next::AnotherBlock);
-    assert_eq!(next(5, &[clear.clone(), open.clone()]), Next::AnotherBlock);
-    assert_eq!(next(8, &[clear.clone(), open.clone()]), Next::Stop);
-    assert_eq!(next(5, &[clear.clone(), Comparison { aa: true, ..open.clone() }]), Next::Stop);
-    assert_eq!(next(5, &[Comparison { aa: true, ..open.clone() }]), Next::AnotherBlock);
+    assert_eq!(next(0, &[]), NextStep::AnotherBlock);
+    assert_eq!(next(5, &[clear.clone(), open.clone()]), NextStep::AnotherBlock);
+    assert_eq!(next(8, &[clear.clone(), open.clone()]), NextStep::Stop);
+    assert_eq!(next(5, &[clear.clone(), Comparison { aa: true, ..open.clone() }]), NextStep::Stop);
+    assert_eq!(next(5, &[Comparison { aa: true, ..open.clone() }]), NextStep::AnotherBlock);
     assert!(engine.more_blocks(&open).unwrap() > 0);
     assert_eq!(engine.more_blocks(&clear), None);
 }
 
 #[test]
 fn blocks_beyond_the_plan_are_judged_by_the_stricter_rule() {
-    let engine = Sequential::within(5, 0.05).unwrap();
+    let engine = SequentialTest::within(5, 0.05).unwrap();
     let judged = engine.judge(&comparison(&[0.1, -0.1, 0.05, -0.04, 0.01, 0.02]));
     assert!(judged.warnings.contains(&Warning::BeyondPlan));
     assert_eq!(engine.critical(6, 0.05), anytime::critical(6, 0.05));
-    let one = Sequential::within(1, 0.05).unwrap().judge(&comparison(&[0.1]));
+    let one = SequentialTest::within(1, 0.05).unwrap().judge(&comparison(&[0.1]));
     assert!(matches!(one.verdict, Verdict::Invalid { .. }));
-    assert!(Sequential::within(0, 0.05).is_err() && Sequential::open_ended(1.0).is_err());
+    assert!(SequentialTest::within(0, 0.05).is_err() && SequentialTest::open_ended(1.0).is_err());
 }

@@ -28,7 +28,7 @@ pub struct KnownFields<T> {
 pub fn json<T: DeserializeOwned>(text: &[u8]) -> Result<KnownFields<T>, Error> {
     let unknown = RefCell::default();
     let known =
-        Known { value: serde_json::from_slice(text)?, path: String::new(), unknown: &unknown };
+        KnownValue { value: serde_json::from_slice(text)?, path: String::new(), unknown: &unknown };
     let value = match T::deserialize(known) {
         Ok(value) => value,
         // The same once more, for the line: the tree has none. It may stop at an unknown
@@ -42,13 +42,13 @@ pub fn json<T: DeserializeOwned>(text: &[u8]) -> Result<KnownFields<T>, Error> {
 }
 
 /// A value of a text, and its path there.
-struct Known<'a> {
+struct KnownValue<'a> {
     value: Value,
     path: String,
     unknown: &'a RefCell<Vec<String>>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> KnownValue<'a> {
     fn map(self, members: Map<String, Value>) -> Members<'a> {
         Members { members: members.into_iter(), next: None, path: self.path, unknown: self.unknown }
     }
@@ -75,7 +75,7 @@ fn below(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-impl<'de> Deserializer<'de> for Known<'_> {
+impl<'de> Deserializer<'de> for KnownValue<'_> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -157,7 +157,7 @@ impl<'de> SeqAccess<'de> for Items<'_> {
         let Some(value) = self.items.next() else { return Ok(None) };
         let path = format!("{}[{}]", self.path, self.number);
         self.number += 1;
-        seed.deserialize(Known { value, path, unknown: self.unknown }).map(Some)
+        seed.deserialize(KnownValue { value, path, unknown: self.unknown }).map(Some)
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -190,7 +190,7 @@ impl<'de> MapAccess<'de> for Members<'_> {
             return Err(Error::custom("a value without its name"));
         };
         let path = below(&self.path, &name);
-        seed.deserialize(Known { value, path, unknown: self.unknown })
+        seed.deserialize(KnownValue { value, path, unknown: self.unknown })
     }
 }
 
@@ -247,7 +247,7 @@ impl<'de> Deserializer<'de> for MemberName<'_> {
 /// A variant by its name, with what it holds.
 struct NamedVariant<'a> {
     name: String,
-    data: Option<Known<'a>>,
+    data: Option<KnownValue<'a>>,
 }
 
 impl<'de, 'a> EnumAccess<'de> for NamedVariant<'a> {
@@ -262,10 +262,10 @@ impl<'de, 'a> EnumAccess<'de> for NamedVariant<'a> {
     }
 }
 
-struct VariantData<'a>(Option<Known<'a>>);
+struct VariantData<'a>(Option<KnownValue<'a>>);
 
 impl<'a> VariantData<'a> {
-    fn expected(self) -> Result<Known<'a>, Error> {
+    fn expected(self) -> Result<KnownValue<'a>, Error> {
         self.0.ok_or_else(|| Error::custom("a variant without what it holds"))
     }
 }
@@ -309,10 +309,10 @@ mod tests {
 
     #[derive(Debug, PartialEq, Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Strict {
+    struct StrictFields {
         a: u8,
         #[serde(default, rename = "be")]
-        b: Option<Vec<Inner>>,
+        b: Option<Vec<InnerFields>>,
         #[serde(default)]
         c: BTreeMap<u32, Kind>,
     }
@@ -327,18 +327,18 @@ mod tests {
     }
 
     #[derive(Debug, PartialEq, Deserialize)]
-    #[serde(deny_unknown_fields, try_from = "Raw")]
-    struct Inner(u8);
+    #[serde(deny_unknown_fields, try_from = "RawFields")]
+    struct InnerFields(u8);
 
     #[derive(Debug, PartialEq, Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Raw {
+    struct RawFields {
         x: u8,
     }
 
-    impl TryFrom<Raw> for Inner {
+    impl TryFrom<RawFields> for InnerFields {
         type Error = String;
-        fn try_from(raw: Raw) -> Result<Self, String> {
+        fn try_from(raw: RawFields) -> Result<Self, String> {
             if raw.x < 100 { Ok(Self(raw.x)) } else { Err(format!("{} is too much", raw.x)) }
         }
     }
@@ -351,8 +351,8 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_named_and_the_rest_read() {
-        assert!(serde_json::from_str::<Strict>(LATER).is_err());
-        let KnownFields { value, unknown } = json::<Strict>(LATER.as_bytes()).unwrap();
+        assert!(serde_json::from_str::<StrictFields>(LATER).is_err());
+        let KnownFields { value, unknown } = json::<StrictFields>(LATER.as_bytes()).unwrap();
         assert_eq!(unknown, ["new", "be[1].y", "c.6.fields.z"]);
         let c = [
             (3, Kind::Unit),
@@ -360,12 +360,15 @@ mod tests {
             (5, Kind::Pair(1, "two".to_owned())),
             (6, Kind::Fields { x: -1 }),
         ];
-        assert_eq!(value, Strict { a: 1, b: Some(vec![Inner(1), Inner(2)]), c: c.into() });
+        assert_eq!(
+            value,
+            StrictFields { a: 1, b: Some(vec![InnerFields(1), InnerFields(2)]), c: c.into() }
+        );
     }
 
     #[test]
     fn what_is_known_stays_strict() {
-        let error = json::<Strict>(b"{\n\"a\": 300}").unwrap_err();
+        let error = json::<StrictFields>(b"{\n\"a\": 300}").unwrap_err();
         assert_eq!(error.line(), 2, "{error}");
         for (text, part) in [
             (r#"{"a": 1, "new": 2, "be": [{"x": 100}]}"#, "100 is too much"),
@@ -377,7 +380,7 @@ mod tests {
             (r#"{"new": 1}"#, "missing field `a`"),
             ("[", "EOF"),
         ] {
-            let error = json::<Strict>(text.as_bytes()).unwrap_err();
+            let error = json::<StrictFields>(text.as_bytes()).unwrap_err();
             assert!(error.to_string().contains(part), "{text}: {error}");
         }
     }

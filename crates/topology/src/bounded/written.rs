@@ -73,7 +73,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Written {
+    struct WrittenFields {
         #[expect(dead_code)]
         vmlab: u32,
         #[expect(dead_code)]
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
         let check = |text: &str, expected: &str| {
-            let error = toml::<Written>("sw.toml", text).unwrap_err();
+            let error = toml::<WrittenFields>("sw.toml", text).unwrap_err();
             assert_eq!(error.to_string(), expected);
         };
         check("", "sw.toml:1: missing field `vmlab`: begin the file with `vmlab = 1`");
@@ -107,6 +107,6 @@ mod tests {
         );
         check("vmlab = 1\nport = 3\n", "sw.toml:2: invalid type: integer `3`, expected a sequence");
         check("vmlab = 1\nvmlab = 2\n", "sw.toml:2: duplicate key");
-        assert!(toml::<Written>("sw.toml", "vmlab = 1\n[[port]]\n").is_ok());
+        assert!(toml::<WrittenFields>("sw.toml", "vmlab = 1\n[[port]]\n").is_ok());
     }
 }

@@ -12,9 +12,9 @@ use crate::sysfs::{Tree, read_host};
 use crate::{Cache, PcpuSet};
 
 /// A tree saved as one JSON object: path and text.
-struct Saved(BTreeMap<String, String>);
+struct SavedTree(BTreeMap<String, String>);
 
-impl Tree for Saved {
+impl Tree for SavedTree {
     fn read(&self, path: &str) -> Option<String> {
         self.0.get(path).cloned()
     }
@@ -36,7 +36,7 @@ const CLUSTERS: &str = include_str!("../../testdata/trees/clusters.json");
 const THREE_NODES: &str = include_str!("../../testdata/linux-6.1.0/three-nodes-one-offline.json");
 
 fn tree(text: &str) -> Host {
-    read_host(&Saved(serde_json::from_str(text).expect("a map of texts")))
+    read_host(&SavedTree(serde_json::from_str(text).expect("a map of texts")))
 }
 
 macro_rules! golden {

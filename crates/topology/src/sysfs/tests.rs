@@ -10,9 +10,9 @@ use crate::{CoreKind, PcpuGroup, PcpuSet, TopologyLevel};
 
 /// A tree in memory.
 #[derive(Clone, Default)]
-struct Made(BTreeMap<String, String>);
+struct MadeTree(BTreeMap<String, String>);
 
-impl Tree for Made {
+impl Tree for MadeTree {
     fn read(&self, path: &str) -> Option<String> {
         self.0.get(path).cloned()
     }
@@ -31,11 +31,11 @@ impl Tree for Made {
 
 const PCPUS: &str = "sys/devices/system/cpu";
 
-impl Made {
+impl MadeTree {
     /// What every machine shows, for this many online pCPUs.
     fn machine(pcpus: u32) -> Self {
         let last = pcpus - 1;
-        Made::default()
+        MadeTree::default()
             .file(&format!("{PCPUS}/online"), &format!("0-{last}\n"))
             .file(&format!("{PCPUS}/present"), &format!("0-{last}\n"))
             .file("proc/meminfo", "MemTotal:       16384 kB\nMemAvailable:    8192 kB\n")
@@ -120,7 +120,7 @@ fn outline(groups: &[PcpuGroup]) -> String {
 }
 
 #[track_caller]
-fn check(tree: &Made, nesting: Expect, warnings: Expect) -> Host {
+fn check(tree: &MadeTree, nesting: Expect, warnings: Expect) -> Host {
     let host = tree.host();
     nesting.assert_eq(&outline(&host.nesting()));
     warnings.assert_eq(&host.warnings.join("\n"));
@@ -130,8 +130,8 @@ fn check(tree: &Made, nesting: Expect, warnings: Expect) -> Host {
 }
 
 /// 2 sockets x 8 cores x 2 threads, a node each, Linux's usual numbering.
-fn xeon() -> Made {
-    let mut tree = Made::machine(32).node(0, "0-7,16-23", 65536, "10 21").node(
+fn xeon() -> MadeTree {
+    let mut tree = MadeTree::machine(32).node(0, "0-7,16-23", 65536, "10 21").node(
         1,
         "8-15,24-31",
         65536,
@@ -176,7 +176,7 @@ fn two_sockets() {
 #[test]
 fn epyc_with_two_l3_caches_a_node() {
     // One socket in NPS2: two nodes, in each two L3 caches of two cores.
-    let mut tree = Made::machine(8).node(0, "0-3", 1024, "10 12").node(1, "4-7", 1024, "12 10");
+    let mut tree = MadeTree::machine(8).node(0, "0-3", 1024, "10 12").node(1, "4-7", 1024, "12 10");
     for id in 0..8 {
         tree = tree.thread(id, "0", &id.to_string(), &id.to_string());
         tree = tree.pcpu(id, &[("die_id", "0"), ("cluster_id", "65535")]);
@@ -193,7 +193,7 @@ fn epyc_with_two_l3_caches_a_node() {
 
 #[test]
 fn dies_with_repeated_core_ids() {
-    let mut tree = Made::machine(4).node(0, "0-3", 1024, "10");
+    let mut tree = MadeTree::machine(4).node(0, "0-3", 1024, "10");
     for id in 0..4u32 {
         tree = tree
             .thread(id, "0", &(id % 2).to_string(), &id.to_string())
@@ -213,7 +213,7 @@ fn dies_with_repeated_core_ids() {
 
 #[test]
 fn arm64_with_clusters() {
-    let mut tree = Made::machine(8)
+    let mut tree = MadeTree::machine(8)
         .file(
             "proc/cpuinfo",
             "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd03\n\nprocessor\t: 4\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd08\n",
@@ -248,7 +248,7 @@ fn arm64_with_clusters() {
 
 #[test]
 fn firmware_without_socket_numbers() {
-    let mut tree = Made::machine(4).node(0, "0-3", 1024, "10");
+    let mut tree = MadeTree::machine(4).node(0, "0-3", 1024, "10");
     for id in 0..4u32 {
         tree = tree.thread(id, "-1", &id.to_string(), &id.to_string());
     }
@@ -266,7 +266,7 @@ fn firmware_without_socket_numbers() {
 fn power_with_holes_everywhere() {
     // Nodes 0, 1, 16, 17; sockets 0 and 8; cores counted in eights; every
     // second thread offline.
-    let mut tree = Made::machine(1)
+    let mut tree = MadeTree::machine(1)
         .file(&format!("{PCPUS}/online"), "0,2,8,10,16,18,24,26\n")
         .file(&format!("{PCPUS}/present"), "0-3,8-11,16-19,24-27\n")
         .file("proc/cpuinfo", "processor\t: 0\ncpu\t\t: POWER9, altivec supported\n")
@@ -300,7 +300,7 @@ fn power_with_holes_everywhere() {
 
 #[test]
 fn one_pcpu() {
-    let tree = Made::machine(1)
+    let tree = MadeTree::machine(1)
         .file(&format!("{PCPUS}/online"), "0\n")
         .file(&format!("{PCPUS}/present"), "0\n")
         .thread(0, "0", "0", "0")
@@ -316,7 +316,7 @@ fn one_pcpu() {
 fn hybrid_cores() {
     // Two big cores of two threads, each a cluster of its own; four small ones
     // in a cluster that shares an L2; two low-power ones without the L3.
-    let mut tree = Made::machine(10)
+    let mut tree = MadeTree::machine(10)
         .node(0, "0-9", 1024, "10")
         .file("sys/devices/cpu_core/cpus", "0-3\n")
         .file("sys/devices/cpu_atom/cpus", "4-7\n")
@@ -349,7 +349,7 @@ fn hybrid_cores() {
 
 #[test]
 fn no_numa_and_old_names() {
-    let mut tree = Made::machine(4);
+    let mut tree = MadeTree::machine(4);
     for id in 0..4u32 {
         let first = id / 2 * 2;
         tree = tree.pcpu(
@@ -376,7 +376,7 @@ fn no_numa_and_old_names() {
 
 #[test]
 fn a_node_over_two_sockets() {
-    let mut tree = Made::machine(4).node(0, "0-3", 1024, "10");
+    let mut tree = MadeTree::machine(4).node(0, "0-3", 1024, "10");
     for id in 0..4u32 {
         tree = tree.thread(id, &(id / 2).to_string(), "0", &format!("{id}"));
         tree = tree.cache(0, 1, "Data", "32K", &format!("{id}"));
@@ -393,7 +393,7 @@ fn a_node_over_two_sockets() {
 
 #[test]
 fn a_container_that_hides_parts() {
-    let tree = Made::default()
+    let tree = MadeTree::default()
         .file(&format!("{PCPUS}/online"), "0-3\n")
         .file(&format!("{PCPUS}/cpu7/topology/core_id"), "3\n")
         .file(
@@ -428,7 +428,7 @@ fn a_container_that_hides_parts() {
 #[test]
 fn a_real_kernel() {
     let text = include_str!("../../testdata/linux-6.1.0/three-nodes-one-offline.json");
-    let tree = Made(serde_json::from_str(text).expect("a map of texts"));
+    let tree = MadeTree(serde_json::from_str(text).expect("a map of texts"));
     let host = check(
         &tree,
         expect!["s0(n0(L3(c0:0 c1:1 c2:2))) s1(n1(L3(c0:4 c1:5 c2:6 c3:7)))"],
@@ -444,7 +444,7 @@ fn a_real_kernel() {
 #[test]
 fn nothing_at_all() {
     check(
-        &Made::default(),
+        &MadeTree::default(),
         expect![""],
         expect![[r#"
             The processor is unknown: /proc/cpuinfo cannot be read
@@ -654,14 +654,14 @@ fn policies() {
 
 #[test]
 fn a_virtual_machine_says_so() {
-    let flagged = Made::machine(1).file("proc/cpuinfo", "flags\t: fpu lm hypervisor\n");
+    let flagged = MadeTree::machine(1).file("proc/cpuinfo", "flags\t: fpu lm hypervisor\n");
     assert_eq!(flagged.host().virtualised.signs, ["the processor's hypervisor flag"]);
-    let arm = Made::machine(1)
+    let arm = MadeTree::machine(1)
         .file("proc/cpuinfo", "CPU architecture: 8\n")
         .file("sys/class/dmi/id/sys_vendor", "QEMU\n")
         .file("sys/class/dmi/id/product_name", "KVM Virtual Machine\n");
     assert_eq!(arm.host().virtualised.signs, ["DMI: QEMU KVM Virtual Machine"]);
-    let silent = Made::machine(1).file("proc/cpuinfo", "CPU architecture: 8\n");
+    let silent = MadeTree::machine(1).file("proc/cpuinfo", "CPU architecture: 8\n");
     assert_eq!(silent.host().virtualised.is_vm, None);
 }
 

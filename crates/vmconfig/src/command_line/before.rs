@@ -6,15 +6,15 @@ use topology::PcpuSet;
 
 use super::shell::ShellWord;
 use crate::libvirt::list;
-use crate::source::Located;
+use crate::source::LocatedValue;
 
 /// What stands before QEMU means.
 #[derive(Debug, Clone, Default)]
 pub struct Wrappers {
     /// pCPUs on which all of QEMU's threads may run.
-    pub affinity: Option<Located<PcpuSet>>,
+    pub affinity: Option<LocatedValue<PcpuSet>>,
     /// Nodes from which all of its memory comes.
-    pub memory_nodes: Option<Located<PcpuSet>>,
+    pub memory_nodes: Option<LocatedValue<PcpuSet>>,
     /// The words that say nothing of pCPUs.
     pub rest: Vec<ShellWord>,
 }
@@ -67,7 +67,8 @@ impl Wrappers {
             let mut used = vec![word];
             let list = if same {
                 let from = option.len() + 1;
-                list::parse(&text[from..]).map(|set| Located::new(set, word.part(from, text.len())))
+                list::parse(&text[from..])
+                    .map(|set| LocatedValue::new(set, word.part(from, text.len())))
             } else {
                 // `taskset --cpu-list --all-tasks 0-3`: its list is not an option's value.
                 while program == Program::Taskset
@@ -76,8 +77,9 @@ impl Wrappers {
                     used.push(flag);
                 }
                 let value = words.peek().copied();
-                let list = value
-                    .and_then(|value| Some(Located::new(list::parse(&value.text)?, value.span())));
+                let list = value.and_then(|value| {
+                    Some(LocatedValue::new(list::parse(&value.text)?, value.span()))
+                });
                 if list.is_some() {
                     used.extend(words.next());
                 }
@@ -117,7 +119,7 @@ mod tests {
     fn check(text: &str, affinity: Option<&str>, nodes: Option<&str>, rest: &str) {
         let words: Vec<ShellWord> = text.split(' ').map(ShellWord::of_argument).collect();
         let read = Wrappers::read(&words);
-        let set = |at: Option<Located<PcpuSet>>| at.map(|at| at.value.to_string());
+        let set = |at: Option<LocatedValue<PcpuSet>>| at.map(|at| at.value.to_string());
         assert_eq!(set(read.affinity).as_deref(), affinity, "{text}");
         assert_eq!(set(read.memory_nodes).as_deref(), nodes, "{text}");
         let left: Vec<&str> = read.rest.iter().map(|word| word.text.as_str()).collect();

@@ -14,7 +14,7 @@
 
 use super::QemuOption;
 use super::shell::ShellWord;
-use crate::source::{Located, Span};
+use crate::source::{LocatedValue, Span};
 
 /// Bytes of a name that QEMU takes.
 const MAX_NAME_BYTES: usize = 63;
@@ -82,7 +82,7 @@ struct ConfigGroup<'a> {
 #[derive(Debug, Default)]
 pub(super) struct ConfigOptions {
     pub(super) options: Vec<QemuOption>,
-    pub(super) unread: Vec<Located<String>>,
+    pub(super) unread: Vec<LocatedValue<String>>,
 }
 
 /// Reads a file whose text begins at the byte `start` of all.
@@ -107,7 +107,7 @@ pub(super) fn read(text: &str, start: usize) -> ConfigOptions {
             let said = line.trim();
             let said = if said.is_empty() { "a line of blanks" } else { said };
             let span = if line.trim().is_empty() { place(line) } else { place(line.trim()) };
-            found.unread.push(Located::new(format!("{said} ({why})"), span));
+            found.unread.push(LocatedValue::new(format!("{said} ({why})"), span));
         };
         if line.len() > MAX_LINE_BYTES {
             refuse("longer than a line that QEMU takes");
@@ -119,7 +119,7 @@ pub(super) fn read(text: &str, start: usize) -> ConfigOptions {
             }
             skips = option_of(name).is_none();
             let Some(option) = option_of(name) else {
-                found.unread.push(Located::new(
+                found.unread.push(LocatedValue::new(
                     format!("[{name}] (no group that is known)"),
                     place(line.trim_end()),
                 ));
@@ -193,7 +193,7 @@ impl ConfigGroup<'_> {
             let parts = [part("driver"), part("property"), part("value")];
             let [Some((_, driver)), Some((_, property)), Some((_, value))] = parts else {
                 let why = "[global] (not all of driver, property and value)";
-                found.unread.push(Located::new(why.to_owned(), self.head));
+                found.unread.push(LocatedValue::new(why.to_owned(), self.head));
                 return;
             };
             word = word.with(driver.0, driver.1).with(".", property.1);
@@ -205,7 +205,7 @@ impl ConfigGroup<'_> {
                 word = word.with(&value.replace(',', ",,"), *value_at);
             }
         }
-        let name = Located::new(self.option.to_owned(), self.head);
+        let name = LocatedValue::new(self.option.to_owned(), self.head);
         found.options.push(QemuOption { name, value: Some(word) });
     }
 }

@@ -15,7 +15,7 @@ mod properties;
 pub mod shell;
 mod smp;
 
-use crate::source::{Located, NamedFile, SourceText, Span};
+use crate::source::{LocatedValue, NamedFile, SourceText, Span};
 
 pub use before::Wrappers;
 use before::file_name;
@@ -34,7 +34,7 @@ const MAX_CONFIG_FILES: usize = 64;
 #[derive(Debug, Clone)]
 pub struct QemuOption {
     /// Its name without dashes; empty for an image that stands alone.
-    pub name: Located<String>,
+    pub name: LocatedValue<String>,
     /// Its value, if it has one.
     pub value: Option<ShellWord>,
 }
@@ -74,7 +74,7 @@ pub struct CommandLine {
     pub unresolved: Vec<ShellWord>,
     /// Files of `-readconfig` that were not read, and lines of others that say nothing;
     /// each with the reason where one is known.
-    pub unread: Vec<Located<String>>,
+    pub unread: Vec<LocatedValue<String>>,
 }
 
 /// The accelerators that a command line asks for.
@@ -176,9 +176,9 @@ impl CommandLine {
                     continue;
                 }
                 Some(Err(why)) => {
-                    self.unread.push(Located::new(format!("{said} ({why})"), word.span()));
+                    self.unread.push(LocatedValue::new(format!("{said} ({why})"), word.span()));
                 }
-                None => self.unread.push(Located::new(said, word.span())),
+                None => self.unread.push(LocatedValue::new(said, word.span())),
             }
             options.push(option);
         }
@@ -245,14 +245,14 @@ impl CommandLine {
             let dashes = if word.text.starts_with("--") { 2 } else { 1 };
             if word.text.len() <= dashes || !word.text.starts_with('-') {
                 if word.unresolved.is_empty() {
-                    let name = Located::new(String::new(), word.span());
+                    let name = LocatedValue::new(String::new(), word.span());
                     self.options.push(QemuOption { name, value: Some(word) });
                 } else {
                     self.unresolved.push(word);
                 }
                 continue;
             }
-            let name = Located::new(word.text[dashes..].to_owned(), word.span());
+            let name = LocatedValue::new(word.text[dashes..].to_owned(), word.span());
             let may_be_value =
                 |next: &ShellWord| !next.text.starts_with('-') && next.unresolved.is_empty();
             let value = match takes_value(&name.value) {
@@ -293,7 +293,7 @@ impl CommandLine {
 
     /// The machine type, without its properties.
     #[must_use]
-    pub fn machine(&self) -> Option<Located<String>> {
+    pub fn machine(&self) -> Option<LocatedValue<String>> {
         let named = |option: &QemuOption| option.properties("type").at("type").cloned();
         self.options.iter().rev().filter(|option| is_machine(option)).find_map(named)
     }
@@ -304,13 +304,13 @@ impl CommandLine {
     /// with `kvm` tries KVM first, and any other emulates.
     #[must_use]
     pub fn accelerators(&self) -> Accelerators {
-        let mut by_option: Vec<Located<String>> = Vec::new();
-        let mut by_machine: Option<Located<String>> = None;
+        let mut by_option: Vec<LocatedValue<String>> = Vec::new();
+        let mut by_machine: Option<LocatedValue<String>> = None;
         for option in &self.options {
             match option.name.value.as_str() {
                 "accel" => by_option.extend(option.properties("accel").at("accel").cloned()),
                 "enable-kvm" => {
-                    by_machine = Some(Located::new("kvm".to_owned(), option.name.span));
+                    by_machine = Some(LocatedValue::new("kvm".to_owned(), option.name.span));
                 }
                 "machine" | "M" => {
                     let named = option.properties("type").at("accel").cloned();
@@ -367,7 +367,7 @@ impl CommandLine {
     /// Guest memory at the start, bytes: what the last `-m` says, else the machine's own
     /// property `memory.size` (since QEMU 7.1), else the size of its `memory-backend`.
     #[must_use]
-    pub fn memory_bytes(&self) -> Option<Located<u64>> {
+    pub fn memory_bytes(&self) -> Option<LocatedValue<u64>> {
         let named = |name: &str| {
             let name = name.to_owned();
             self.options.iter().rev().filter(move |option| option.name.value == name)

@@ -6,13 +6,13 @@ use serde_json::Value;
 use topology::bytes;
 
 use super::shell::ShellWord;
-use crate::source::{Located, Span};
+use crate::source::{LocatedValue, Span};
 
 /// One `key=value`.
 #[derive(Debug, Clone)]
 struct Property {
     key: String,
-    value: Located<String>,
+    value: LocatedValue<String>,
     understood: bool,
 }
 
@@ -43,10 +43,12 @@ impl Properties {
             let part = &text[from..to];
             let (key, value) = match part.split_once('=') {
                 Some((key, value)) => {
-                    (key, Located::new(unescape(value), word.part(to - value.len(), to)))
+                    (key, LocatedValue::new(unescape(value), word.part(to - value.len(), to)))
                 }
-                None if number == 0 => (implied, Located::new(unescape(part), word.part(from, to))),
-                None => (part, Located::new("on".to_owned(), word.part(from, to))),
+                None if number == 0 => {
+                    (implied, LocatedValue::new(unescape(part), word.part(from, to)))
+                }
+                None => (part, LocatedValue::new("on".to_owned(), word.part(from, to))),
             };
             if !part.is_empty() {
                 let key = unescape(key);
@@ -80,7 +82,7 @@ impl Properties {
             Value::Null => return,
         };
         let span = located(path, value, word).unwrap_or(self.span);
-        let value = Located::new(text, span);
+        let value = LocatedValue::new(text, span);
         self.items.push(Property { key: path.to_owned(), value, understood: false });
     }
 
@@ -124,13 +126,13 @@ impl Properties {
     }
 
     /// Keys and values, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Located<String>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &LocatedValue<String>)> {
         self.items.iter().map(|item| (item.key.as_str(), &item.value))
     }
 
     /// The value of a key, with its place.
     #[must_use]
-    pub fn at(&self, key: &str) -> Option<&Located<String>> {
+    pub fn at(&self, key: &str) -> Option<&LocatedValue<String>> {
         self.items.iter().rev().find(|item| item.key == key).map(|item| &item.value)
     }
 
@@ -141,30 +143,30 @@ impl Properties {
     }
 
     /// All values of a key that may be given several times, or as a list.
-    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a Located<String>> {
+    pub fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a LocatedValue<String>> {
         self.items.iter().filter(move |item| of_list(&item.key) == key).map(|item| &item.value)
     }
 
     /// A number, if the value is one.
     #[must_use]
-    pub fn number(&self, key: &str) -> Option<Located<u32>> {
+    pub fn number(&self, key: &str) -> Option<LocatedValue<u32>> {
         let at = self.at(key)?;
-        Some(Located::new(at.value.parse().ok()?, at.span))
+        Some(LocatedValue::new(at.value.parse().ok()?, at.span))
     }
 
     /// A size in bytes, if the value is one; a number without a unit counts
     /// `plain` bytes.
     #[must_use]
-    pub fn bytes(&self, key: &str, plain: u64) -> Option<Located<u64>> {
+    pub fn bytes(&self, key: &str, plain: u64) -> Option<LocatedValue<u64>> {
         let at = self.at(key)?;
-        Some(Located::new(bytes::parse(&at.value, plain)?, at.span))
+        Some(LocatedValue::new(bytes::parse(&at.value, plain)?, at.span))
     }
 
     /// A switch, if the value is one.
     #[must_use]
-    pub fn is_on(&self, key: &str) -> Option<Located<bool>> {
+    pub fn is_on(&self, key: &str) -> Option<LocatedValue<bool>> {
         let at = self.at(key)?;
-        Some(Located::new(switch(&at.value)?, at.span))
+        Some(LocatedValue::new(switch(&at.value)?, at.span))
     }
 
     /// The value of a key, which is then understood.

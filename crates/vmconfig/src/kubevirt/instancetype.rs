@@ -13,7 +13,7 @@ pub use requirements::Shortfall;
 
 use super::defaults::SEEDS;
 use super::kinds::{is_list, template_of};
-use crate::source::{Located, Span};
+use crate::source::{LocatedValue, Span};
 
 /// Instance types and preferences by kind and name.
 #[derive(Debug, Clone, Default)]
@@ -26,12 +26,12 @@ pub struct ExpandedVm {
     pub spec: Option<YamlValue>,
     /// Fields that the VM sets and its instance type too, with their places: KubeVirt
     /// refuses such a VM.
-    pub conflicts: Vec<Located<String>>,
+    pub conflicts: Vec<LocatedValue<String>>,
     /// Names of what is not known, with their places.
-    pub missing: Vec<Located<String>>,
+    pub missing: Vec<LocatedValue<String>>,
     /// What the preference asks for at least and the VM has not: KubeVirt refuses such
     /// a VM. The place is that of the preference's name.
-    pub shortfalls: Vec<Located<Shortfall>>,
+    pub shortfalls: Vec<LocatedValue<Shortfall>>,
     /// Where what came from elsewhere stands in `spec`.
     pub references: Vec<Span>,
 }
@@ -91,13 +91,14 @@ impl Catalogue {
             if of_kind != Some(None) && applied.conflicts.is_empty() {
                 let span = preference.node.span;
                 let found = requirements::shortfalls(&whole, of_kind.flatten(), found);
-                applied.shortfalls = found.into_iter().map(|one| Located::new(one, span)).collect();
+                applied.shortfalls =
+                    found.into_iter().map(|one| LocatedValue::new(one, span)).collect();
             }
         }
         for reference in [kind, preference].into_iter().flatten() {
             if reference.found.is_none() {
                 let name = reference.node.text().unwrap_or("of a volume").to_owned();
-                applied.missing.push(Located::new(name, reference.node.span));
+                applied.missing.push(LocatedValue::new(name, reference.node.span));
             }
             applied.references.push(reference.node.span);
         }
@@ -248,7 +249,7 @@ const FIELDS: [(&str, &str); 15] = [
     ("nodeSelector", "nodeSelector"),
 ];
 
-fn conflicts(spec: &YamlValue, kind: Option<&YamlValue>) -> Vec<Located<String>> {
+fn conflicts(spec: &YamlValue, kind: Option<&YamlValue>) -> Vec<LocatedValue<String>> {
     let of_type = FIELDS.iter().filter(|(from, to)| {
         // A limit of sockets is overwritten.
         *from != "cpu.maxSockets"
@@ -267,7 +268,7 @@ fn conflicts(spec: &YamlValue, kind: Option<&YamlValue>) -> Vec<Located<String>>
                 YamlKind::Map(_) => false,
             };
             (!unset || path.starts_with("domain.resources"))
-                .then(|| Located::new((*path).to_owned(), node.span))
+                .then(|| LocatedValue::new((*path).to_owned(), node.span))
         })
         .collect()
 }

@@ -7,7 +7,7 @@ use topology::bounded::{self, YamlValue};
 
 use crate::{
     Accel, Arch, Binding, BootSource, CacheMode, Discard, Disk, DiskBus, DiskIo, DiskSource,
-    Enlightenment, GuestTopology, HostDevice, Nic, NicBackend, NicModel, NumberSet, Parsed,
+    Enlightenment, GuestTopology, HostDevice, Nic, NicBackend, NicModel, NumberSet, ParsedVm,
     RtcTrack, Scheduler, TickPolicy, UnmodelledSetting, VmSettings,
 };
 
@@ -17,7 +17,7 @@ use super::{Catalogue, MAX_NIC_QUEUES, Quantity, assign_iothreads, defaults};
 
 /// Why a text holds no VM of KubeVirt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotKubevirt {
+pub enum KubevirtMismatch {
     /// It is not YAML.
     #[error("Not YAML: {0}")]
     Yaml(String),
@@ -30,19 +30,19 @@ pub enum NotKubevirt {
 /// objects of other kinds are left out.
 ///
 /// # Errors
-/// [`NotKubevirt`] if it isn't YAML or holds no VM.
-pub fn parse(text: &str) -> Result<Vec<Parsed>, NotKubevirt> {
+/// [`KubevirtMismatch`] if it isn't YAML or holds no VM.
+pub fn parse(text: &str) -> Result<Vec<ParsedVm>, KubevirtMismatch> {
     let documents = bounded::yaml(text).map_err(|broken| {
-        NotKubevirt::Yaml(format!("line {}: {}", broken.line(text), broken.what))
+        KubevirtMismatch::Yaml(format!("line {}: {}", broken.line(text), broken.what))
     })?;
     let all = parse_documents(documents, &[]);
-    if all.is_empty() { Err(NotKubevirt::NoVm) } else { Ok(all) }
+    if all.is_empty() { Err(KubevirtMismatch::NoVm) } else { Ok(all) }
 }
 
 /// The VMs of documents that are read already; `known` are instance types and
 /// preferences of other texts, those that come first before the others.
 #[must_use]
-pub fn parse_documents(mut documents: Vec<YamlValue>, known: &[&Catalogue]) -> Vec<Parsed> {
+pub fn parse_documents(mut documents: Vec<YamlValue>, known: &[&Catalogue]) -> Vec<ParsedVm> {
     super::instancetype::fill_in(&mut documents, known);
     super::instancetype::attach_all(&mut documents);
     let documents: Vec<ManifestNode<'_>> = documents.iter().map(ManifestNode::new).collect();
@@ -58,7 +58,7 @@ pub fn parse_documents(mut documents: Vec<YamlValue>, known: &[&Catalogue]) -> V
     all
 }
 
-fn object(document: &ManifestNode<'_>) -> Option<Parsed> {
+fn object(document: &ManifestNode<'_>) -> Option<ParsedVm> {
     let kind = document.peek("kind").and_then(ManifestNode::text);
     let is_kubevirt = |text: &str| {
         ["kubevirt.io/", "pool.kubevirt.io/"]
@@ -109,7 +109,7 @@ fn object(document: &ManifestNode<'_>) -> Option<Parsed> {
         .map(|(line, path, text)| UnmodelledSetting::of_text(line, path, text))
         .collect();
     let (settings, lines) = (parser.settings, parser.lines);
-    Some(Parsed { settings, kept, lines, files: BTreeMap::new() }.finish())
+    Some(ParsedVm { settings, kept, lines, files: BTreeMap::new() }.finish())
 }
 
 /// Fields of an object's metadata that the cluster fills in.

@@ -118,7 +118,7 @@ kind: Pod
 
 #[test]
 fn what_is_no_vm_is_refused() {
-    assert_eq!(parse("kind: Pod\nspec: {}").unwrap_err(), super::NotKubevirt::NoVm);
+    assert_eq!(parse("kind: Pod\nspec: {}").unwrap_err(), super::KubevirtMismatch::NoVm);
     assert!(parse("a: [").unwrap_err().to_string().starts_with("Not YAML: "));
     assert!(parse(&"[".repeat(100_000)).is_err());
 }

@@ -566,7 +566,7 @@ fn disk_element(disk: &Disk, controller: u32, names: &mut DiskNames) -> Element 
         .maybe_attr("cache", disk.cache.map(crate::CacheMode::name))
         .maybe_attr("io", disk.io.map(crate::DiskIo::name))
         .maybe_attr("discard", disk.discard.map(crate::Discard::name))
-        .maybe_attr("detect_zeroes", disk.detect_zeroes.map(crate::DetectZeroes::name))
+        .maybe_attr("detect_zeroes", disk.detect_zeroes.map(crate::ZeroDetection::name))
         .maybe_attr("iothread", disk.iothread.filter(|_| !scsi))
         .maybe_attr("queues", disk.queues.filter(|_| !scsi));
     let driver = if scsi { driver } else { with_iothreads(driver, disk) };

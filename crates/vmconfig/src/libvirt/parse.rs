@@ -8,7 +8,7 @@ use crate::source::SourceText;
 use crate::spec::RESERVED;
 use crate::{
     Accel, Arch, BootSource, ClockBase, CpuCache, Enlightenment, GuestNode, GuestTopology, Irqchip,
-    MemoryPolicy, MemorySource, NumberSet, PageSize, Parsed, RtcTrack, Scheduler, TickPolicy,
+    MemoryPolicy, MemorySource, NumberSet, PageSize, ParsedVm, RtcTrack, Scheduler, TickPolicy,
     UnmodelledSetting, VmSettings, cpu,
 };
 
@@ -17,7 +17,7 @@ use super::xml::{Xml, XmlReader};
 
 /// Why a text is no domain of libvirt.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotLibvirt {
+pub enum LibvirtMismatch {
     /// It is not XML.
     #[error("Not XML: {0}")]
     Xml(String),
@@ -29,8 +29,8 @@ pub enum NotLibvirt {
 /// The VMs of a text with domains' XML; of a fragment of one too, as people quote them.
 ///
 /// # Errors
-/// [`NotLibvirt`] if it isn't XML or holds no domain.
-pub fn parse(text: &str) -> Result<Vec<Parsed>, NotLibvirt> {
+/// [`LibvirtMismatch`] if it isn't XML or holds no domain.
+pub fn parse(text: &str) -> Result<Vec<ParsedVm>, LibvirtMismatch> {
     let source = SourceText::new(text);
     let mut all = Vec::new();
     let read = read_domains(text, &mut |domain| all.push(parse_domain(&domain, &source)));
@@ -41,15 +41,17 @@ pub fn parse(text: &str) -> Result<Vec<Parsed>, NotLibvirt> {
     match document {
         Ok(None) => Ok(all),
         Ok(Some(document)) => {
-            Err(NotLibvirt::NoDomain(document.root_element().tag_name().name().to_owned()))
+            Err(LibvirtMismatch::NoDomain(document.root_element().tag_name().name().to_owned()))
         }
-        Err(broken) => Err(NotLibvirt::Xml(format!("line {}: {}", broken.line(text), broken.what))),
+        Err(broken) => {
+            Err(LibvirtMismatch::Xml(format!("line {}: {}", broken.line(text), broken.what)))
+        }
     }
 }
 
 /// The VM of a domain; `source` is the text that it stands in.
 #[must_use]
-pub fn parse_domain(domain: &DomainElement, source: &SourceText<'_>) -> Parsed {
+pub fn parse_domain(domain: &DomainElement, source: &SourceText<'_>) -> ParsedVm {
     // What libvirt does where nobody says anything.
     let settings = VmSettings {
         machine: "pc".to_owned(),
@@ -63,7 +65,7 @@ pub fn parse_domain(domain: &DomainElement, source: &SourceText<'_>) -> Parsed {
     let DomainParser { xml, settings, mut kept, .. } = parser;
     let (lines, rest) = xml.rest(domain);
     kept.extend(rest);
-    Parsed { settings, kept, lines, files: BTreeMap::new() }.finish()
+    ParsedVm { settings, kept, lines, files: BTreeMap::new() }.finish()
 }
 
 pub(super) struct DomainParser<'a> {

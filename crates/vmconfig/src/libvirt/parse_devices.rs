@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Accel, BootSource, CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo,
-    DiskSource, HostDevice, Iommu, MacvtapMode, Nic, NicBackend, NicModel, QueueIothread,
+    Accel, BootSource, CacheMode, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource,
+    HostDevice, Iommu, MacvtapMode, Nic, NicBackend, NicModel, QueueIothread, ZeroDetection,
 };
 
 use super::ROOT_SERIAL;
@@ -181,7 +181,7 @@ impl<'a> DomainParser<'a> {
             disk.cache = self.xml.attr_if(driver, "cache", cache);
             disk.io = self.xml.attr_if(driver, "io", DiskIo::from_name);
             disk.discard = self.xml.attr_if(driver, "discard", Discard::from_name);
-            let detect = self.xml.attr_if(driver, "detect_zeroes", DetectZeroes::from_name);
+            let detect = self.xml.attr_if(driver, "detect_zeroes", ZeroDetection::from_name);
             disk.detect_zeroes = detect;
             if bus != DiskBus::VirtioScsi {
                 self.served(driver).of(&mut disk);

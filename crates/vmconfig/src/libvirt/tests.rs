@@ -123,9 +123,9 @@ fn a_launched_domain_is_the_same_vm_and_names_its_owner() {
     }
 }
 
-fn settings(text: &str) -> Parsed {
+fn settings(text: &str) -> ParsedVm {
     let all = parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-    let [parsed] = <[Parsed; 1]>::try_from(all).unwrap_or_else(|all| panic!("{text}: {all:?}"));
+    let [parsed] = <[ParsedVm; 1]>::try_from(all).unwrap_or_else(|all| panic!("{text}: {all:?}"));
     parsed
 }
 
@@ -207,7 +207,7 @@ fn what_is_no_domain_is_refused() {
 }
 
 /// A domain with KVM and this inside.
-fn domain(inside: &str) -> Parsed {
+fn domain(inside: &str) -> ParsedVm {
     settings(&format!("<domain type='kvm'><memory unit='GiB'>4</memory>{inside}</domain>"))
 }
 
@@ -381,8 +381,8 @@ fn discarding_and_rings_are_said_and_read() {
     );
     let spec = parsed.spec().unwrap();
     let of = |disk: &Disk| (disk.discard, disk.detect_zeroes);
-    assert_eq!(of(&spec.disks[0]), (Some(Discard::Unmap), Some(DetectZeroes::Unmap)));
-    assert_eq!(of(&spec.disks[1]), (None, Some(DetectZeroes::On)), "nothing is discarded");
+    assert_eq!(of(&spec.disks[0]), (Some(Discard::Unmap), Some(ZeroDetection::Unmap)));
+    assert_eq!(of(&spec.disks[1]), (None, Some(ZeroDetection::On)), "nothing is discarded");
     let nic = &spec.nics[0];
     assert_eq!((nic.rx_queue_size, nic.tx_queue_size), (Some(1024), Some(512)));
     assert_eq!((nic.packed, nic.mtu, parsed.kept.len()), (Some(true), Some(9000), 0));

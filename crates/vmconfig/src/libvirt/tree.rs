@@ -14,7 +14,7 @@ use topology::bytes;
 
 use super::{QEMU_NAMESPACE, list};
 use crate::PciAddress;
-use crate::source::Located;
+use crate::source::LocatedValue;
 
 /// One element of a domain's XML.
 #[derive(Debug)]
@@ -26,9 +26,9 @@ pub struct DomainElement {
     /// Its opening tag: pointing at a whole element helps nobody.
     pub tag: Span,
     /// Names, with the prefix of a namespace, and values.
-    pub attributes: Vec<(String, Located<String>)>,
+    pub attributes: Vec<(String, LocatedValue<String>)>,
     /// The text inside, without the blanks around it; `None` if there is none at all.
-    pub text: Option<Located<String>>,
+    pub text: Option<LocatedValue<String>>,
     /// The elements inside.
     pub children: Vec<DomainElement>,
     /// What no other element of its document has.
@@ -38,7 +38,7 @@ pub struct DomainElement {
 impl DomainElement {
     /// An attribute with its place.
     #[must_use]
-    pub fn at(&self, name: &str) -> Option<&Located<String>> {
+    pub fn at(&self, name: &str) -> Option<&LocatedValue<String>> {
         self.attributes.iter().find(|(key, _)| key == name).map(|(_, value)| value)
     }
 
@@ -59,26 +59,26 @@ impl DomainElement {
         &self,
         name: &str,
         parse: impl FnOnce(&str) -> Option<T>,
-    ) -> Option<Located<T>> {
+    ) -> Option<LocatedValue<T>> {
         let at = self.at(name)?;
-        Some(Located::new(parse(at.value.trim())?, at.span))
+        Some(LocatedValue::new(parse(at.value.trim())?, at.span))
     }
 
     /// An attribute that is a number.
     #[must_use]
-    pub fn number<T: FromStr>(&self, name: &str) -> Option<Located<T>> {
+    pub fn number<T: FromStr>(&self, name: &str) -> Option<LocatedValue<T>> {
         self.parsed(name, |text| text.parse().ok())
     }
 
     /// An attribute that is a list of pCPUs, nodes, vCPUs.
     #[must_use]
-    pub fn list(&self, name: &str) -> Option<Located<PcpuSet>> {
+    pub fn list(&self, name: &str) -> Option<LocatedValue<PcpuSet>> {
         self.parsed(name, list::parse)
     }
 
     /// An attribute that is `on` or `yes`, `off` or `no`.
     #[must_use]
-    pub fn switch(&self, name: &str) -> Option<Located<bool>> {
+    pub fn switch(&self, name: &str) -> Option<LocatedValue<bool>> {
         self.parsed(name, |text| match text {
             "on" | "yes" => Some(true),
             "off" | "no" => Some(false),
@@ -88,15 +88,15 @@ impl DomainElement {
 
     /// Bytes of an attribute that is a size in the element's `unit`.
     #[must_use]
-    pub fn bytes_of(&self, name: &str) -> Option<Located<u64>> {
+    pub fn bytes_of(&self, name: &str) -> Option<LocatedValue<u64>> {
         self.parsed(name, |text| self.scaled(text))
     }
 
     /// Bytes of a text that is a size in the element's `unit`.
     #[must_use]
-    pub fn bytes(&self) -> Option<Located<u64>> {
+    pub fn bytes(&self) -> Option<LocatedValue<u64>> {
         let text = self.text.as_ref()?;
-        Some(Located::new(self.scaled(&text.value)?, text.span))
+        Some(LocatedValue::new(self.scaled(&text.value)?, text.span))
     }
 
     /// Bytes of a size; one without a unit counts KiB.
@@ -107,9 +107,9 @@ impl DomainElement {
 
     /// A text that is a number.
     #[must_use]
-    pub fn text_number<T: FromStr>(&self) -> Option<Located<T>> {
+    pub fn text_number<T: FromStr>(&self) -> Option<LocatedValue<T>> {
         let text = self.text.as_ref()?;
-        Some(Located::new(text.value.parse().ok()?, text.span))
+        Some(LocatedValue::new(text.value.parse().ok()?, text.span))
     }
 
     /// An attribute that is a part of an address: decimal, octal behind `0`, hexadecimal
@@ -117,7 +117,7 @@ impl DomainElement {
     ///
     /// Source: libvirt `src/conf/device_conf.c` (`virPCIDeviceAddressParseXML`).
     #[must_use]
-    pub fn c_number(&self, name: &str) -> Option<Located<u32>> {
+    pub fn c_number(&self, name: &str) -> Option<LocatedValue<u32>> {
         self.parsed(name, |text| {
             let (digits, radix) = match text.strip_prefix('0') {
                 Some(rest) if rest.starts_with(['x', 'X']) => (&rest[1..], 16),
@@ -143,7 +143,7 @@ impl DomainElement {
     /// gives to the guest. One with `<address type='unassigned'/>` is taken from the host
     /// and given to nobody.
     #[must_use]
-    pub fn host_device(&self) -> Option<Located<PciAddress>> {
+    pub fn host_device(&self) -> Option<LocatedValue<PciAddress>> {
         // The type of an interface does not tell; that of its address does.
         let is_pci = |kind: &str| ["pci", "hostdev"].contains(&kind);
         let place = self.first("source")?.first("address")?;
@@ -153,7 +153,7 @@ impl DomainElement {
         if is_other {
             return None;
         }
-        Some(Located::new(place.pci_address()?, place.span))
+        Some(LocatedValue::new(place.pci_address()?, place.span))
     }
 
     /// Where an attribute stands, or the element that lacks it.
@@ -188,7 +188,7 @@ impl DomainElement {
 
     /// The text of the first element at a path.
     #[must_use]
-    pub fn text_of(&self, path: &str) -> Option<&Located<String>> {
+    pub fn text_of(&self, path: &str) -> Option<&LocatedValue<String>> {
         self.first(path)?.text.as_ref()
     }
 }
@@ -215,7 +215,7 @@ impl DocumentPlace<'_> {
         let tag_end = node.first_child().map_or(range.end, |child| child.range().start);
         let attributes = node.attributes().map(|one| {
             let name = self.document[one.range_qname()].to_owned();
-            (name, Located::new(one.value().to_owned(), self.span(one.range_value())))
+            (name, LocatedValue::new(one.value().to_owned(), self.span(one.range_value())))
         });
         let children = node.children().filter(Node::is_element);
         DomainElement {
@@ -230,7 +230,7 @@ impl DocumentPlace<'_> {
     }
 
     /// All texts of an element, comments between them or not.
-    fn text(&self, node: Node<'_, '_>) -> Option<Located<String>> {
+    fn text(&self, node: Node<'_, '_>) -> Option<LocatedValue<String>> {
         let mut value = String::new();
         let mut place: Option<Range<usize>> = None;
         for text in node.children().filter(Node::is_text) {
@@ -244,7 +244,7 @@ impl DocumentPlace<'_> {
                 _ => start..end,
             });
         }
-        Some(Located::new(value.trim().to_owned(), self.span(place?)))
+        Some(LocatedValue::new(value.trim().to_owned(), self.span(place?)))
     }
 }
 

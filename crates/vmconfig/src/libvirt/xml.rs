@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::str::FromStr;
 
 use super::tree::DomainElement;
-use crate::source::{Located, SourceText};
+use crate::source::{LocatedValue, SourceText};
 use crate::{NumberSet, UnmodelledSetting};
 
 /// An element to be written.
@@ -165,7 +165,7 @@ impl<'a> XmlReader<'a> {
         &self,
         element: Xml<'a>,
         name: &str,
-        found: Option<Located<T>>,
+        found: Option<LocatedValue<T>>,
     ) -> Option<T> {
         self.attr_if(element, name, |_| found.map(|at| at.value))
     }
@@ -212,7 +212,7 @@ impl<'a> XmlReader<'a> {
         Some(value)
     }
 
-    fn noted_text<T>(&self, element: Xml<'a>, found: Option<Located<T>>) -> Option<T> {
+    fn noted_text<T>(&self, element: Xml<'a>, found: Option<LocatedValue<T>>) -> Option<T> {
         self.text_if(element, |_| found.map(|at| at.value))
     }
 

@@ -1,13 +1,13 @@
 //! Proxmox VE's files of a VM: `key: value` by the line, comments, and sections for
 //! snapshots, which are no part of the VM that runs.
 
-use crate::source::{Located, SourceText, Span};
+use crate::source::{LocatedValue, SourceText, Span};
 
 /// One setting.
 #[derive(Debug, Clone)]
 pub(super) struct ProxmoxEntry {
-    pub(super) key: Located<String>,
-    pub(super) value: Located<String>,
+    pub(super) key: LocatedValue<String>,
+    pub(super) value: LocatedValue<String>,
 }
 
 /// The settings of a file that hold, in its order.
@@ -17,9 +17,9 @@ pub(super) struct Config {
     /// Settings that are said again further down, where they count.
     pub(super) overridden: Vec<ProxmoxEntry>,
     /// Lines that are neither a setting nor a comment nor a section.
-    pub(super) broken: Vec<Located<String>>,
+    pub(super) broken: Vec<LocatedValue<String>>,
     /// Headings of sections, without their brackets.
-    pub(super) sections: Vec<Located<String>>,
+    pub(super) sections: Vec<LocatedValue<String>>,
 }
 
 impl Config {
@@ -31,12 +31,12 @@ impl Config {
             let line = &source.text[span.start..span.end];
             let start = span.start + (line.len() - line.trim_start().len());
             let text = line.trim();
-            let at = || Located::new(text.to_owned(), Span { start, end: start + text.len() });
+            let at = || LocatedValue::new(text.to_owned(), Span { start, end: start + text.len() });
             if text.is_empty() || text.starts_with('#') {
                 continue;
             }
             if let Some(name) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-                config.sections.push(Located::new(name.to_owned(), at().span));
+                config.sections.push(LocatedValue::new(name.to_owned(), at().span));
                 continue;
             }
             if !config.sections.is_empty() {
@@ -79,9 +79,11 @@ impl ProxmoxEntry {
         }
         let value = rest.trim();
         let from = start + key.len() + 1 + (rest.len() - rest.trim_start().len());
-        let key = Located::new(key.to_owned(), start..start + key.len());
-        (!value.is_empty())
-            .then(|| Self { key, value: Located::new(value.to_owned(), from..from + value.len()) })
+        let key = LocatedValue::new(key.to_owned(), start..start + key.len());
+        (!value.is_empty()).then(|| Self {
+            key,
+            value: LocatedValue::new(value.to_owned(), from..from + value.len()),
+        })
     }
 
     /// The key without its number: `scsi` of `scsi0`.
@@ -109,7 +111,7 @@ impl ProxmoxEntry {
                 None => (implied, part, from),
             };
             if !part.trim().is_empty() {
-                let value = Located::new(value.to_owned(), at..at + value.len());
+                let value = LocatedValue::new(value.to_owned(), at..at + value.len());
                 items.push((key.trim().to_owned(), value));
             }
             from += part.len() + 1;
@@ -121,16 +123,16 @@ impl ProxmoxEntry {
 /// The `key=value` pairs of one setting that have not been read yet.
 #[derive(Debug, Clone)]
 pub(super) struct PropertyString {
-    pub(super) items: Vec<(String, Located<String>)>,
+    pub(super) items: Vec<(String, LocatedValue<String>)>,
 }
 
 impl PropertyString {
-    pub(super) fn take(&mut self, key: &str) -> Option<Located<String>> {
+    pub(super) fn take(&mut self, key: &str) -> Option<LocatedValue<String>> {
         let place = self.items.iter().position(|(name, _)| name == key)?;
         Some(self.items.remove(place).1)
     }
 
-    pub(super) fn take_all(&mut self, key: &str) -> Vec<Located<String>> {
+    pub(super) fn take_all(&mut self, key: &str) -> Vec<LocatedValue<String>> {
         let mut all = Vec::new();
         while let Some(at) = self.take(key) {
             all.push(at);
@@ -143,13 +145,13 @@ impl PropertyString {
         &mut self,
         key: &str,
         read: impl Fn(&str) -> Option<T>,
-    ) -> Option<Located<T>> {
+    ) -> Option<LocatedValue<T>> {
         let place = self.items.iter().position(|(name, _)| name == key)?;
         let value = read(&self.items[place].1.value)?;
-        Some(Located::new(value, self.items.remove(place).1.span))
+        Some(LocatedValue::new(value, self.items.remove(place).1.span))
     }
 
-    pub(super) fn switch(&mut self, key: &str) -> Option<Located<bool>> {
+    pub(super) fn switch(&mut self, key: &str) -> Option<LocatedValue<bool>> {
         self.take_if(key, switch)
     }
 }
@@ -163,12 +165,12 @@ fn switch(text: &str) -> Option<bool> {
 }
 
 /// The members of a list between semicolons.
-pub(super) fn separated(list: &Located<String>) -> Vec<(String, Located<()>)> {
+pub(super) fn separated(list: &LocatedValue<String>) -> Vec<(String, LocatedValue<()>)> {
     let mut from = list.span.start;
     let mut all = Vec::new();
     for part in list.value.split(';') {
         if !part.is_empty() {
-            all.push((part.to_owned(), Located::new((), from..from + part.len())));
+            all.push((part.to_owned(), LocatedValue::new((), from..from + part.len())));
         }
         from += part.len() + 1;
     }

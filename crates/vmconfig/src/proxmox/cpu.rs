@@ -6,12 +6,13 @@ use super::config::separated;
 use super::maker::{Guest, Maker};
 use super::trouble::Trouble;
 use crate::command_line::ShellWord;
-use crate::source::Located;
+use crate::source::LocatedValue;
 
 /// vCPUs: as many as sockets and cores make, of which some may be plugged in later.
 pub(super) fn smp(maker: &mut Maker<'_>) {
-    let count =
-        |at: Option<Located<u64>>| at.and_then(|at| Some((u32::try_from(at.value).ok()?, at.span)));
+    let count = |at: Option<LocatedValue<u64>>| {
+        at.and_then(|at| Some((u32::try_from(at.value).ok()?, at.span)))
+    };
     let old = count(maker.number("smp"));
     let sockets = count(maker.number("sockets")).or(old);
     let cores = count(maker.number("cores"));

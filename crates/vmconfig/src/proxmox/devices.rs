@@ -8,7 +8,7 @@ use super::config::{PropertyString, ProxmoxEntry, separated};
 use super::maker::Maker;
 use super::trouble::Trouble;
 use crate::command_line::ShellWord;
-use crate::source::{Located, Span};
+use crate::source::{LocatedValue, Span};
 
 /// Disks that one controller takes.
 #[derive(Clone, Copy, PartialEq)]
@@ -171,7 +171,7 @@ struct ProxmoxDisk<'a> {
     entry: &'a ProxmoxEntry,
     parts: PropertyString,
     number: u32,
-    file: Located<String>,
+    file: LocatedValue<String>,
     turn: Option<&'a (u32, Span)>,
 }
 
@@ -205,11 +205,11 @@ impl ProxmoxDisk<'_> {
         let named = format.as_ref().map_or(volume.format, |at| at.value.as_str());
         let at = format.as_ref().map_or(self.file.span, |at| at.span);
         word = word.with(",format=", at).with(named, at);
-        let cache = self.parts.take("cache").unwrap_or(Located::new("none".to_owned(), place));
+        let cache = self.parts.take("cache").unwrap_or(LocatedValue::new("none".to_owned(), place));
         word = word.with(",cache=", cache.span).with(&cache.value, cache.span);
         // Storages of kinds that hang with io_uring (thick LVM, CIFS) get something
         // else; which those are stands in another file.
-        let io = self.parts.take("aio").unwrap_or(Located::new("io_uring".to_owned(), place));
+        let io = self.parts.take("aio").unwrap_or(LocatedValue::new("io_uring".to_owned(), place));
         word = word.with(",aio=", io.span).with(&io.value, io.span);
         let discard = self.parts.take("discard");
         let zeroes = self.parts.switch("detect_zeroes");
@@ -409,7 +409,7 @@ fn nics(maker: &mut Maker<'_>, turns: &BTreeMap<String, (u32, Span)>) {
         let (key, place) = (entry.key.value.clone(), entry.value.span);
         let named = MODELS.iter().find_map(|row| Some((row.1, parts.take(row.0)?)));
         let (model, mac) = match named {
-            Some((model, mac)) => (Some(Located::new(model, mac.span)), Some(mac)),
+            Some((model, mac)) => (Some(LocatedValue::new(model, mac.span)), Some(mac)),
             None => {
                 let read = |text: &str| MODELS.iter().find(|row| row.0 == text).map(|row| row.1);
                 (parts.take_if("model", read), parts.take("macaddr"))

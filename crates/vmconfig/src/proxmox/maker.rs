@@ -10,7 +10,7 @@ use super::config::{Config, PropertyString, ProxmoxEntry};
 use super::trouble::Trouble;
 use crate::UnmodelledSetting;
 use crate::command_line::{CommandLine, QemuOption, ShellWord, shell};
-use crate::source::{Located, SourceText, Span};
+use crate::source::{LocatedValue, SourceText, Span};
 
 /// A configuration as a command line, and what that can't say.
 #[derive(Debug, Clone)]
@@ -20,12 +20,12 @@ pub struct ProxmoxCommand {
     /// Settings that have no place in a VM, in the order of lines.
     pub kept: Vec<UnmodelledSetting>,
     /// Settings that do not do what they say.
-    pub troubles: Vec<Located<Trouble>>,
+    pub troubles: Vec<LocatedValue<Trouble>>,
     /// pCPUs' worth of time that all of the VM's threads together may have
     /// (`cpulimit`); none is no limit.
-    pub cpu_limit: Option<Located<f64>>,
+    pub cpu_limit: Option<LocatedValue<f64>>,
     /// Sections' names: snapshots, and `PENDING`.
-    pub sections: Vec<Located<String>>,
+    pub sections: Vec<LocatedValue<String>>,
 }
 
 /// A family of guests, which decides what they are told.
@@ -75,8 +75,8 @@ pub(super) struct Maker<'a> {
     flags: ShellWord,
     line: CommandLine,
     kept: Vec<UnmodelledSetting>,
-    troubles: Vec<Located<Trouble>>,
-    cpu_limit: Option<Located<f64>>,
+    troubles: Vec<LocatedValue<Trouble>>,
+    cpu_limit: Option<LocatedValue<f64>>,
     understood: HashSet<String>,
 }
 
@@ -210,16 +210,16 @@ impl<'a> Maker<'a> {
     }
 
     /// A number; anything else is reported.
-    pub(super) fn number(&mut self, key: &str) -> Option<Located<u64>> {
+    pub(super) fn number(&mut self, key: &str) -> Option<LocatedValue<u64>> {
         let entry = self.take(key)?;
         self.read(key, &entry.value, "a number", |text| text.parse().ok())
     }
 
     /// A switch; anything else is reported.
-    pub(super) fn switch(&mut self, key: &str) -> Option<Located<bool>> {
+    pub(super) fn switch(&mut self, key: &str) -> Option<LocatedValue<bool>> {
         let entry = self.take(key)?;
         match entry.switch() {
-            Some(on) => Some(Located::new(on, entry.value.span)),
+            Some(on) => Some(LocatedValue::new(on, entry.value.span)),
             None => self.read(key, &entry.value, "a switch (0 or 1)", |_| None),
         }
     }
@@ -228,20 +228,20 @@ impl<'a> Maker<'a> {
     pub(super) fn read<T>(
         &mut self,
         key: &str,
-        at: &Located<String>,
+        at: &LocatedValue<String>,
         wanted: &'static str,
         read: impl Fn(&str) -> Option<T>,
-    ) -> Option<Located<T>> {
+    ) -> Option<LocatedValue<T>> {
         let value = read(&at.value);
         if value.is_none() {
             let (key, value) = (key.to_owned(), at.value.clone());
             self.trouble(Trouble::BadValue { key, value, wanted }, at.span);
         }
-        Some(Located::new(value?, at.span))
+        Some(LocatedValue::new(value?, at.span))
     }
 
     pub(super) fn trouble(&mut self, trouble: Trouble, span: Span) {
-        self.troubles.push(Located::new(trouble, span));
+        self.troubles.push(LocatedValue::new(trouble, span));
     }
 
     pub(super) fn keep(&mut self, entry: &ProxmoxEntry, path: &str, text: &str) {
@@ -258,7 +258,7 @@ impl<'a> Maker<'a> {
 
     /// Adds an option that stands at `place`.
     pub(super) fn option(&mut self, name: &str, place: Span, value: ShellWord) {
-        let name = Located::new(name.to_owned(), place);
+        let name = LocatedValue::new(name.to_owned(), place);
         self.line.options.push(QemuOption { name, value: Some(value) });
     }
 

@@ -8,7 +8,7 @@ use super::config::{ProxmoxEntry, separated};
 use super::maker::Maker;
 use super::trouble::Trouble;
 use crate::command_line::ShellWord;
-use crate::source::{Located, Span};
+use crate::source::{LocatedValue, Span};
 
 /// Memory where nobody says any.
 const MEMORY_MIB: u64 = 512;
@@ -38,7 +38,7 @@ pub(super) fn make(maker: &mut Maker<'_>) {
             text.parse().ok().filter(|mib| *mib > 0)
         })
     });
-    let memory = said.unwrap_or(Located::new(MEMORY_MIB, maker.head));
+    let memory = said.unwrap_or(LocatedValue::new(MEMORY_MIB, maker.head));
     let place = memory.span;
     let size = ShellWord::made(place).with(&memory.value.to_string(), place);
     maker.option("m", place, size);
@@ -80,8 +80,8 @@ pub(super) fn make(maker: &mut Maker<'_>) {
 /// A node for each socket, with its share of memory.
 fn by_sockets(
     maker: &mut Maker<'_>,
-    memory: &Located<u64>,
-    pages: Option<&Located<HugepagesOption>>,
+    memory: &LocatedValue<u64>,
+    pages: Option<&LocatedValue<HugepagesOption>>,
     place: Span,
 ) {
     let count = |key: &str| {
@@ -111,7 +111,7 @@ fn node(
     maker: &mut Maker<'_>,
     number: u32,
     entry: &ProxmoxEntry,
-    pages: Option<&Located<HugepagesOption>>,
+    pages: Option<&LocatedValue<HugepagesOption>>,
 ) -> Option<u64> {
     let mut parts = entry.parts("");
     let key = entry.key.value.clone();
@@ -166,7 +166,7 @@ fn backend(
     number: u32,
     memory_mib: u64,
     place: Span,
-    pages: Option<&Located<HugepagesOption>>,
+    pages: Option<&LocatedValue<HugepagesOption>>,
 ) -> Option<ShellWord> {
     let id = format!("id=ram-node{number},size=");
     let size = format!("{memory_mib}M");

@@ -2,15 +2,15 @@
 
 use super::*;
 use crate::{
-    Accel, Arch, CacheMode, DetectZeroes, Discard, DiskBus, DiskFormat, DiskIo, DiskSource,
-    MemoryPolicy, NicBackend, PageSize,
+    Accel, Arch, CacheMode, Discard, DiskBus, DiskFormat, DiskIo, DiskSource, MemoryPolicy,
+    NicBackend, PageSize, ZeroDetection,
 };
 
-fn read(text: &str) -> Parsed {
+fn read(text: &str) -> ParsedVm {
     parse(text).unwrap()
 }
 
-fn kept(parsed: &Parsed) -> Vec<String> {
+fn kept(parsed: &ParsedVm) -> Vec<String> {
     let line = |one: &crate::UnmodelledSetting| format!("{} {} {}", one.line, one.path, one.text);
     parsed.kept.iter().map(line).collect()
 }
@@ -72,7 +72,7 @@ fn a_tuned_server() {
     assert_eq!((first.cache, first.io), (Some(CacheMode::Writeback), Some(DiskIo::IoUring)));
     assert_eq!(
         (first.discard, first.detect_zeroes),
-        (Some(Discard::Unmap), Some(DetectZeroes::Unmap))
+        (Some(Discard::Unmap), Some(ZeroDetection::Unmap))
     );
     assert_eq!(first.boot_order, Some(1));
     let path = "/var/lib/vz/images/100/vm-100-disk-2.qcow2";
@@ -140,7 +140,7 @@ fn defaults_are_those_of_qm() {
     assert_eq!(vm.extra_args, ["-device", "virtio-balloon-pci,id=balloon0,free-page-reporting=on"]);
     let disk = &read("scsihw: virtio-scsi-pci\nscsi0: local-lvm:vm-1-disk-0\n").settings.disks[0];
     assert_eq!((disk.cache, disk.io), (Some(CacheMode::None), Some(DiskIo::IoUring)));
-    assert_eq!((disk.discard, disk.detect_zeroes), (None, Some(DetectZeroes::On)));
+    assert_eq!((disk.discard, disk.detect_zeroes), (None, Some(ZeroDetection::On)));
     // An emulated controller has no place in a VM, and stays as it is.
     let args = read("scsi0: local-lvm:vm-1-disk-0\n").settings.extra_args.join(" ");
     assert!(args.contains("-device lsi,id=scsihw0"), "{args}");
@@ -255,7 +255,7 @@ fn texts_of_vms_are_known() {
     for text in no {
         assert!(!holds_vm(text), "{text}");
     }
-    assert_eq!(parse("# nothing\n\n[a]\nb: c\n"), Err(NotProxmox));
+    assert_eq!(parse("# nothing\n\n[a]\nb: c\n"), Err(ProxmoxMismatch));
 }
 
 proptest::proptest! {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Accel, Arch, BootSource, CacheMode, DetectZeroes, Discard, Disk, DiskBus, DiskFormat, DiskIo,
-    DiskSource, HostDevice, Iommu, Nic, NicBackend, NicModel, QueueIothread,
+    Accel, Arch, BootSource, CacheMode, Discard, Disk, DiskBus, DiskFormat, DiskIo, DiskSource,
+    HostDevice, Iommu, Nic, NicBackend, NicModel, QueueIothread, ZeroDetection,
 };
 
 use super::interface::vectors;
@@ -487,7 +487,7 @@ struct NodeSettings {
     io: Option<DiskIo>,
     /// Of every node in turn, from the device's down.
     discard: Vec<Discard>,
-    detect_zeroes: Option<DetectZeroes>,
+    detect_zeroes: Option<ZeroDetection>,
 }
 
 impl NodeSettings {
@@ -498,7 +498,7 @@ impl NodeSettings {
         self.readonly |= switch("read-only") == Some(true);
         self.io = properties.take_if(&format!("{prefix}aio"), DiskIo::from_name).or(self.io);
         let detect = format!("{prefix}detect-zeroes");
-        let detect = properties.take_if(&detect, DetectZeroes::from_name);
+        let detect = properties.take_if(&detect, ZeroDetection::from_name);
         self.detect_zeroes = self.detect_zeroes.or(detect);
         let discard = properties.take_if(&format!("{prefix}discard"), Discard::from_name);
         // A node without an option of its own lets all through (`bdrv_inherited_options`).
@@ -561,7 +561,7 @@ fn from_drive(mut drive: Properties) -> Option<ReadDisk> {
     disk.cache = drive.take_if("cache", CacheMode::from_name);
     disk.io = drive.take_if("aio", DiskIo::from_name);
     disk.discard = drive.take_if("discard", Discard::from_name);
-    disk.detect_zeroes = drive.take_if("detect-zeroes", DetectZeroes::from_name);
+    disk.detect_zeroes = drive.take_if("detect-zeroes", ZeroDetection::from_name);
     disk.readonly = drive.switch("readonly").or_else(|| drive.switch("read-only")).unwrap_or(false);
     disk.transient = drive.switch("snapshot").unwrap_or(false);
     drive.take("id");

@@ -6,7 +6,7 @@ use crate::invalid::MAX_VCPUS;
 use crate::memory::MAX_NODES;
 use crate::{
     Accel, Arch, BootSource, ClockBase, GuestNode, GuestTopology, Irqchip, MemoryBacking,
-    MemoryPolicy, MemorySource, NumberSet, Parsed, PcpuSet, RtcTrack, TickPolicy, cpu,
+    MemoryPolicy, MemorySource, NumberSet, ParsedVm, PcpuSet, RtcTrack, TickPolicy, cpu,
 };
 use topology::bytes;
 
@@ -18,7 +18,7 @@ use crate::source::SourceText;
 /// Why a text is no command line of QEMU.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Not a command line of QEMU: it has no option that QEMU takes")]
-pub struct NotQemu;
+pub struct QemuMismatch;
 
 /// The VM of a command line, which may be a script: quoted for a shell,
 /// continued over lines, with comments; what stands before QEMU's name is kept.
@@ -27,35 +27,35 @@ pub struct NotQemu;
 /// VM stays the same; options that no study may pass are only kept.
 ///
 /// # Errors
-/// [`NotQemu`] if there is no option at all.
-pub fn parse(text: &str) -> Result<Parsed, NotQemu> {
+/// [`QemuMismatch`] if there is no option at all.
+pub fn parse(text: &str) -> Result<ParsedVm, QemuMismatch> {
     parse_source(&SourceText::new(text))
 }
 
 /// The same of a text with the files that it names behind it.
 ///
 /// # Errors
-/// [`NotQemu`] if there is no option at all.
-pub fn parse_source(source: &SourceText<'_>) -> Result<Parsed, NotQemu> {
-    let line = CommandLine::one_of(source).ok_or(NotQemu)?;
+/// [`QemuMismatch`] if there is no option at all.
+pub fn parse_source(source: &SourceText<'_>) -> Result<ParsedVm, QemuMismatch> {
+    let line = CommandLine::one_of(source).ok_or(QemuMismatch)?;
     Ok(CommandLineReader::new().read(line, source))
 }
 
 /// The VM of a command line that is taken apart already; `source` is the text that it
 /// stands in.
 #[must_use]
-pub fn parse_line(line: CommandLine, source: &SourceText<'_>) -> Parsed {
+pub fn parse_line(line: CommandLine, source: &SourceText<'_>) -> ParsedVm {
     CommandLineReader::new().read(line, source)
 }
 
 /// The VM of arguments that are already apart.
 #[must_use]
-pub fn parse_args(args: &[String]) -> Parsed {
+pub fn parse_args(args: &[String]) -> ParsedVm {
     CommandLineReader::new().read(CommandLine::of_arguments(args), &SourceText::new(""))
 }
 
 impl CommandLineReader {
-    fn read(mut self, command: CommandLine, source: &SourceText<'_>) -> Parsed {
+    fn read(mut self, command: CommandLine, source: &SourceText<'_>) -> ParsedVm {
         self.program(&command, source);
         self.accelerator(&command, source);
         let (smp, said) = command.smp();
@@ -117,7 +117,7 @@ impl CommandLineReader {
                 files.insert(line - number + 1, file.to_owned());
             }
         }
-        Parsed { settings: self.settings, kept: self.kept, lines: self.lines, files }.finish()
+        ParsedVm { settings: self.settings, kept: self.kept, lines: self.lines, files }.finish()
     }
 
     /// The program, and what stands before it.

@@ -5,7 +5,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use crate::tests::{any_patch, direct, patch, with};
-use crate::{Accel, Arch, BootSource, DiskFormat, Resolve, VmSpec};
+use crate::{Accel, Arch, BootSource, DiskFormat, PatchContext, VmSpec};
 
 use super::*;
 
@@ -134,7 +134,7 @@ fn every_field() {
 fn a_disk_of_the_users_own() {
     let image = "/home/me/it's, mine.qcow2".into();
     let disk = with(BootSource::Disk { image, format: DiskFormat::Qcow2 });
-    let spec = patch("").resolve(&Resolve { name: "a,b", ..disk }).unwrap();
+    let spec = patch("").resolve(&PatchContext { name: "a,b", ..disk }).unwrap();
     check_emit(
         &spec,
         &debian_12(),
@@ -169,7 +169,7 @@ fn a_disk_of_the_users_own() {
 
 #[test]
 fn arm() {
-    let with = Resolve { arch: Arch::Aarch64, auto_accel: Accel::Kvm, ..with(direct()) };
+    let with = PatchContext { arch: Arch::Aarch64, auto_accel: Accel::Kvm, ..with(direct()) };
     let spec = patch("topology = { clusters = 2, cores = 4 }").resolve(&with).unwrap();
     check_emit(
         &spec,
@@ -242,7 +242,7 @@ fn limits_are_those_of_machine_version_and_accelerator() {
         Capabilities::from_version_text(&format!("QEMU emulator version {version}")).unwrap()
     };
     let check = |text: &str, version: &str, expected: &[&str]| {
-        let kvm = Resolve { auto_accel: Accel::Kvm, ..with(direct()) };
+        let kvm = PatchContext { auto_accel: Accel::Kvm, ..with(direct()) };
         let findings = super::check(&patch(text).resolve(&kvm).unwrap(), &at(version));
         let found: Vec<_> = findings.iter().map(|finding| finding.message.as_str()).collect();
         assert_eq!(found, expected, "{text}");

@@ -78,7 +78,7 @@ fn disk(iothreads: u32) -> BoxedStrategy<Disk> {
         maybe(select(CacheMode::NAMES.map(|row| row.0).to_vec())),
         maybe(select(DiskIo::NAMES.map(|row| row.0).to_vec())),
         maybe(select(Discard::NAMES.map(|row| row.0).to_vec())),
-        maybe(select(DetectZeroes::NAMES.map(|row| row.0).to_vec())),
+        maybe(select(ZeroDetection::NAMES.map(|row| row.0).to_vec())),
     );
     let numbers = (maybe(1..=iothreads.max(1)), maybe(1..9_u32), any::<(bool, bool)>());
     (kinds, numbers, maybe(texts(&["S1", "a,b c"])))
@@ -506,7 +506,7 @@ pub(crate) fn differences(
 
 /// What was emitted is read as the same VM, but for the fields that the losses
 /// name.
-pub(crate) fn check_round_trip(spec: &VmSpec, text: &str, losses: &[Loss], parsed: &Parsed) {
+pub(crate) fn check_round_trip(spec: &VmSpec, text: &str, losses: &[Loss], parsed: &ParsedVm) {
     let different = differences(spec, &parsed.settings, losses);
     if !different.is_empty() {
         let different = different.join("\n");
@@ -521,6 +521,6 @@ fn the_law_sees_a_difference() {
     let spec = VmSpec::new(settings.clone()).unwrap();
     let settings = VmSettings { memory_mib: 1, ..settings };
     let parsed =
-        Parsed { settings, kept: Vec::new(), lines: BTreeMap::new(), files: BTreeMap::new() };
+        ParsedVm { settings, kept: Vec::new(), lines: BTreeMap::new(), files: BTreeMap::new() };
     check_round_trip(&spec, "", &[], &parsed);
 }

@@ -6,7 +6,7 @@ use host::audit::argv::MemoryBackend;
 use host::audit::memory::VmMapping;
 use host::audit::thread::{RunningThread, ThreadRole};
 use host::audit::{RunningVm, guest_view::GuestView};
-use lint::{MemoryPlacement, Observation, Observed, ObservedVm, ThreadOwner, ThreadPlacement};
+use lint::{MemoryPlacement, Observation, ObservedValue, ObservedVm, ThreadOwner, ThreadPlacement};
 use topology::bytes::rounded as size;
 use topology::{Host, PcpuSet};
 
@@ -24,24 +24,25 @@ pub(crate) fn running(
     let mut facts = threads(vm, online, wishes);
     facts.extend(memory(vm));
     let guest_bytes = vm.memory.guest_bytes();
-    let fact = |is: Observed| Observation { is, asked: None };
+    let fact = |is: ObservedValue| Observation { is, asked: None };
     if vm.asked.lock_memory {
         facts.extend(vm.memory.locked_bytes.map(|locked| Observation {
-            is: Observed::Locked(locked, guest_bytes),
+            is: ObservedValue::Locked(locked, guest_bytes),
             asked: Some("all of it".to_owned()),
         }));
     }
     facts.extend(
-        vm.memory.swapped_bytes.filter(|bytes| *bytes > 0).map(Observed::Swapped).map(fact),
+        vm.memory.swapped_bytes.filter(|bytes| *bytes > 0).map(ObservedValue::Swapped).map(fact),
     );
     if let Some(halts) = vm.halts.filter(|_| vm.asked.cpu_pm) {
-        let is = Observed::HaltExits(halts.halt_exits);
+        let is = ObservedValue::HaltExits(halts.halt_exits);
         facts.push(Observation { is, asked: Some("0 (cpu-pm=on)".to_owned()) });
     }
     if let Some(view) = &vm.guest {
-        facts.extend(levels(view).map(Observed::Topology).map(fact));
+        facts.extend(levels(view).map(ObservedValue::Topology).map(fact));
         let name = |kvm| if kvm { "kvm" } else { "tcg" };
-        facts.extend(view.kvm.map(|kvm| Observed::Accelerator(name(kvm).to_owned())).map(fact));
+        facts
+            .extend(view.kvm.map(|kvm| ObservedValue::Accelerator(name(kvm).to_owned())).map(fact));
     }
     let option_files = vm.option_files.clone();
     ObservedVm { pid: vm.pid, argv: argv(vm, host), option_files, facts }
@@ -72,7 +73,7 @@ fn threads(
         let asked = wish.map(|(_, pcpus)| {
             ThreadPlacement { pcpus: pcpus.clone(), ..ThreadPlacement::default() }.to_string()
         });
-        Some(Observation { is: Observed::Thread(who, thread(threads, online)?), asked })
+        Some(Observation { is: ObservedValue::Thread(who, thread(threads, online)?), asked })
     };
     let mut facts = Vec::new();
     for (vcpu, thread) in vm.vcpus() {
@@ -121,8 +122,10 @@ fn memory(vm: &RunningVm) -> Vec<Observation> {
     for region in vm.memory.regions.iter().filter(|region| region.bytes * SMALL_PART >= most) {
         let backend =
             vm.asked.backends.iter().find(|found| Some(&found.id) == region.backend.as_ref());
-        let is =
-            Observed::Memory(region.backend.clone(), of_region(region, wants_pool(vm, backend)));
+        let is = ObservedValue::Memory(
+            region.backend.clone(),
+            of_region(region, wants_pool(vm, backend)),
+        );
         facts.push(Observation { is, asked: backend.map(asked) });
     }
     facts

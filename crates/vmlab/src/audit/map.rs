@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use host::audit::argv::CommandLineRequest;
     use host::audit::memory::VmMemory;
-    use host::audit::{KnownBy, cgroup::Limits};
+    use host::audit::{VcpuEvidence, cgroup::Limits};
 
     fn thread(tid: u32, role: ThreadRole, affinity: &str) -> RunningThread {
         RunningThread {
@@ -144,7 +144,7 @@ mod tests {
                 ..CommandLineRequest::default()
             },
             threads,
-            vcpus_known_by: KnownBy::Names,
+            vcpus_known_by: VcpuEvidence::Names,
             memory: VmMemory::default(),
             guest: None,
             halts: None,

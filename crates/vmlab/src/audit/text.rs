@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use host::audit::cpu_pm::CpuPm;
 use host::audit::memory::{BytesByNode, VmMapping};
 use host::audit::thread::{RunningThread, SchedulingPolicy};
-use host::audit::{KnownBy, RunningVm};
+use host::audit::{RunningVm, VcpuEvidence};
 use topology::bytes::rounded as size;
 use topology::{Host, PcpuSet};
 
@@ -26,7 +26,7 @@ fn block(vm: &RunningVm, host: &Host) -> String {
     for row in thread_rows(vm, &host.online()) {
         lines.push(format!("  {row}"));
     }
-    if vm.vcpus_known_by == KnownBy::Qmp {
+    if vm.vcpus_known_by == VcpuEvidence::Qmp {
         lines.push("  (vCPUs as QEMU itself tells them)".to_owned());
     }
     if let Some(text) = guest(vm) {

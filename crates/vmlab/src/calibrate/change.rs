@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use record::Better;
+use record::BetterDirection;
 use runner::calibration::Calibration;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -64,7 +64,7 @@ pub(super) fn changes(a: &Calibration, b: &Calibration, margin: f64) -> Vec<Chan
                 _ if [SAMPLES, BATCH].contains(&kind) => false,
                 (Some(old), Some(new)) => {
                     let known = LogRatio::exact(old, new);
-                    known.verdict(Better::Lower, margin, |_| 0) == Verdict::BWorse
+                    known.verdict(BetterDirection::Lower, margin, |_| 0) == Verdict::BWorse
                 }
                 // What can't be done any more is worse; what is new is not.
                 (old, _) => old.is_some() && kind == INSTRUCTIONS,

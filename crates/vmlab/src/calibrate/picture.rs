@@ -6,6 +6,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use report::escape;
+use report::palette::{COMPARED, light_style};
 use runner::calibration::{Agreement, Calibration, Count};
 
 const WIDTH: f64 = 860.0;
@@ -18,7 +19,24 @@ const STEP: f64 = 5.0;
 
 /// What tells the lists apart beside their colours.
 const MARKS: [&str; 4] = ["circle", "square", "diamond", "bar"];
-const COLOURS: [&str; 4] = ["#2563a8", "#b3431a", "#2f7d4f", "#7a4fa3"];
+/// Beside the colours of the lists, `.c1` and so on.
+const STYLE: &str = "\
+.ground{fill:var(--paper)}\
+text{fill:var(--ink)}\
+line{stroke-width:2}.grid{stroke:var(--grid);stroke-width:1}\
+.ring{fill:none;stroke:var(--alarm);stroke-width:1.5}";
+
+/// The class of a list's colour; `c0` would be a baseline's.
+fn class(list: usize) -> String {
+    format!("c{}", 1 + list % (COMPARED - 1))
+}
+
+fn style() -> String {
+    let lists: String = (1..COMPARED)
+        .map(|list| format!(".c{list}{{fill:var(--c{list});stroke:var(--c{list})}}"))
+        .collect();
+    light_style(&format!("{STYLE}{lists}"))
+}
 
 /// A price, in the picture's unit.
 struct DrawnPrice {
@@ -99,12 +117,13 @@ pub(super) fn svg(lists: &[(String, &Calibration)]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          width=\"{WIDTH}\" height=\"{height}\" role=\"img\" \
          font-family=\"system-ui, sans-serif\" font-size=\"12\">\n\
-         {TITLE}{unit}</title>\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
+         {TITLE}{unit}</title>\n<style>{}</style>\n\
+         <rect class=\"ground\" width=\"100%\" height=\"100%\"/>\n",
+        style()
     );
     let say = |at_x: f64, at_y: f64, anchor: &str, words: &str| {
         format!(
-            "<text x=\"{at_x:.1}\" y=\"{at_y:.1}\" text-anchor=\"{anchor}\" fill=\"#1d2430\">{}</text>\n",
+            "<text x=\"{at_x:.1}\" y=\"{at_y:.1}\" text-anchor=\"{anchor}\">{}</text>\n",
             escape(words)
         )
     };
@@ -121,7 +140,7 @@ pub(super) fn svg(lists: &[(String, &Calibration)]) -> String {
         let at = x(value);
         let _ = writeln!(
             text,
-            "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{:.1}\" stroke=\"#d5dae1\"/>",
+            "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"/>",
             TOP + rows * row
         );
         text += &say(at, TOP + rows * row + 18.0, "middle", &format!("{value} {unit}"));
@@ -150,10 +169,10 @@ pub(super) fn svg(lists: &[(String, &Calibration)]) -> String {
             if let Some((lo, hi)) = one.interval {
                 let _ = write!(
                     text,
-                    "<line x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"{}\" stroke-width=\"2\"/>",
+                    "<line class=\"{}\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>",
+                    class(which),
                     x(lo),
-                    x(hi),
-                    COLOURS[which % COLOURS.len()]
+                    x(hi)
                 );
             }
             text += &mark(which, x(one.centre), at);
@@ -169,30 +188,28 @@ pub(super) fn svg(lists: &[(String, &Calibration)]) -> String {
 
 /// What marks a price of which nobody knows what it is of.
 fn ring(x: f64, y: f64) -> String {
-    format!(
-        "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"7\" fill=\"none\" stroke=\"#c21f30\" stroke-width=\"1.5\"/>"
-    )
+    format!("<circle class=\"ring\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"7\"/>")
 }
 
 /// The mark of the list `number` at a place.
 fn mark(number: usize, x: f64, y: f64) -> String {
-    let colour = COLOURS[number % COLOURS.len()];
+    let class = class(number);
     match MARKS[number % MARKS.len()] {
-        "circle" => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"{colour}\"/>"),
+        "circle" => format!("<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"/>"),
         "square" => format!(
-            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"6\" height=\"6\" fill=\"{colour}\"/>",
+            "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"6\" height=\"6\"/>",
             x - 3.0,
             y - 3.0
         ),
         "diamond" => format!(
-            "<path d=\"M{x:.1} {:.1}L{:.1} {y:.1}L{x:.1} {:.1}L{:.1} {y:.1}Z\" fill=\"{colour}\"/>",
+            "<path class=\"{class}\" d=\"M{x:.1} {:.1}L{:.1} {y:.1}L{x:.1} {:.1}L{:.1} {y:.1}Z\"/>",
             y - 4.5,
             x + 4.5,
             y + 4.5,
             x - 4.5
         ),
         _ => format!(
-            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"3\" height=\"9\" fill=\"{colour}\"/>",
+            "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"3\" height=\"9\"/>",
             x - 1.5,
             y - 4.5
         ),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use runner::calibration::{Agreement, Ask, Calibration, Count, Price};
+use runner::calibration::{Agreement, Calibration, CalibrationRequest, Count, Price};
 use stats::Interval;
 use thinguest::Operation;
 use vmconfig::Arch;
@@ -24,7 +24,7 @@ pub(super) fn operations() -> String {
 }
 
 /// What would be run.
-pub(super) fn dry_run(ask: &Ask, arch: Arch, lines: &[String]) -> String {
+pub(super) fn dry_run(ask: &CalibrationRequest, arch: Arch, lines: &[String]) -> String {
     let boots = if ask.boots == 1 { "boot" } else { "boots" };
     let names: Vec<&str> = ask.items.iter().map(|item| item.operation.name()).collect();
     let command = lines.join(" \\\n  ");

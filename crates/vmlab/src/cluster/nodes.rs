@@ -43,7 +43,7 @@ struct PlannedNode {
 }
 
 /// How a node's replica is brought up.
-type BringUp<'a> = Box<dyn Fn(&str) -> Result<Replica, String> + 'a>;
+type ReplicaStarter<'a> = Box<dyn Fn(&str) -> Result<Replica, String> + 'a>;
 
 impl NodeOptions<'_> {
     /// Looks up all hosts, before anything is begun.
@@ -63,8 +63,8 @@ impl NodeOptions<'_> {
         }
         let names: BTreeSet<&str> =
             hosts.iter().map(|(name, _)| name.as_str()).chain([THIS]).collect();
-        let kubelet = ByNode::read("--kubelet", self.kubelet, &names)?;
-        let memory = ByNode::read("--node-memory", self.memory, &names)?;
+        let kubelet = NodeValues::read("--kubelet", self.kubelet, &names)?;
+        let memory = NodeValues::read("--node-memory", self.memory, &names)?;
         let mut further = Vec::new();
         for (name, host) in &hosts {
             let size = match memory.of(name) {
@@ -116,12 +116,12 @@ fn look_up(
 }
 
 /// The values of an option that is for all nodes or for one.
-struct ByNode<'a> {
+struct NodeValues<'a> {
     all: Option<&'a str>,
     one: Vec<(&'a str, &'a str)>,
 }
 
-impl<'a> ByNode<'a> {
+impl<'a> NodeValues<'a> {
     fn read(option: &str, values: &'a [String], names: &BTreeSet<&str>) -> anyhow::Result<Self> {
         let mut read = Self { all: None, one: Vec::new() };
         for value in values {
@@ -151,8 +151,12 @@ impl<'a> ByNode<'a> {
 
 impl PlannedNodes {
     /// How each node's replica is brought up.
-    pub(super) fn ways<'a>(&'a self, spinner: &'a Spinner, cancel: &'a Cancel) -> Vec<BringUp<'a>> {
-        let way = |node: &'a PlannedNode| -> BringUp<'a> {
+    pub(super) fn ways<'a>(
+        &'a self,
+        spinner: &'a Spinner,
+        cancel: &'a Cancel,
+    ) -> Vec<ReplicaStarter<'a>> {
+        let way = |node: &'a PlannedNode| -> ReplicaStarter<'a> {
             Box::new(move |_| {
                 node.replica.bring_up(spinner, cancel).map_err(|error| format!("{error:#}"))
             })
@@ -161,9 +165,9 @@ impl PlannedNodes {
     }
 
     /// The nodes as they are asked for.
-    pub(super) fn requests<'a>(&'a self, ways: &'a [BringUp<'a>]) -> Vec<NodeRequest<'a>> {
+    pub(super) fn requests<'a>(&'a self, ways: &'a [ReplicaStarter<'a>]) -> Vec<NodeRequest<'a>> {
         let nodes = self.further.iter().zip(ways);
-        let request = |(node, way): (&'a PlannedNode, &'a BringUp<'a>)| NodeRequest {
+        let request = |(node, way): (&'a PlannedNode, &'a ReplicaStarter<'a>)| NodeRequest {
             name: &node.name,
             kubelet: node.kubelet.as_deref(),
             bring_up: &**way,
@@ -186,11 +190,11 @@ mod tests {
     fn options_are_for_all_nodes_or_for_one() {
         let names: BTreeSet<&str> = ["a", "b", THIS].into();
         let values = ["x.yaml".to_owned(), "b=y.yaml".to_owned(), "vmlab=/f/z=1.yaml".to_owned()];
-        let read = ByNode::read("--kubelet", &values, &names).unwrap();
+        let read = NodeValues::read("--kubelet", &values, &names).unwrap();
         let of = |node| read.of(node);
         assert_eq!((of("a"), of("b")), (Some("x.yaml"), Some("y.yaml")));
         assert_eq!(of(THIS), Some("/f/z=1.yaml"));
-        let none = ByNode::read("--kubelet", &[], &names).unwrap();
+        let none = NodeValues::read("--kubelet", &[], &names).unwrap();
         assert_eq!(none.of("a"), None);
     }
 

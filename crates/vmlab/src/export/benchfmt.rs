@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use record::{Better, Metric};
+use record::{BetterDirection, Metric};
 use runner::results::{self, MetricGroup};
 use runner::state::JournalState;
 use runner::store::Contents;
@@ -19,14 +19,14 @@ pub(super) fn text(contents: &Contents) -> String {
     let trials = results::trials(&contents.events, &state);
     let groups = results::groups(plan, &trials);
     let mut out = String::new();
-    let mut units: BTreeMap<String, Better> = BTreeMap::new();
+    let mut units: BTreeMap<String, BetterDirection> = BTreeMap::new();
     for group in &groups {
         units.insert(unit(group.metric), group.metric.better);
     }
     for (unit, better) in units {
         let better = match better {
-            Better::Lower => "lower",
-            Better::Higher => "higher",
+            BetterDirection::Lower => "lower",
+            BetterDirection::Higher => "higher",
         };
         writeln!(out, "Unit {unit} better={better}").expect("memory takes all text");
     }

@@ -110,7 +110,7 @@ mod tests {
     use parquet::file::reader::{FileReader as _, SerializedFileReader};
     use parquet::record::RowAccessor as _;
     use proptest::prelude::*;
-    use record::{Better, Environment, Metric, MetricKind, RecordSource};
+    use record::{BetterDirection, Environment, Metric, MetricKind, RecordSource};
 
     use super::*;
 
@@ -130,7 +130,7 @@ mod tests {
             metric: Metric {
                 name: "time".to_owned(),
                 unit: "s".into(),
-                better: Better::Lower,
+                better: BetterDirection::Lower,
                 kind: MetricKind::Time,
             },
             value,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use remote::{Patience, SshSession};
-use runner::probe::ProbeMissing;
+use runner::probe::MissingProbe;
 use vmconfig::Arch;
 
 use crate::terminal;
@@ -38,7 +38,7 @@ pub(crate) fn bring(
         );
     };
     let program = choose(arch, named)?;
-    let probe = probe.map(|arch| Ok::<_, ProbeMissing>((arch, runner::probe::find(arch)?)));
+    let probe = probe.map(|arch| Ok::<_, MissingProbe>((arch, runner::probe::find(arch)?)));
     let probe = probe.transpose()?;
     // What is installed need not be copied.
     if let Some(installed) = installed(session, patience)? {

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use guest::Cancel;
 use guest::libvirt::{Uri, UriError};
 use guest::qemu::is_mended;
-use host::state_dir::NotOne;
+use host::state_dir::StateLookupError;
 use remote::{Destination, DestinationError};
 use replica::{Replica, ReplicaFindError, ReplicaState};
 use runner::plan::StudyPlan;
@@ -100,7 +100,7 @@ pub(crate) struct ReachedMachine {
     /// For a replica whose emulator ends guests now and then: which QEMU that is.
     faulty_qemu: Option<String>,
     /// Taken down when dropped.
-    _brought_up: Option<BroughtUp>,
+    _brought_up: Option<StartedReplica>,
 }
 
 impl ReachedMachine {
@@ -131,9 +131,9 @@ fn guests_at_risk(vcpus: u32, others: bool) -> Option<String> {
     }
 }
 
-struct BroughtUp(Replica);
+struct StartedReplica(Replica);
 
-impl Drop for BroughtUp {
+impl Drop for StartedReplica {
     fn drop(&mut self) {
         if let Err(error) = self.0.down() {
             let name = &self.0.name;
@@ -171,9 +171,11 @@ impl OnTarget {
                     ReplicaFindError::NotUp { state: found.state(), name: found.name }.into()
                 );
             }
-            Err(ReplicaFindError::NotOne(NotOne::None(_) | NotOne::Unknown { .. })) => {
+            Err(ReplicaFindError::NotOne(
+                StateLookupError::None(_) | StateLookupError::Unknown { .. },
+            )) => {
                 let replica = bring_up(host.unwrap_or(SMALL), cancel)?;
-                (replica.clone(), Some(BroughtUp(replica)))
+                (replica.clone(), Some(StartedReplica(replica)))
             }
             Err(error) => return Err(error.into()),
         };

@@ -1,7 +1,7 @@
 //! `--deterministic`: the far side in a host that nobody reaches while it runs.
 //!
 //! It is told everything before it begins, and what it tells is followed in a file
-//! ([`replica::Repeatable`]). So nothing of this machine reaches it, not even the
+//! ([`replica::RepeatableHost`]). So nothing of this machine reaches it, not even the
 //! time that an answer takes.
 
 use std::path::{Component, PathBuf};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, bail};
 use guest::image::{self, GuestImage, Recipe};
 use guest::qemu::{Qemu, find_emulator};
-use replica::{Programs, Repeatable, RunningRepeatable};
+use replica::{Programs, RepeatableHost, RunningRepeatableHost};
 use runner::study::Study;
 use vmconfig::Arch;
 use workload::GuestFacts;
@@ -104,7 +104,7 @@ fn start<'i>(
     spinner.say("starting the deterministic host");
     // The list, or the host of the results, names it: counts are those of one emulator.
     let qemu = find_emulator(arch)?;
-    let repeatable = Repeatable {
+    let repeatable = RepeatableHost {
         qemu: &qemu,
         image: &host,
         guests: &guests,
@@ -134,7 +134,7 @@ fn asked(written: &StudyText, study: &Study, budget: &BudgetArgs, run: bool) -> 
     if study.seed.is_none() {
         budget.seed_if_none(SEED);
     }
-    let folder = PathBuf::from(Repeatable::STUDY_FOLDER);
+    let folder = PathBuf::from(RepeatableHost::STUDY_FOLDER);
     // Where the study lies here would make the results this machine's.
     let file = written.file.rsplit('/').next().unwrap_or(&written.file).to_owned();
     let plan = FarRequest::Plan { file, folder, budget, libvirt: None, run };
@@ -162,7 +162,7 @@ fn beside(written: &StudyText, study: &Study) -> anyhow::Result<Vec<(PathBuf, Pa
 
 /// A far side whose words are followed in a file.
 struct FollowedRun {
-    host: RunningRepeatable,
+    host: RunningRepeatableHost,
     interrupts: Interrupts,
     silence: Silence,
     qemu: Qemu,

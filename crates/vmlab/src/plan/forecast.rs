@@ -252,16 +252,16 @@ fn lay_running(
         .iter()
         .filter_map(|pod| Some(((pod.namespace.as_str(), pod.instance.as_deref()?), pod)))
         .collect();
-    struct Coming<'a> {
+    struct FutureVm<'a> {
         time: &'a str,
         who: Result<&'a ClusterObject, &'a GuaranteedPod>,
     }
-    let mut coming: Vec<Vec<Coming>> = nodes.iter().map(|_| Vec::new()).collect();
+    let mut coming: Vec<Vec<FutureVm>> = nodes.iter().map(|_| Vec::new()).collect();
     for object in running {
         let node = object.node.as_deref().unwrap_or_default();
         let time = started.get(&key(object)).map_or(&*object.created, |pod| &*pod.started);
         match at.get(node) {
-            Some(at) => coming[*at].push(Coming { time, who: Ok(object) }),
+            Some(at) => coming[*at].push(FutureVm { time, who: Ok(object) }),
             None => {
                 let mut vm = blank(object, StartForecast::Runs);
                 vm.node = Some(node.to_owned());
@@ -275,7 +275,7 @@ fn lay_running(
         if !its_vm.is_some_and(|vm| vmis.contains_key(&vm))
             && let Some(at) = at.get(pod.node.as_str())
         {
-            coming[*at].push(Coming { time: &pod.started, who: Err(pod) });
+            coming[*at].push(FutureVm { time: &pod.started, who: Err(pod) });
         }
     }
     for (state, mut coming) in nodes.iter_mut().zip(coming) {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use fleet::plan::RolloutPlan;
 use fleet::rollout::{Look, MetricAnswer, RolloutAnswer};
 use fleet::stored::utc;
-use record::Better;
+use record::BetterDirection;
 use report::{Terms, class_sgr, label, percent};
 use stats::RolloutStep;
 
@@ -32,8 +32,8 @@ pub(super) fn class(step: RolloutStep) -> &'static str {
 
 fn better(metric: &MetricAnswer) -> &'static str {
     match metric.better {
-        Better::Lower => "less is better",
-        Better::Higher => "more is better",
+        BetterDirection::Lower => "less is better",
+        BetterDirection::Higher => "more is better",
     }
 }
 

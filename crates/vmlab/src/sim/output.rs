@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use record::{Better, Environment, Metric, MetricKind, RecordSource, SampleRow, Unit};
+use record::{BetterDirection, Environment, Metric, MetricKind, RecordSource, SampleRow, Unit};
 use schemars::JsonSchema;
 use serde::Serialize;
 use sim::answer::{CellAnswer, DrawEstimate, DrawResult, MeterAnswer};
@@ -15,10 +15,10 @@ use super::draw::DrawPlan;
 /// The version of what `--json` prints.
 const ANSWER_VERSION: u32 = 1;
 
-fn better(scenario: &Scenario) -> Better {
+fn better(scenario: &Scenario) -> BetterDirection {
     match scenario.unit.scale {
-        CountScale::SecondsFor(_) => Better::Lower,
-        _ => Better::Higher,
+        CountScale::SecondsFor(_) => BetterDirection::Lower,
+        _ => BetterDirection::Higher,
     }
 }
 
@@ -174,7 +174,7 @@ pub(crate) struct AnswerJson<'a> {
     baseline: &'a str,
     /// The unit of the meters' values.
     unit: &'a str,
-    better: Better,
+    better: BetterDirection,
     /// True if draws are missing.
     interrupted: bool,
     /// Costs that were measured on this host instead of published ones.
@@ -314,7 +314,7 @@ pub(super) fn records(study: &str, scenario: &Scenario, drawn: &[DrawResult]) ->
                     metric: Metric {
                         name: "rate".to_owned(),
                         unit: Unit("1/s".to_owned()),
-                        better: Better::Higher,
+                        better: BetterDirection::Higher,
                         kind: MetricKind::Rate,
                     },
                     value: meter.per_s,

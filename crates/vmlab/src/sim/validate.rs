@@ -84,7 +84,7 @@ pub(super) fn run(draws: Option<u32>, cancel: &Cancel) -> anyhow::Result<Scores>
 /// What was measured of this machine.
 struct MeasuredHost {
     host: Host,
-    found: micro::Micro,
+    found: micro::MicroBenchmarks,
     cases: Vec<(LocalRow, DrawEstimate)>,
 }
 

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use host::affinity::set_thread_affinity;
 use host::audit::in_force::{MemoryWish, Wishes, placement_in_force};
-use host::audit::{self, AuditScope, KnownBy, RunningVm};
+use host::audit::{self, AuditScope, RunningVm, VcpuEvidence};
 use serde_json::Value;
 use suite::{PATIENCE, Tier, needs, until};
 use topology::{Host, KernelSettings, Node, Pcpu, PcpuSet};
@@ -505,7 +505,7 @@ fn what_is_not_known_is_said() {
         suite::skip("a QEMU that was copied elsewhere does not run here");
         return;
     };
-    assert_eq!(vm.vcpus_known_by, KnownBy::Nothing);
+    assert_eq!(vm.vcpus_known_by, VcpuEvidence::Nothing);
     assert!(vm.notes.iter().any(|note| note.contains("debug-threads=on")), "{:?}", vm.notes);
     assert!(vm.notes.iter().any(|note| note.contains("no QMP socket")), "{:?}", vm.notes);
     let text = said(&mut vmlab(["audit", &qemu.pid().to_string()]));
@@ -515,7 +515,7 @@ fn what_is_not_known_is_said() {
     let tids: Vec<u32> = vm.threads.iter().rev().take(2).map(|thread| thread.tid).collect();
     let look = AuditScope { vcpu_tids: tids.clone(), ..AuditScope::default() };
     let vm = audit::read(qemu.pid(), &look).expect("a QEMU");
-    assert_eq!(vm.vcpus_known_by, KnownBy::Caller);
+    assert_eq!(vm.vcpus_known_by, VcpuEvidence::Caller);
     assert_eq!(vm.vcpus().values().map(|thread| thread.tid).collect::<Vec<_>>(), tids);
 }
 
@@ -534,7 +534,7 @@ fn qmp_is_asked_only_when_nobody_uses_it() {
         audit::read(qemu.pid(), &look).ok().filter(|vm| vm.guest.is_some())
     });
     // Its threads have no names: QEMU told which is which.
-    assert_eq!((vm.vcpus_known_by, vm.vcpus().len()), (KnownBy::Qmp, 2));
+    assert_eq!((vm.vcpus_known_by, vm.vcpus().len()), (VcpuEvidence::Qmp, 2));
     assert!(vm.threads.iter().any(|thread| thread.role.to_string() == "iothread io1"));
     let view = vm.guest.expect("asked");
     assert_eq!((view.vcpu_places, view.kvm), (Some(4), Some(false)));
@@ -551,7 +551,7 @@ fn qmp_is_asked_only_when_nobody_uses_it() {
     owner.write_all(b"{\"execute\":\"qmp_capabilities\"}\n").expect("written");
     assert!(next().contains("return"));
     let vm = audit::read(qemu.pid(), &AuditScope::default()).expect("a QEMU");
-    assert_eq!(vm.vcpus_known_by, KnownBy::Nothing);
+    assert_eq!(vm.vcpus_known_by, VcpuEvidence::Nothing);
 }
 
 /// A group of the first version's hierarchy, gone with the test.

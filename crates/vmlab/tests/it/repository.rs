@@ -81,12 +81,12 @@ fn versions_stand_in_the_root_alone() {
     }
 }
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+fn sources(folder: &Path, kind: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            sources(&path, kind, found);
+        } else if path.extension().is_some_and(|extension| extension == kind) {
             found.push(path);
         }
     }
@@ -95,7 +95,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn files_stay_small_and_have_a_purpose() {
     let mut files = Vec::new();
-    sources(&root().join("crates"), &mut files);
+    sources(&root().join("crates"), "rs", &mut files);
     assert!(files.len() > 50, "only {} files found", files.len());
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
@@ -118,7 +118,7 @@ const UNSAFE_MODULES: [&str; 3] = [
 #[test]
 fn unsafe_is_in_three_modules_and_says_why_it_holds() {
     let mut files = Vec::new();
-    sources(&root().join("crates"), &mut files);
+    sources(&root().join("crates"), "rs", &mut files);
     let (mut blocks, mut permissions) = (0, Vec::new());
     for file in files {
         let name = file.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
@@ -185,6 +185,40 @@ fn code_lines(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
+/// True if `line` says a colour, by hexadecimal digits or as a function of CSS.
+fn says_a_colour(line: &str) -> bool {
+    let hexadecimal = line.match_indices('#').any(|(at, _)| {
+        let rest = &line[at + 1..];
+        let end = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
+        let whole = !rest[end..].starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '-');
+        let begins = !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '&');
+        whole && begins && matches!(end, 3 | 6 | 8)
+    });
+    hexadecimal || line.contains("rgb(") || line.contains("rgba(")
+}
+
+#[test]
+fn colours_and_styles_stand_in_one_place() {
+    assert!(says_a_colour("fill=\"#fff\"/>") && says_a_colour("a { color: #1b2027; }"));
+    assert!(!says_a_colour("see kubernetes#141237 and &#123; and #face-mask"));
+    let mut files = Vec::new();
+    for entry in fs::read_dir(root().join("crates")).unwrap() {
+        let folder = entry.unwrap().path().join("src");
+        sources(&folder, "rs", &mut files);
+        sources(&folder, "js", &mut files);
+        sources(&folder, "css", &mut files);
+    }
+    let sheets = files.iter().filter(|file| file.extension().is_some_and(|one| one == "css"));
+    assert_eq!(sheets.count(), 1, "one style sheet for all pages");
+    for file in files.iter().filter(|file| !file.ends_with("report/src/palette.rs")) {
+        let text = fs::read_to_string(file).unwrap();
+        for (number, line) in code_lines(&text) {
+            let advice = "name it as in report/src/palette.rs";
+            assert!(!says_a_colour(line), "{}:{number}: a colour: {advice}", file.display());
+        }
+    }
+}
+
 /// What does I/O, asks the machine or the clock, or prints.
 const IMPURE: [&str; 14] = [
     "std::fs",
@@ -216,7 +250,7 @@ fn pure_crates_do_no_io() {
     assert!(crates.len() >= 9, "only {crates:?} are called pure");
     for name in crates {
         let mut files = Vec::new();
-        sources(&root().join("crates").join(name).join("src"), &mut files);
+        sources(&root().join("crates").join(name).join("src"), "rs", &mut files);
         files.retain(|file| {
             !file.ends_with("tests.rs") && !file.components().any(|c| c.as_os_str() == "tests")
         });

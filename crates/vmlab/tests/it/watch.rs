@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use fleet::reading::{CounterSubject, ReadAt, Reading};
+use fleet::reading::{CounterSubject, Reading, ReadingTime};
 use fleet::store::{Bounds, WatchStore};
 use record::{CounterSet, Environment};
 use serde_json::Value;
@@ -179,7 +179,7 @@ fn host(folder: &Path, number: i64, factor: f64) -> PathBuf {
             vcpus: 4,
             environment: Environment::Kvm,
         };
-        let at = ReadAt {
+        let at = ReadingTime {
             unix_s: CHANGE_S + hour * 3600,
             boot_id: "one".to_owned(),
             since_boot_ms: (hour + 1000) * 3_600_000,

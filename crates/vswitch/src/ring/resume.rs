@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     /// A ring as driver and device write it, by the letter of the specification.
-    struct Played {
+    struct PlayedRing {
         flags: Vec<u16>,
         driver: PackedPosition,
         device: PackedPosition,
@@ -142,7 +142,7 @@ mod tests {
         free: u16,
     }
 
-    impl Played {
+    impl PlayedRing {
         fn new(size: u16) -> Self {
             let begin = PackedPosition { index: 0, wrap: true };
             let out = std::collections::VecDeque::new();
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn a_new_ring_begins_at_its_beginning() {
         for size in [1, 2, 3, 256] {
-            let ring = Played::new(size);
+            let ring = PlayedRing::new(size);
             let begin = PackedPosition { index: 0, wrap: true };
             assert_eq!(ring.standing(begin), ResumeState { position: begin, unmarked: None });
         }
@@ -204,7 +204,7 @@ mod tests {
     fn a_full_ring_of_buffers_goes_on_where_it_was() {
         let begin = PackedPosition { index: 0, wrap: true };
         for used in 0..40_u16 {
-            let mut ring = Played::new(8);
+            let mut ring = PlayedRing::new(8);
             (0..8).for_each(|_| ring.add(1));
             for _ in 0..used {
                 ring.give_back(1, false);
@@ -218,7 +218,7 @@ mod tests {
     fn the_first_of_a_burst_is_found_where_the_device_was_killed_before_its_mark() {
         let begin = PackedPosition { index: 0, wrap: true };
         for before in 0..20 {
-            let mut ring = Played::new(8);
+            let mut ring = PlayedRing::new(8);
             (0..8).for_each(|_| ring.add(1));
             for _ in 0..before {
                 ring.give_back(1, false);
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn the_place_behind_another_backend_s_chain_is_believed() {
-        let mut ring = Played::new(8);
+        let mut ring = PlayedRing::new(8);
         ring.add(3);
         ring.add(1);
         ring.give_back(1, false);
@@ -258,7 +258,7 @@ mod tests {
             size in 24_u16..200,
             steps in proptest::collection::vec((any::<bool>(), 1_u16..4, 1_usize..9), 1..400),
         ) {
-            let mut ring = Played::new(size);
+            let mut ring = PlayedRing::new(size);
             for (adds, slots, count) in steps {
                 if adds {
                     ring.add(slots);
@@ -284,7 +284,7 @@ mod tests {
             burst in proptest::collection::vec(1_u16..4, 2..6),
         ) {
             let begin = PackedPosition { index: 0, wrap: true };
-            let mut ring = Played::new(size);
+            let mut ring = PlayedRing::new(size);
             for (adds, slots, count) in steps {
                 if adds {
                     ring.add(slots);

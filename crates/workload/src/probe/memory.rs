@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use record::{Better, MetricKind};
+use record::{BetterDirection, MetricKind};
 
 use super::{
     PROGRAM, ProbeDocument, ProbeValue, REPEATED, REPEATS, TIME, argv, bytes, document, read, take,
@@ -132,7 +132,7 @@ pub(crate) static TLB: CatalogueEntry = CatalogueEntry {
 
 /// A part of all pages.
 const fn hits(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "ratio", Better::Higher, MetricKind::Count, help).optional()
+    MetricDef::new(name, "ratio", BetterDirection::Higher, MetricKind::Count, help).optional()
 }
 
 pub(crate) static PAGECACHE: CatalogueEntry = CatalogueEntry {
@@ -245,7 +245,7 @@ pub(crate) static SHUFFLE: CatalogueEntry = CatalogueEntry {
 
 /// Bytes of a disk; absent where the kernel counts none.
 const fn of_disk(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "B", Better::Lower, MetricKind::Count, help).optional()
+    MetricDef::new(name, "B", BetterDirection::Lower, MetricKind::Count, help).optional()
 }
 
 pub(crate) static NUMA: CatalogueEntry = CatalogueEntry {

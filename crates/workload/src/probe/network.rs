@@ -3,7 +3,7 @@
 use super::{PROGRAM, REPEATED, REPEATS, TIME, argv, bytes, count, quantile, rate, read, timed_s};
 use crate::entry::{CatalogueEntry, DefaultValue, Param};
 use crate::params::Params;
-use crate::roles::{Daemon, GuestStep, Ready, RoleCommands, ServerRole, UnderTest};
+use crate::roles::{Daemon, GuestStep, Readiness, RoleCommands, ServerRole, UnderTest};
 
 const PORT: u16 = 5301;
 
@@ -20,7 +20,7 @@ fn server(receivers: i64) -> GuestStep {
     if receivers > 1 {
         argv.extend(["--receivers".to_owned(), receivers.to_string()]);
     }
-    GuestStep::Start(Daemon { argv, ready: Ready::Tcp(PORT) })
+    GuestStep::Start(Daemon { argv, ready: Readiness::Tcp(PORT) })
 }
 
 /// The tests that send one way.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use record::{Better, MetricKind, Sample};
+use record::{BetterDirection, MetricKind, Sample};
 
 use super::{PROGRAM, REPEATS, TIME, argv, bytes, document, rate, read, take, timed_s};
 use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
@@ -11,7 +11,7 @@ use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::roles::{RoleCommands, SCRATCH};
 
 const fn index(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "ratio", Better::Higher, MetricKind::Count, help)
+    MetricDef::new(name, "ratio", BetterDirection::Higher, MetricKind::Count, help)
 }
 
 pub(crate) static UNIXBENCH: CatalogueEntry = CatalogueEntry {
@@ -146,7 +146,7 @@ const fn operations(name: &'static str, help: &'static str) -> MetricDef {
 }
 
 const fn elapsed(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "s", Better::Lower, MetricKind::Time, help).primary()
+    MetricDef::new(name, "s", BetterDirection::Lower, MetricKind::Time, help).primary()
 }
 
 pub(crate) static NPB: CatalogueEntry = CatalogueEntry {

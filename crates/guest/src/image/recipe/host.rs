@@ -10,9 +10,9 @@ use super::{
     NODE, NOT_FOR_GUESTS, NOT_WITHOUT_COMPILER, Recipe, debian_12, debian_arch, file, words,
 };
 
-/// What a host needs beside a guest's tools: QEMU and libvirt, and to be
-/// reached. Its `sh` is Debian's own: busybox' takes its applets before programs
-/// of the same name, and its `ip` makes no bridge.
+/// What a host needs beside a guest's tools: QEMU, libvirt and an ssh server. Its
+/// `sh` is Debian's: busybox's shell prefers its own applets to programs of the same
+/// name, and its `ip` can't create a bridge.
 const PACKAGES: &str = "qemu-system-@QEMU@ qemu-utils openssh-server openssh-sftp-server iproute2 \
     numactl bash dash coreutils util-linux e2fsprogs procps libvirt-daemon \
     libvirt-daemon-driver-qemu libvirt-clients stress-ng rt-tests sysbench linux-perf iperf3 \

@@ -272,12 +272,12 @@ fn the_guest_s_symbols_name_its_operations() {
 }
 
 /// A guest under TCG whose clock is its count of instructions.
-struct Real {
+struct RealGuest {
     folder: tempfile::TempDir,
     launch: ThinLaunch,
 }
 
-impl Real {
+impl RealGuest {
     fn new(machine: &str, vcpus: u32, plan: &str, items: &[Item]) -> Option<Self> {
         let arch = if machine.starts_with("virt") { Arch::Aarch64 } else { Arch::X86_64 };
         let Ok(program) = program(arch) else {
@@ -357,7 +357,7 @@ fn each_machine_counts_the_same_instructions_twice() {
             .filter(|operation| operation.is_price() && operation.is_of(arch))
             .map(|operation| Item::new(operation, operation.default_n().min(20), 5))
             .collect();
-        let Some(real) = Real::new(machine, vcpus, plan, &items) else { continue };
+        let Some(real) = RealGuest::new(machine, vcpus, plan, &items) else { continue };
         let (told, failure) = real.run();
         assert_eq!(failure, None, "{machine}");
         assert_eq!(told.len(), items.len() + 1, "{machine}: {told:?}");
@@ -406,7 +406,7 @@ fn the_memory_of_each_other_node_is_measured() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     for machine in ["q35", "virt"] {
         let items = [item(Operation::MemoryFar, 10)];
-        let Some(mut real) = Real::new(machine, 1, "", &items) else { continue };
+        let Some(mut real) = RealGuest::new(machine, 1, "", &items) else { continue };
         let at = real.launch.args.iter().position(|argument| argument == "-m").unwrap();
         real.launch.args[at + 1] = "512M".to_owned();
         let files: Vec<_> = (0..4).map(|node| real.folder.path().join(format!("{node}"))).collect();
@@ -434,7 +434,7 @@ fn exceptions_are_recorded_with_their_place() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let items = [item(Operation::Cpuid, 10)];
     let check = |what: &str, holds: fn(&ThinFailure) -> bool| {
-        let Some(real) = Real::new("microvm", 1, &format!("provoke={what}"), &items) else {
+        let Some(real) = RealGuest::new("microvm", 1, &format!("provoke={what}"), &items) else {
             return;
         };
         let (told, failure) = real.run();
@@ -462,7 +462,7 @@ fn exceptions_are_recorded_with_their_place() {
 fn a_hang_is_named_with_its_registers() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let items = [item(Operation::Cpuid, 10)];
-    let Some(real) = Real::new("q35", 1, "shake=on provoke=hang", &items) else { return };
+    let Some(real) = RealGuest::new("q35", 1, "shake=on provoke=hang", &items) else { return };
     let cancel = Cancel::new();
     let mut vm = ThinVm::start(&real.launch, &cancel).unwrap();
     assert!(matches!(vm.next(PATIENCE, &cancel), Ok(ThinMessage::Hello(_))));
@@ -482,7 +482,7 @@ fn a_device_that_never_answers_is_named() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let net = "virtio-net-pci,netdev=thin,romfile=,disable-legacy=on,ioeventfd=off";
     for operation in [Operation::NetPoll, Operation::NetIrq] {
-        let Some(mut real) = Real::new("q35", 1, "shake=on", &[item(operation, 10)]) else {
+        let Some(mut real) = RealGuest::new("q35", 1, "shake=on", &[item(operation, 10)]) else {
             return;
         };
         let args = ["-netdev", "hubport,id=thin,hubid=0", "-device", net];
@@ -506,7 +506,7 @@ fn a_device_that_never_answers_is_named() {
 fn a_plan_that_is_none_is_refused() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let check = |plan: &str, n: u32, expected: BadPlan| {
-        let Some(real) = Real::new("microvm", 1, plan, &[item(Operation::Cpuid, n)]) else {
+        let Some(real) = RealGuest::new("microvm", 1, plan, &[item(Operation::Cpuid, n)]) else {
             return;
         };
         let (_, failure) = real.run();
@@ -516,7 +516,8 @@ fn a_plan_that_is_none_is_refused() {
     check("", MAX_N + 1, BadPlan::Item);
     check("quickly", 1, BadPlan::Word);
     // QEMU before 9.0 emulates no x2APIC.
-    let Some(real) = Real::new("microvm", 1, "apic=x2apic", &[item(Operation::Cpuid, 1)]) else {
+    let Some(real) = RealGuest::new("microvm", 1, "apic=x2apic", &[item(Operation::Cpuid, 1)])
+    else {
         return;
     };
     let (told, failure) = real.run();
@@ -579,8 +580,14 @@ fn firmware(arch: Arch) -> Option<PathBuf> {
 }
 
 /// A VM of so much memory that firmware boots from the guest's disk.
-fn by_uefi(arch: Arch, machine: &str, vcpus: u32, memory: &str, items: &[Item]) -> Option<Real> {
-    let mut real = Real::new(machine, vcpus, "", items)?;
+fn by_uefi(
+    arch: Arch,
+    machine: &str,
+    vcpus: u32,
+    memory: &str,
+    items: &[Item],
+) -> Option<RealGuest> {
+    let mut real = RealGuest::new(machine, vcpus, "", items)?;
     let firmware = firmware(arch)?;
     let run: Vec<String> = items.iter().map(Item::to_string).collect();
     let apic = if arch == Arch::X86_64 { "apic=xapic " } else { "" };

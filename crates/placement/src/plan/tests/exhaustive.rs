@@ -7,12 +7,12 @@ use crate::plan::{Placement, PlanRules, Score, Size, ThreadsPerCore, VmWish, pla
 
 /// A host of at most 8 cores of 1 or 2 threads, some of them taken.
 #[derive(Clone, Debug)]
-struct Small {
+struct SmallHost {
     shape: Shape,
     taken: Vec<bool>,
 }
 
-impl Small {
+impl SmallHost {
     fn cores(&self) -> usize {
         self.taken.len()
     }
@@ -137,7 +137,7 @@ fn mask(cores: usize, holds: impl Fn(usize) -> bool) -> u32 {
     (0..cores).filter(|core| holds(*core)).map(|core| 1 << core).sum()
 }
 
-fn small() -> impl Strategy<Value = Small> {
+fn small() -> impl Strategy<Value = SmallHost> {
     let shapes = proptest::sample::select(vec![
         (1, 1, 8),
         (1, 2, 4),
@@ -153,7 +153,7 @@ fn small() -> impl Strategy<Value = Small> {
         let shape = Shape { nodes, caches, cores, threads, node_gib: 64 };
         let all = (nodes * caches * cores) as usize;
         proptest::collection::vec(proptest::bool::weighted(0.25), all)
-            .prop_map(move |taken| Small { shape, taken })
+            .prop_map(move |taken| SmallHost { shape, taken })
     })
 }
 
@@ -167,7 +167,12 @@ fn wish() -> impl Strategy<Value = VmWish> {
 }
 
 /// The best way to give VMs of these sizes cores of their own.
-fn best<K: Ord>(small: &Small, free: u32, sizes: &[u32], key: &dyn Fn(&[u32]) -> K) -> Option<K> {
+fn best<K: Ord>(
+    small: &SmallHost,
+    free: u32,
+    sizes: &[u32],
+    key: &dyn Fn(&[u32]) -> K,
+) -> Option<K> {
     fn go<K: Ord>(
         free: u32,
         cores: usize,

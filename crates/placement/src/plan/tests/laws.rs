@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use topology::{Host, PcpuSet};
-use vmconfig::{Accel, Arch, BootSource, DiskFormat, Resolve};
+use vmconfig::{Accel, Arch, BootSource, DiskFormat, PatchContext};
 
 use super::hosts::{Shape, add_pool, switch_off};
 use crate::plan::{
@@ -108,7 +108,7 @@ fn check_placement(host: &Host, wish: &VmWish, placement: &Placement) -> Result<
     }
     // It is a VM that can be.
     let boot = BootSource::Disk { image: "disk".into(), format: DiskFormat::Raw };
-    let with = Resolve { name: "vm", arch: Arch::X86_64, auto_accel: Accel::Kvm, boot };
+    let with = PatchContext { name: "vm", arch: Arch::X86_64, auto_accel: Accel::Kvm, boot };
     let resolved = placement.patch().resolve(&with);
     prop_assert!(resolved.is_ok(), "{:?}", resolved);
     // Other threads stay away from vCPUs.

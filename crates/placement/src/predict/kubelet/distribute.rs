@@ -2,7 +2,7 @@
 //!
 //! Up to Kubernetes 1.36 the winning combination of four or more nodes is not
 //! what it was when it won: it shares memory with combinations that are tried
-//! later (kubernetes#141237). [`Growing`] imitates that sharing, so that the
+//! later (kubernetes#141237). [`GrowingList`] imitates that sharing, so that the
 //! prediction agrees with the kubelet and not with its intent.
 //!
 //! Source: Kubernetes 1.36, `pkg/kubelet/cm/cpumanager/cpu_assignment.go`.
@@ -25,13 +25,13 @@ const MAX_COMBINATIONS: u64 = 5_000_000;
 /// A growing list with the memory behaviour of a Go slice: appending writes
 /// into spare memory that an older list may share, and moves only when full.
 #[derive(Clone)]
-struct Growing {
+struct GrowingList {
     memory: Rc<RefCell<Vec<u32>>>,
     len: usize,
     capacity: usize,
 }
 
-impl Growing {
+impl GrowingList {
     fn new() -> Self {
         Self { memory: Rc::new(RefCell::new(Vec::new())), len: 0, capacity: 0 }
     }
@@ -63,14 +63,14 @@ impl Growing {
 fn combinations<B>(
     nodes: &[u32],
     size: usize,
-    visit: &mut dyn FnMut(&Growing) -> ControlFlow<B>,
+    visit: &mut dyn FnMut(&GrowingList) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
     fn go<B>(
         nodes: &[u32],
         size: usize,
         start: usize,
-        chosen: &Growing,
-        visit: &mut dyn FnMut(&Growing) -> ControlFlow<B>,
+        chosen: &GrowingList,
+        visit: &mut dyn FnMut(&GrowingList) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         if size == 0 {
             return visit(chosen);
@@ -83,7 +83,7 @@ fn combinations<B>(
     if size == 0 {
         return ControlFlow::Continue(());
     }
-    go(nodes, size, 0, &Growing::new(), visit)
+    go(nodes, size, 0, &GrowingList::new(), visit)
 }
 
 /// Population standard deviation, rounded to three decimals (the mean too).
@@ -96,11 +96,11 @@ fn imbalance(free: impl Iterator<Item = i64> + Clone) -> f64 {
 }
 
 /// The combination with the best balance so far.
-struct Best {
+struct BestCombination {
     balance: f64,
-    nodes: Growing,
+    nodes: GrowingList,
     /// Who gets the pCPUs that do not divide evenly.
-    remainder: Option<Growing>,
+    remainder: Option<GrowingList>,
 }
 
 /// Why a search ended early.
@@ -125,8 +125,8 @@ impl Request<'_> {
         self.count / as_i64(nodes) / self.group * self.group
     }
 
-    fn best_of(&self, size: usize, budget: &mut u64) -> Result<Option<Best>, TakeError> {
-        let mut best: Option<Best> = None;
+    fn best_of(&self, size: usize, budget: &mut u64) -> Result<Option<BestCombination>, TakeError> {
+        let mut best: Option<BestCombination> = None;
         let end = combinations(self.nodes, size, &mut |combination| {
             if best.as_ref().is_some_and(|best| best.balance == 0.0) {
                 return ControlFlow::Break(Stop::Perfect);
@@ -150,7 +150,11 @@ impl Request<'_> {
 
     /// How well a combination would leave the machine balanced; `None` where it
     /// can't hold the request.
-    fn judge(&self, combination: &Growing, budget: &mut u64) -> Result<Option<Best>, TakeError> {
+    fn judge(
+        &self,
+        combination: &GrowingList,
+        budget: &mut u64,
+    ) -> Result<Option<BestCombination>, TakeError> {
         spend(budget)?;
         let nodes = combination.now();
         let share = self.share(nodes.len());
@@ -166,10 +170,14 @@ impl Request<'_> {
         let remainder = self.count - share * as_i64(nodes.len());
         if remainder == 0 {
             let balance = imbalance(left.values().copied());
-            return Ok(Some(Best { balance, nodes: combination.clone(), remainder: None }));
+            return Ok(Some(BestCombination {
+                balance,
+                nodes: combination.clone(),
+                remainder: None,
+            }));
         }
         let roomy: Vec<u32> = nodes.into_iter().filter(|node| left[node] >= self.group).collect();
-        let mut best: Option<(f64, Growing)> = None;
+        let mut best: Option<(f64, GrowingList)> = None;
         for size in (1..=roomy.len()).rev() {
             let end = combinations(&roomy, size, &mut |subset| {
                 match self.balance_after(&subset.now(), &left, remainder, budget) {
@@ -188,7 +196,7 @@ impl Request<'_> {
             }
         }
         // Without nodes for the rest the combination never wins.
-        Ok(best.map(|(balance, remainder)| Best {
+        Ok(best.map(|(balance, remainder)| BestCombination {
             balance,
             nodes: combination.clone(),
             remainder: Some(remainder),

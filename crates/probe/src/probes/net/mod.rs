@@ -14,8 +14,8 @@ use hdrhistogram::Histogram;
 use crate::args::Args;
 use crate::document::{ProbeResult, nanoseconds};
 use crate::spec::{
-    CPUS, Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
-    SECONDS,
+    CPUS, ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric,
+    REPEAT, SECONDS,
 };
 use crate::vcpus;
 use client::OpenSession;
@@ -25,7 +25,7 @@ use wire::{SIZE_MAX, ServerReport, Test, TestSession};
 pub(crate) const PORT: Opt = Opt {
     name: "port",
     kind: OptionType::Int(0, 65_535),
-    default: Default::Int(5301),
+    default: OptionDefault::Int(5301),
     unit: "",
     help: "The server's port, of TCP and UDP",
 };
@@ -34,7 +34,7 @@ pub(crate) const PORT: Opt = Opt {
 pub(crate) const HOST: Opt = Opt {
     name: "host",
     kind: OptionType::Text,
-    default: Default::Text("127.0.0.1"),
+    default: OptionDefault::Text("127.0.0.1"),
     unit: "",
     help: "Name or address of the server",
 };
@@ -43,7 +43,7 @@ pub(crate) const HOST: Opt = Opt {
 pub(crate) const WAIT: Opt = Opt {
     name: "wait",
     kind: OptionType::Float(0.0, 3600.0),
-    default: Default::Float(30.0),
+    default: OptionDefault::Float(30.0),
     unit: "s",
     help: "How long to wait until the server listens",
 };
@@ -72,7 +72,7 @@ pub static PROBE: Probe = Probe {
                 "udp_stream",
                 "udp_rr",
             ]),
-            default: Default::Text("tcp_stream"),
+            default: OptionDefault::Text("tcp_stream"),
             unit: "",
             help: "What is tested",
         },
@@ -82,41 +82,41 @@ pub static PROBE: Probe = Probe {
         Opt {
             name: "streams",
             kind: OptionType::Int(1, 256),
-            default: Default::Int(1),
+            default: OptionDefault::Int(1),
             unit: "",
             help: "Connections or senders at once",
         },
         Opt {
             name: "size",
             kind: OptionType::Int(1, SIZE_MAX as i64),
-            default: Default::Int(16_384),
+            default: OptionDefault::Int(16_384),
             unit: "B",
             help: "Bytes of one write of a TCP stream",
         },
         Opt {
             name: "datagram",
             kind: OptionType::Int(wire::HEADER as i64, 65_507),
-            default: Default::Int(1_472),
+            default: OptionDefault::Int(1_472),
             unit: "B",
             help: "Payload of a datagram of udp_stream and udp_rr",
         },
         Opt {
             name: "request",
             kind: OptionType::Int(1, SIZE_MAX as i64),
-            default: Default::Int(1),
+            default: OptionDefault::Int(1),
             unit: "B",
             help: "Bytes of a request of tcp_rr and tcp_crr",
         },
         Opt {
             name: "response",
             kind: OptionType::Int(1, SIZE_MAX as i64),
-            default: Default::Int(1),
+            default: OptionDefault::Int(1),
             unit: "B",
             help: "Bytes of a response of tcp_rr and tcp_crr",
         },
         CPUS,
-        Opt { default: Default::Float(1.0), ..SECONDS },
-        Opt { default: Default::Int(1), ..REPEAT },
+        Opt { default: OptionDefault::Float(1.0), ..SECONDS },
+        Opt { default: OptionDefault::Int(1), ..REPEAT },
     ],
     metrics: &[
         ProbeMetric::rate("received", "B/s", "Payload a second at the receiver"),

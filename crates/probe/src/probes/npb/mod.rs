@@ -20,7 +20,7 @@ mod ua;
 use crate::args::Args;
 use crate::document::ProbeResult;
 use crate::spec::{
-    CPUS, Default, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, THREADS,
+    CPUS, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, THREADS,
 };
 use crate::team::Team;
 use crate::{machine, vcpus};
@@ -51,20 +51,20 @@ pub static PROBE: Probe = Probe {
             kind: OptionType::Choice(&[
                 "all", "ep", "cg", "mg", "ft", "is", "bt", "sp", "lu", "ua",
             ]),
-            default: Default::Text("all"),
+            default: OptionDefault::Text("all"),
             unit: "",
             help: "Which benchmark",
         },
         Opt {
             name: "class",
             kind: OptionType::Choice(&["S", "W", "A", "B"]),
-            default: Default::Text("W"),
+            default: OptionDefault::Text("W"),
             unit: "",
             help: "Size of the problem: S is a sample, W a workstation's, A and B are larger",
         },
         THREADS,
         CPUS,
-        Opt { default: Default::Int(1), ..REPEAT },
+        Opt { default: OptionDefault::Int(1), ..REPEAT },
     ],
     metrics: &[
         ProbeMetric::rate("ep", "1/s", "Operations a second of EP"),

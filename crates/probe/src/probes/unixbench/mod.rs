@@ -16,7 +16,8 @@ use std::process::{Child, Command, Stdio};
 use crate::args::{Args, OptionValue};
 use crate::document::ProbeResult;
 use crate::spec::{
-    Default, ErrorContext as _, Opt, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS,
+    ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
+    SECONDS,
 };
 use crate::stat::{geometric_mean, mean};
 use crate::vcpus;
@@ -56,26 +57,26 @@ pub static PROBE: Probe = Probe {
                 "shell-8",
                 "syscall",
             ]),
-            default: Default::Text("all"),
+            default: OptionDefault::Text("all"),
             unit: "",
             help: "Which test",
         },
         Opt {
             name: "copies",
             kind: OptionType::Int(0, 1024),
-            default: Default::Int(1),
+            default: OptionDefault::Int(1),
             unit: "",
             help: "Processes of a test at once; 0 for one a vCPU",
         },
         Opt {
             name: "dir",
             kind: OptionType::Text,
-            default: Default::Text("/var/tmp"),
+            default: OptionDefault::Text("/var/tmp"),
             unit: "",
             help: "Folder for the files of copies and scripts",
         },
-        Opt { default: Default::Float(1.0), help: "How long one test runs", ..SECONDS },
-        Opt { default: Default::Int(1), ..REPEAT },
+        Opt { default: OptionDefault::Float(1.0), help: "How long one test runs", ..SECONDS },
+        Opt { default: OptionDefault::Int(1), ..REPEAT },
     ],
     metrics: &[
         ProbeMetric::rate("dhrystone", "1/s", "Dhrystone loops a second"),

@@ -155,7 +155,7 @@ fn an_end_is_a_line_of_one_length() {
     assert_eq!(text.parse(), Ok(end));
     assert_eq!(text.len(), JournalTail::default().to_string().len());
     for bad in ["", "\n", "12 abc\n", &text[1..], &text[..text.len() - 1]] {
-        assert_eq!(bad.parse::<JournalTail>(), Err(NotAnEnd), "{bad:?}");
+        assert_eq!(bad.parse::<JournalTail>(), Err(UnknownEnd), "{bad:?}");
     }
 }
 

@@ -78,16 +78,19 @@ fn rows() -> impl Iterator<Item = [&'static str; 8]> {
 
 /// How two variants stand to each other somewhere: workload, load, metric, the first, the
 /// sign, the second.
-type Told = [String; 6];
+type ToldComparison = [String; 6];
 
 /// The pairs of neighbours of an order under each of `study`'s loads, or under one.
-fn told(study: &Study, [_, _, _, workload, load, metric, _, order]: [&str; 8]) -> Vec<Told> {
+fn told(
+    study: &Study,
+    [_, _, _, workload, load, metric, _, order]: [&str; 8],
+) -> Vec<ToldComparison> {
     let words: Vec<&str> = order.split(' ').collect();
     assert!(words.len() % 2 == 1 && words.len() > 1, "{order}");
     let named = |one: &&crate::study::HostLoad| load == "every load" || load == one.name;
     let loads: Vec<_> = study.loads.iter().filter(named).collect();
     assert!(!loads.is_empty(), "{}: no load {load}", study.name);
-    let pairs = |load: &str| -> Vec<Told> {
+    let pairs = |load: &str| -> Vec<ToldComparison> {
         let of = |at: usize| [workload, load, metric, words[at], words[at + 1], words[at + 2]];
         (0..words.len() - 2).step_by(2).map(|at| of(at).map(str::to_owned)).collect()
     };
@@ -95,7 +98,7 @@ fn told(study: &Study, [_, _, _, workload, load, metric, _, order]: [&str; 8]) -
 }
 
 /// The same, as a study holds it.
-fn orders_held(study: &Study) -> Vec<Told> {
+fn orders_held(study: &Study) -> Vec<ToldComparison> {
     let held = study.published_claims.iter().filter_map(|claim| {
         let StudyClaimKind::Order { metric, relation, .. } = &claim.claimed else { return None };
         let sign = match relation {
@@ -126,7 +129,8 @@ fn every_published_order_is_in_a_study_and_no_other() {
         let name = path.file_stem().unwrap().to_str().unwrap();
         let study = study(name);
         let rows = by_study.remove(name).unwrap_or_default();
-        let mut told: Vec<Told> = rows.into_iter().flat_map(|row| told(&study, row)).collect();
+        let mut told: Vec<ToldComparison> =
+            rows.into_iter().flat_map(|row| told(&study, row)).collect();
         let mut held = orders_held(&study);
         told.sort();
         held.sort();

@@ -10,7 +10,7 @@ fn us(us: u64) -> Op {
     Op::Work(Duration::Constant(us * 1_000), WorkClass::KERNEL)
 }
 
-fn guest_lock(kind: LockKind, keeps_off: KeepsOff) -> GuestLock {
+fn guest_lock(kind: LockKind, keeps_off: LockProtection) -> GuestLock {
     GuestLock { name: "lock".to_owned(), kind, keeps_off }
 }
 
@@ -60,12 +60,12 @@ fn who_keeps_interrupts_off_answers_no_flush() {
         assert!(outcome.meters[0].done > 500, "{outcome:?}");
         outcome.meters[0].latency.max_ns
     };
-    assert!(slowest(KeepsOff::Preemption, true) < 10);
+    assert!(slowest(LockProtection::Preemption, true) < 10);
     // Alone the holder keeps it out for what is left of 100 us; the one that waits for the
     // lock keeps it out for that, and then for its own.
-    let alone = slowest(KeepsOff::Interrupts, false);
+    let alone = slowest(LockProtection::Interrupts, false);
     assert!((95_000..=100_010).contains(&alone), "{alone}");
-    let waits = slowest(KeepsOff::Interrupts, true);
+    let waits = slowest(LockProtection::Interrupts, true);
     assert!((195_000..=200_010).contains(&waits), "{waits}");
 }
 
@@ -84,7 +84,7 @@ fn who_holds_a_kernels_lock_is_not_preempted() {
         model.vms = vec![guest];
         run(&model, || true).unwrap().counters.guest_switches
     };
-    let (kept, shared) = (switches(KeepsOff::Preemption), switches(KeepsOff::Nothing));
+    let (kept, shared) = (switches(LockProtection::Preemption), switches(LockProtection::Nothing));
     // One out and one in for each 50 ms held, beside as many of the other; against turns of ms.
     assert!((18..=24).contains(&kept), "{kept}");
     assert!(shared > 100, "{shared}");
@@ -97,7 +97,7 @@ fn rare_takers(spin_ns: u64, rules: PvLockRules, wake_ns: f64) -> SimOutcome {
     (model.costs.idle_wake_ns, model.costs.idle_wake_short_ns) = (wake_ns, wake_ns);
     let mut guest = vm("vm", &[0, 1, 2], 0, &[]);
     let kind = LockKind::Paravirtual { spin_ns, rules };
-    guest.locks = vec![guest_lock(kind, KeepsOff::Preemption)];
+    guest.locks = vec![guest_lock(kind, LockProtection::Preemption)];
     let pause = Op::Work(Duration::Exponential(200_000), WorkClass::KERNEL);
     let rare = vec![pause, Op::Lock(0), us(5), Op::Unlock(0)];
     guest.tasks = vec![
@@ -139,7 +139,7 @@ fn who_waits_behind_one_that_stopped_halts_early() {
         let mut model = free(host(1, 3, 1), SchedKernel::V5);
         let mut guest = vm("vm", &[0, 1, 2], 0, &[]);
         let kind = LockKind::Paravirtual { spin_ns: 20_000_000, rules: rules(early) };
-        guest.locks = vec![guest_lock(kind, KeepsOff::Preemption)];
+        guest.locks = vec![guest_lock(kind, LockProtection::Preemption)];
         let program = vec![us(20), Op::Lock(0), us(30), Op::Unlock(0), Op::Done(0)];
         guest.tasks = (0..3).map(|vcpu| pinned("task", vcpu, program.clone())).collect();
         model.vms = vec![guest];
@@ -168,7 +168,7 @@ fn a_shared_lock_moves_its_line() {
         let pcpus: Vec<u32> = (0..vcpus).collect();
         let program = [Op::Lock(0), us(1), Op::Unlock(0), Op::Done(0)];
         let mut guest = vm("vm", &pcpus, 0, &program);
-        guest.locks = vec![guest_lock(LockKind::Shared, KeepsOff::Nothing)];
+        guest.locks = vec![guest_lock(LockKind::Shared, LockProtection::Nothing)];
         model.vms = vec![guest];
         // Who has the line already does not wait for it; eight want it more often than it moves.
         let expected = if vcpus == 1 { 1e6 } else { 1.0 / 0.2e-6 };
@@ -233,7 +233,9 @@ fn paravirtual_locks_go_with_the_release() {
         assert_eq!(rules(release), PvLockRules { steals: true, early }, "{release}");
     }
     // `vcpu->ready` came with 5.3.
-    let woken = |release: &str| OnSpin::defaults(KernelRelease::parse(release).unwrap()).skip_woken;
+    let woken = |release: &str| {
+        DirectedYieldRule::defaults(KernelRelease::parse(release).unwrap()).skip_woken
+    };
     assert_eq!(
         ["3.8", "3.10", "4.19", "5.2", "5.3", "6.6"].map(woken),
         [false, true, true, true, false, false]

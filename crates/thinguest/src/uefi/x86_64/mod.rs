@@ -29,11 +29,11 @@ unsafe extern "C" {
 }
 
 /// That code: enters the guest at `entry` as PVH says, with paging off.
-type EnterPvh = unsafe extern "efiapi" fn(start_info: u32, entry: u32) -> !;
+type PvhEntry = unsafe extern "efiapi" fn(start_info: u32, entry: u32) -> !;
 
 /// Puts that code where it can run without paging: firmware may have put this program
 /// above 4 GiB.
-fn place_enter() -> Option<EnterPvh> {
+fn place_enter() -> Option<PvhEntry> {
     let (begin, end) = (&raw const enter_pvh, &raw const enter_pvh_end);
     let bytes = end as usize - begin as usize;
     if bytes > PAGE_BYTES {
@@ -44,7 +44,7 @@ fn place_enter() -> Option<EnterPvh> {
     // from anywhere, and is of that type.
     unsafe {
         core::ptr::copy_nonoverlapping(begin, page.as_ptr(), bytes);
-        Some(core::mem::transmute::<*mut u8, EnterPvh>(page.as_ptr()))
+        Some(core::mem::transmute::<*mut u8, PvhEntry>(page.as_ptr()))
     }
 }
 
@@ -70,7 +70,7 @@ fn segments() -> impl Iterator<Item = Segment> {
 /// The guest in its place, where it is entered, and by what.
 pub(super) struct PlacedGuest {
     entry: u32,
-    enter: EnterPvh,
+    enter: PvhEntry,
 }
 
 impl PlacedGuest {

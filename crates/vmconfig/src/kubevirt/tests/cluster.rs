@@ -44,7 +44,7 @@ fn answers(objects: &[String]) -> Option<Vec<String>> {
 fn it_takes_every_vm() {
     let host = xeon_4208();
     let of_variant = |arch, name| {
-        let with = Resolve { arch, ..with(direct()) };
+        let with = PatchContext { arch, ..with(direct()) };
         a_disk_and_a_nic().overlay(&variant(name, &host, 4).unwrap()).resolve(&with).unwrap()
     };
     let variants = [Arch::X86_64, Arch::Aarch64]

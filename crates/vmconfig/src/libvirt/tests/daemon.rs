@@ -12,7 +12,7 @@ use crate::builtin::{VARIANTS, variant};
 use crate::tests::{a_disk_and_a_nic, differences, direct, patch, xeon_4208};
 use crate::{
     Accel, Arch, BootSource, CpuProperty, DelegatedPlacement, Disk, DiskSource, HostWishes,
-    MemoryBacking, NumberSet, Pins, Resolve, Schedulers, TickPolicy, VmSettings, VmSpec,
+    MemoryBacking, NumberSet, PatchContext, Pins, Schedulers, TickPolicy, VmSettings, VmSpec,
     split_cpu_model,
 };
 
@@ -59,8 +59,12 @@ const END: &str = "echo ==\\= end\n";
 const END_SAID: &str = "=== end";
 
 fn vm(name: &str, text: &str) -> VmSpec {
-    let with =
-        Resolve { name, arch: Arch::X86_64, auto_accel: Accel::Tcg, boot: BootSource::Firmware };
+    let with = PatchContext {
+        name,
+        arch: Arch::X86_64,
+        auto_accel: Accel::Tcg,
+        boot: BootSource::Firmware,
+    };
     patch(text).resolve(&with).unwrap()
 }
 
@@ -70,7 +74,7 @@ fn all() -> Vec<VmSpec> {
     let of_variant = |name| {
         let patch = a_disk_and_a_nic().overlay(&variant(name, &host, 4).unwrap());
         let boot = if patch.kernel_cmdline.is_some() { direct() } else { BootSource::Firmware };
-        let with = Resolve { name, arch: Arch::X86_64, auto_accel: Accel::Tcg, boot };
+        let with = PatchContext { name, arch: Arch::X86_64, auto_accel: Accel::Tcg, boot };
         patch.resolve(&with).unwrap()
     };
     let mut all: Vec<VmSpec> = VARIANTS.iter().map(|one| of_variant(one.name)).collect();

@@ -327,7 +327,7 @@ pub(super) fn is_excepted(name: &str, one: &Difference, vmlab: &VmSettings) -> b
 }
 
 /// Whether somebody who converts is told of the difference, at that field.
-fn is_declared(one: &Difference, parsed: &Parsed, losses: &[Loss]) -> bool {
+fn is_declared(one: &Difference, parsed: &ParsedVm, losses: &[Loss]) -> bool {
     let is_below = |path: &str, above: &str| {
         path == above || path.strip_prefix(above).is_some_and(|rest| rest.starts_with('.'))
     };
@@ -428,7 +428,7 @@ fn is_declared(one: &Difference, parsed: &Parsed, losses: &[Loss]) -> bool {
 
 /// Whether something of this disk has no place in a VM: libvirt's answer has a
 /// node for it that no disk of a VM is made of.
-fn of_disk(parsed: &Parsed, path: &str) -> bool {
+fn of_disk(parsed: &ParsedVm, path: &str) -> bool {
     let disks = &parsed.settings.disks;
     let Some(number) = disks.iter().position(|disk| match &disk.source {
         DiskSource::File(file) | DiskSource::Block(file) => file == Path::new(path),

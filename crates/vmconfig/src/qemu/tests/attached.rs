@@ -119,7 +119,7 @@ fn an_ide_disk_stays_one() {
 
 #[test]
 fn what_a_guest_discards_gets_as_far_as_every_node_lets_it() {
-    let check = |behind: &str, expected: (Option<Discard>, Option<DetectZeroes>)| {
+    let check = |behind: &str, expected: (Option<Discard>, Option<ZeroDetection>)| {
         let device = "-device virtio-blk-pci,drive=d";
         let parsed = parse(&format!("qemu-system-x86_64 -m 64 {behind} {device}")).unwrap();
         let disk = &parsed.spec().unwrap().disks[0];
@@ -131,11 +131,11 @@ fn what_a_guest_discards_gets_as_far_as_every_node_lets_it() {
     check("-drive file=a,format=raw,if=none,id=d,discard=on", (unmap, None));
     check(
         "-drive file=a,format=raw,if=none,id=d,discard=unmap,detect-zeroes=unmap",
-        (unmap, Some(DetectZeroes::Unmap)),
+        (unmap, Some(ZeroDetection::Unmap)),
     );
     check(
         "-drive file=a,format=raw,if=none,id=d,discard=off,detect-zeroes=unmap",
-        (None, Some(DetectZeroes::On)),
+        (None, Some(ZeroDetection::On)),
     );
     let nodes = |file: &str, format: &str| {
         format!(
@@ -148,7 +148,7 @@ fn what_a_guest_discards_gets_as_far_as_every_node_lets_it() {
     check(&nodes("", ",discard=unmap"), (None, None));
     check(
         &nodes(",discard=unmap", ",discard=unmap,detect-zeroes=on"),
-        (unmap, Some(DetectZeroes::On)),
+        (unmap, Some(ZeroDetection::On)),
     );
     // A node inside another lets all through, unless it says otherwise.
     let inside =

@@ -66,13 +66,13 @@ fn kernel_of_nothing() -> Vec<u8> {
 }
 
 /// A QEMU whose guest is stopped before its first instruction.
-struct Stopped {
+struct StoppedQemu {
     child: Child,
     lines: BufReader<UnixStream>,
     _channels: Vec<UnixListener>,
 }
 
-impl Stopped {
+impl StoppedQemu {
     /// Starts it, or gives what it said instead.
     fn start(spec: &VmSpec, folder: &Path, qemu: &Qemu) -> Result<Self, String> {
         let channels = channels(folder);
@@ -141,7 +141,7 @@ impl Stopped {
     }
 }
 
-impl Drop for Stopped {
+impl Drop for StoppedQemu {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -173,7 +173,7 @@ fn check_real(text: &str, qemu: &Qemu) {
     let text = &text.replace("FOLDER", folder.path().to_str().unwrap());
     let spec = patch(text).resolve(&with(boot)).unwrap();
     let findings = super::check(&spec, &qemu.capabilities);
-    let started = Stopped::start(&spec, folder.path(), qemu);
+    let started = StoppedQemu::start(&spec, folder.path(), qemu);
     if !findings.is_empty() {
         let said = started.err().unwrap_or_else(|| panic!("{text}: QEMU takes it: {findings:?}"));
         assert!(!said.is_empty(), "{text}");
@@ -287,7 +287,7 @@ fn so_does_a_newer_one() {
     let (whole, added) = spec.with_extended_interrupts().unwrap();
     assert_eq!((added.len(), super::check(&whole, &qemu.capabilities)), (3, Vec::new()));
     let folder = tempfile::tempdir().unwrap();
-    let mut started = Stopped::start(&whole, folder.path(), &qemu).unwrap();
+    let mut started = StoppedQemu::start(&whole, folder.path(), &qemu).unwrap();
     assert_eq!(started.ask("query-cpus-fast").as_array().unwrap().len(), 288);
 }
 

@@ -11,7 +11,7 @@ fn arm64_s_exceptions_are_recorded_with_their_place() {
     let check = |what: &str, holds: fn(&Fault) -> bool, said: &str| {
         let items = [item(Operation::Hypercall, 10)];
         let plan = format!("provoke={what}");
-        let Some(real) = Real::new("virt,gic-version=3", 2, &plan, &items) else { return };
+        let Some(real) = RealGuest::new("virt,gic-version=3", 2, &plan, &items) else { return };
         let (told, failure) = real.run();
         assert!(matches!(told[..], [ThinMessage::Hello(_)]), "{what}: {told:?}");
         let Some(ThinFailure::Fault { operation: Some(Operation::Hypercall), fault }) = failure
@@ -34,7 +34,7 @@ fn an_arm64_guest_takes_other_machines_as_they_are() {
     let items = [item(Operation::SysregTrap, 10), item(Operation::Cpuid, 10)];
     // Begun at EL2, and called by SMC.
     for machine in ["virt,gic-version=3,virtualization=on", "virt,gic-version=2,acpi=off"] {
-        let Some(real) = Real::new(machine, 2, "", &items) else { return };
+        let Some(real) = RealGuest::new(machine, 2, "", &items) else { return };
         let (told, failure) = real.run();
         assert_eq!(failure, None, "{machine}");
         let [ThinMessage::Hello(hello), ThinMessage::Done(_), skipped] = told[..] else {
@@ -44,7 +44,7 @@ fn an_arm64_guest_takes_other_machines_as_they_are() {
         assert_eq!(skipped, ThinMessage::Skipped(Operation::Cpuid, Skip::OtherArch), "{machine}");
     }
     // Another controller than is there.
-    let Some(real) = Real::new("virt,gic-version=2", 1, "apic=gicv3", &items) else { return };
+    let Some(real) = RealGuest::new("virt,gic-version=2", 1, "apic=gicv3", &items) else { return };
     let (_, failure) = real.run();
     assert_eq!(failure, Some(ThinFailure::Refused { why: BadPlan::Apic }));
 }
@@ -56,7 +56,7 @@ fn an_arm64_guest_ends_an_ipi_as_it_was_acknowledged() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     // Either vCPU interrupts the other.
     let items = [item(Operation::SemIpi, 20)];
-    let Some(mut real) = Real::new("virt,gic-version=2", 2, "", &items) else { return };
+    let Some(mut real) = RealGuest::new("virt,gic-version=2", 2, "", &items) else { return };
     let log = real.folder.path().join("gic.log");
     let traced = ["-d", "trace:gic_cpu_read,trace:gic_cpu_write", "-D", log.to_str().unwrap()];
     real.launch.args.extend(traced.map(str::to_owned));
@@ -98,7 +98,7 @@ fn an_arm64_guest_leaves_el2_with_e2h_too() {
     ];
     for machine in ["virt,gic-version=3,virtualization=on", "virt,gic-version=2,virtualization=on"]
     {
-        let Some(real) = Real::new(machine, 2, "", &items) else { return };
+        let Some(real) = RealGuest::new(machine, 2, "", &items) else { return };
         let kernel = real.folder.path().join("vmlab-thin");
         let guest = std::fs::read(&kernel).unwrap();
         // The same Image, a page later.
@@ -130,7 +130,7 @@ fn an_arm64_guest_leaves_el2_with_e2h_too() {
 fn an_arm64_guest_takes_the_timer_s_interrupt_from_the_device_tree() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let items = [item(Operation::TimerHalt, 10)];
-    let Some(mut real) = Real::new("virt,gic-version=3", 1, "", &items) else { return };
+    let Some(mut real) = RealGuest::new("virt,gic-version=3", 1, "", &items) else { return };
     let tree = real.folder.path().join("tree.dtb");
     let dump = format!("virt,gic-version=3,dumpdtb={}", tree.display());
     let dumped = std::process::Command::new(&real.launch.qemu)

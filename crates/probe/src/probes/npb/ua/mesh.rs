@@ -22,7 +22,7 @@ pub(super) struct SpectralElement {
 
 /// What lies where an element of the same size would be a neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Beside {
+pub(super) enum NeighbourKind {
     /// Nothing: the cube ends.
     Outside,
     /// An element of this level, its own or a lower one.
@@ -92,10 +92,10 @@ impl Mesh {
     }
 
     /// What is a `step` away from an element.
-    pub(super) fn beside(&self, element: &SpectralElement, step: [i32; 3]) -> Beside {
-        let Some(place) = self.stepped(element, step) else { return Beside::Outside };
+    pub(super) fn beside(&self, element: &SpectralElement, step: [i32; 3]) -> NeighbourKind {
+        let Some(place) = self.stepped(element, step) else { return NeighbourKind::Outside };
         let level = self.elements[self.at(place)].level;
-        if level > element.level { Beside::Finer } else { Beside::Element(level) }
+        if level > element.level { NeighbourKind::Finer } else { NeighbourKind::Element(level) }
     }
 
     /// Makes the mesh fine where the ball is and coarse elsewhere, and moves
@@ -213,7 +213,7 @@ impl Mesh {
             && children.iter().all(|child| child.level == level)
             && children.iter().all(|child| !ball.touches(self.extent(child)))
             && children.iter().all(|child| {
-                NEIGHBOURS.iter().all(|step| self.beside(child, *step) != Beside::Finer)
+                NEIGHBOURS.iter().all(|step| self.beside(child, *step) != NeighbourKind::Finer)
             })
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::mesh::{Beside, Mesh, SpectralElement};
+use super::mesh::{Mesh, NeighbourKind, SpectralElement};
 use super::mortar::{ElementShape, INNER, SPLIT_INNER};
 use super::topology::{CORNERS, EDGES, FACES, NEIGHBOURS};
 use crate::team::Team;
@@ -117,7 +117,7 @@ impl Skeleton {
 
 /// What is split of an element.
 fn shape(mesh: &Mesh, element: &SpectralElement) -> ElementShape {
-    let finer = NEIGHBOURS.map(|step| mesh.beside(element, step) == Beside::Finer);
+    let finer = NEIGHBOURS.map(|step| mesh.beside(element, step) == NeighbourKind::Finer);
     let (across_faces, across_edges) = finer.split_at(FACES.len());
     let faces = across_faces.iter().enumerate().map(|(i, finer)| u8::from(*finer) << i).sum();
     // An edge is split by what is finer across it, or across one of its faces.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::mesh::{Beside, Mesh, SpectralElement};
+use super::mesh::{Mesh, NeighbourKind, SpectralElement};
 use super::mortar::{ElementShape, INNER, SPLIT_INNER};
 use super::skeleton::Skeleton;
 use super::solve::{Heat, PLACES};
@@ -104,19 +104,27 @@ fn neighbours_know_each_other() {
                 let found = mesh.beside(element, *step_to);
                 let what = format!("after {step}: {element:?} {step_to:?} {found:?} {across:?}");
                 match (found, &across[..]) {
-                    (Beside::Outside, []) => {}
-                    (Beside::Element(level), [other]) => {
+                    (NeighbourKind::Outside, []) => {}
+                    (NeighbourKind::Element(level), [other]) => {
                         assert_eq!(level, other.level, "{what}");
                         let seen = mesh.beside(other, back);
                         let larger = other.level < element.level;
-                        let same = Beside::Element(element.level);
-                        assert_eq!(seen, if larger { Beside::Finer } else { same }, "{what}");
+                        let same = NeighbourKind::Element(element.level);
+                        assert_eq!(
+                            seen,
+                            if larger { NeighbourKind::Finer } else { same },
+                            "{what}"
+                        );
                     }
-                    (Beside::Finer, [_, _, _, _]) => {
+                    (NeighbourKind::Finer, [_, _, _, _]) => {
                         for other in across {
                             assert_eq!(other.level, element.level + 1, "{what}");
                             let level = element.level;
-                            assert_eq!(mesh.beside(other, back), Beside::Element(level), "{what}");
+                            assert_eq!(
+                                mesh.beside(other, back),
+                                NeighbourKind::Element(level),
+                                "{what}"
+                            );
                         }
                     }
                     _ => panic!("{what}"),

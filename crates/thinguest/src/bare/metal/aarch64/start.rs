@@ -29,12 +29,12 @@ const FAULT_END: usize = core::mem::offset_of!(Stacks, fault) + FAULT_STACK_BYTE
 
 /// Memory that only the processor and assembler write.
 #[repr(transparent)]
-struct Raw<T>(UnsafeCell<T>);
+struct RawMemory<T>(UnsafeCell<T>);
 
 // SAFETY: Rust uses its address alone.
-unsafe impl<T> Sync for Raw<T> {}
+unsafe impl<T> Sync for RawMemory<T> {}
 
-static STACKS: Raw<[Stacks; MAX_VCPUS]> = Raw(UnsafeCell::new(
+static STACKS: RawMemory<[Stacks; MAX_VCPUS]> = RawMemory(UnsafeCell::new(
     [const {
         Stacks {
             guard: [0; PAGE],

@@ -34,12 +34,12 @@ struct Stacks {
 
 /// Memory that only the processor and assembler write.
 #[repr(transparent)]
-struct Raw<T>(UnsafeCell<T>);
+struct RawMemory<T>(UnsafeCell<T>);
 
 // SAFETY: Rust reads and writes it through raw pointers alone, each where it says why.
-unsafe impl<T> Sync for Raw<T> {}
+unsafe impl<T> Sync for RawMemory<T> {}
 
-static STACKS: Raw<[Stacks; MAX_VCPUS]> = Raw(UnsafeCell::new(
+static STACKS: RawMemory<[Stacks; MAX_VCPUS]> = RawMemory(UnsafeCell::new(
     [const {
         Stacks {
             guard: [0; PAGE],
@@ -110,7 +110,7 @@ struct Tables {
     tss: Tss,
 }
 
-static TABLES: Raw<[Tables; MAX_VCPUS]> = Raw(UnsafeCell::new(
+static TABLES: RawMemory<[Tables; MAX_VCPUS]> = RawMemory(UnsafeCell::new(
     [const {
         Tables {
             gdt: [0; 8],
@@ -127,7 +127,7 @@ static TABLES: Raw<[Tables; MAX_VCPUS]> = Raw(UnsafeCell::new(
     }; MAX_VCPUS],
 ));
 
-static IDT: Raw<[[u64; 2]; 256]> = Raw(UnsafeCell::new([[0; 2]; 256]));
+static IDT: RawMemory<[[u64; 2]; 256]> = RawMemory(UnsafeCell::new([[0; 2]; 256]));
 
 #[repr(C, packed)]
 struct TablePointer {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// What a counter's value is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum CountOf {
+pub enum CountScope {
     /// Each operation of the benchmark.
     Operation,
     /// Each run.

@@ -1,8 +1,8 @@
 //! What was asked of a VM that runs against what is, for one finding.
 
-use crate::finding::AskedAndIs;
+use crate::finding::LiveDifference;
 use crate::live::LiveVm;
-use crate::running::{Observed, ThreadOwner};
+use crate::running::{ObservedValue, ThreadOwner};
 use crate::vm::Vm;
 use vmconfig::source::{SourceText, Span};
 
@@ -10,14 +10,18 @@ use vmconfig::source::{SourceText, Span};
 ///
 /// A finding points at a fact, or at the option that asked for something; then
 /// the facts that this kind of option decides about are reported.
-pub(crate) fn said(vm: &Vm, source: &SourceText<'_>, span: Span) -> Option<AskedAndIs> {
+pub(crate) fn live_difference(
+    vm: &Vm,
+    source: &SourceText<'_>,
+    span: Span,
+) -> Option<LiveDifference> {
     let live = vm.live.as_ref()?;
     let fact = live.facts.iter().find(|fact| {
         (fact.span.start..=fact.span.end).contains(&span.start) && span.end <= fact.span.end
     });
     if let Some(fact) = fact {
         let asked = fact.value.asked.clone().unwrap_or_else(|| "nothing".to_owned());
-        return Some(AskedAndIs { asked, is: fact.value.is.to_string() });
+        return Some(LiveDifference { asked, is: fact.value.is.to_string() });
     }
     let place = source.place(span);
     let asked = place.text.trim().trim_end_matches('\\').trim().to_owned();
@@ -27,36 +31,36 @@ pub(crate) fn said(vm: &Vm, source: &SourceText<'_>, span: Span) -> Option<Asked
         None => Vec::new(),
     };
     let is = if facts.is_empty() { "as asked".to_owned() } else { facts.join("; ") };
-    Some(AskedAndIs { asked, is })
+    Some(LiveDifference { asked, is })
 }
 
 /// Whether a fact is one of those that an option decides about.
-type About = fn(&Observed) -> bool;
+type FactFilter = fn(&ObservedValue) -> bool;
 
-fn about(option: &str, text: &str) -> Option<About> {
+fn about(option: &str, text: &str) -> Option<FactFilter> {
     let option = option.trim_start_matches('-');
     match option {
         "object" if text.contains("memory-backend") => Some(is_memory),
-        "object" => Some(|is| matches!(is, Observed::Thread(ThreadOwner::Iothread(_), _))),
+        "object" => Some(|is| matches!(is, ObservedValue::Thread(ThreadOwner::Iothread(_), _))),
         "m" | "mem-path" | "numa" => Some(is_memory),
         "machine" | "M" if text.contains("mem-merge") => Some(is_memory),
-        "netdev" => Some(|is| matches!(is, Observed::Thread(ThreadOwner::Vhost, _))),
-        "smp" | "cpu" | "overcommit" | "append" => Some(Observed::is_of_vcpu),
-        _ if !text.starts_with('-') => Some(Observed::is_of_vcpu),
+        "netdev" => Some(|is| matches!(is, ObservedValue::Thread(ThreadOwner::Vhost, _))),
+        "smp" | "cpu" | "overcommit" | "append" => Some(ObservedValue::is_of_vcpu),
+        _ if !text.starts_with('-') => Some(ObservedValue::is_of_vcpu),
         _ => None,
     }
 }
 
-fn is_memory(is: &Observed) -> bool {
-    matches!(is, Observed::Memory(..))
+fn is_memory(is: &ObservedValue) -> bool {
+    matches!(is, ObservedValue::Memory(..))
 }
 
 /// The facts in words, alike vCPUs as one.
-fn facts(live: &LiveVm, about: About) -> Vec<String> {
+fn facts(live: &LiveVm, about: FactFilter) -> Vec<String> {
     let mut said: Vec<(Vec<u32>, String)> = Vec::new();
     for fact in live.facts.iter().filter(|fact| about(&fact.value.is)) {
         let is = &fact.value.is;
-        let Observed::Thread(ThreadOwner::Vcpu(Some(vcpu)), thread) = is else {
+        let ObservedValue::Thread(ThreadOwner::Vcpu(Some(vcpu)), thread) = is else {
             said.push((Vec::new(), is.to_string()));
             continue;
         };
