@@ -36,6 +36,22 @@ fn ticks_cost_exits() {
     assert_eq!(outcome.time.guest_kernel, 0);
 }
 
+/// `kvm_vcpu_check_block`: who halts sees interrupts that it takes, not what is on the guest's
+/// queue.
+#[test]
+fn interrupts_alone_keep_a_vcpu_from_halting() {
+    let model = ticking(1_000_000);
+    let mut world = EngineState::new(&model);
+    world.begin();
+    let state = &world.vcpus[0];
+    assert!(state.queue.current().is_none() && !state.queue.is_empty());
+    assert!(!world.has_reason_to_run(0));
+    world.vcpus[0].pending.interrupts = 1;
+    assert!(world.has_reason_to_run(0));
+    world.vcpus[0].irqs_off = true;
+    assert!(!world.has_reason_to_run(0));
+}
+
 /// Two tasks that wake each other, each on a vCPU, where only exits cost. Ticks are rare.
 fn halting(kernel: SchedKernel, pause_ns: u64) -> SimOutcome {
     let mut model = free(host(1, 2, 1), SchedKernel::V5);
