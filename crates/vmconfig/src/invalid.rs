@@ -6,7 +6,7 @@ use crate::GuestTopology;
 pub(crate) const MAX_VCPUS: u32 = 4096;
 
 /// 50 bits of address, in MiB.
-pub(crate) const MAX_MEMORY_MIB: u64 = 1 << 30;
+const MAX_MEMORY_MIB: u64 = 1 << 30;
 
 /// Why a VM can't be. `field()` names the field as studies write it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -116,6 +116,18 @@ pub enum InvalidVm {
 }
 
 impl InvalidVm {
+    /// Whether a machine can have as much memory, MiB.
+    ///
+    /// # Errors
+    /// None at all, or more than it can address.
+    pub fn check_memory(mib: u64) -> Result<(), Self> {
+        match mib {
+            0 => Err(Self::NoMemory),
+            value if value > MAX_MEMORY_MIB => Err(Self::TooMuchMemory { value }),
+            _ => Ok(()),
+        }
+    }
+
     /// The field at fault, as studies write it.
     #[must_use]
     pub fn field(&self) -> &'static str {

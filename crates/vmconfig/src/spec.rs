@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::invalid::{MAX_MEMORY_MIB, MAX_VCPUS};
+use crate::invalid::MAX_VCPUS;
 use crate::{
     Accel, Arch, CpuCache, DelegatedPlacement, Disk, DiskFormat, GuestClock, GuestNode,
     GuestTopology, Hints, HostDevice, HostWishes, InvalidVm, Iommu, Irqchip, MemoryBacking, Nic,
@@ -270,11 +270,7 @@ impl VmSpec {
         if vcpus > MAX_VCPUS {
             return Err(InvalidVm::TooManyVcpus { topology: *topology });
         }
-        match settings.memory_mib {
-            0 => return Err(InvalidVm::NoMemory),
-            value if value > MAX_MEMORY_MIB => return Err(InvalidVm::TooMuchMemory { value }),
-            _ => {}
-        }
+        InvalidVm::check_memory(settings.memory_mib)?;
         if let Some(&vcpu) = pins.vcpus.keys().find(|vcpu| **vcpu >= vcpus) {
             return Err(InvalidVm::NoSuchVcpu { vcpu, vcpus });
         }
@@ -345,11 +341,33 @@ impl VmSpec {
         matches!(self.kernel_parameter("cpuidle_haltpoll.force"), Some("1" | "Y" | "y"))
     }
 
+    /// The longest time, ns, for which the guest is told to poll before it halts, as the kernel
+    /// reads it: a number that it can't read leaves its own, 200 us.
+    ///
+    /// Source: Linux `drivers/cpuidle/governors/haltpoll.c`, `lib/kstrtox.c`.
+    #[must_use]
+    pub fn guest_halt_poll_ns(&self) -> u32 {
+        let told = self.kernel_parameter("haltpoll.guest_halt_poll_ns");
+        told.and_then(kernel_number).unwrap_or(200_000)
+    }
+
     /// The machine type without its properties.
     #[must_use]
     pub fn machine_type(&self) -> &str {
         self.machine.split(',').next().unwrap_or(&self.machine)
     }
+}
+
+/// What `kstrtouint()` reads with base 0: decimal, `0x` or, behind a 0, octal.
+fn kernel_number(text: &str) -> Option<u32> {
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let (digits, base) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if text.starts_with('0') => (text, 8),
+        None => (text, 10),
+    };
+    let has_digits = digits.starts_with(|first: char| first.is_digit(base));
+    has_digits.then(|| u32::from_str_radix(digits, base).ok()).flatten()
 }
 
 /// Takes out of the machine string what has a field of its own; a field that

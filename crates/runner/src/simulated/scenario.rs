@@ -24,8 +24,6 @@ const MHZ: f64 = 2_400.0;
 const AMD_PAUSE_CYCLES: f64 = 64.0;
 /// The kernel of guests whose image does not say it.
 const GUEST_KERNEL: &str = "6.1";
-/// How long `cpuidle_haltpoll` polls at most, us (`guest_halt_poll_ns`).
-const GUEST_POLL_US: i64 = 200;
 
 /// A cell as the simulator plays it.
 pub(super) struct CellScenario {
@@ -191,7 +189,7 @@ fn vm(workload: &str, spec: &VmSpec, host: &Host, kernel: &str, on: RunsOn) -> T
     if spec.kernel_parameter("idle") == Some("poll") {
         insert(&mut table, "idle_poll_us", "forever");
     } else if spec.forces_haltpoll() {
-        insert(&mut table, "idle_poll_us", GUEST_POLL_US);
+        insert(&mut table, "idle_poll_us", f64::from(spec.guest_halt_poll_ns()) / 1e3);
     }
     table
 }

@@ -126,6 +126,30 @@ fn what_is_set_reaches_the_scenario() {
     }
 }
 
+#[test]
+fn a_guest_polls_for_as_long_as_it_is_told() {
+    let check = |cmdline: &str, expected: &str| {
+        let vm = format!("vm.vcpus = 2\nvm.kernel_cmdline = \"{cmdline}\"");
+        let FrozenPlan { plan, .. } = made(&STUDY.replacen("vm.vcpus = 2", &vm, 1)).unwrap();
+        let (load, variant) = (&plan.loads[0], &plan.variants[0]);
+        let cell = scenario::of_cell(&plan, &host(), load, variant, &plan.workloads[0]);
+        let text = cell.unwrap().text;
+        let poll = text.lines().find(|line| line.starts_with("idle_poll_us"));
+        assert_eq!(poll.unwrap_or_default(), expected, "{cmdline}");
+        // It is one that can be played.
+        Scenario::parse("cell.toml", &text, |_| Ok(host())).unwrap();
+    };
+    let forced = |more: &str| format!("cpuidle_haltpoll.force=1 {more}");
+    check(&forced(""), "idle_poll_us = 200.0");
+    check(&forced("haltpoll.guest_halt_poll_ns=50000"), "idle_poll_us = 50.0");
+    check(&forced("haltpoll.guest_halt_poll_ns=0x1388"), "idle_poll_us = 5.0");
+    check(&forced("haltpoll.guest_halt_poll_ns=0"), "idle_poll_us = 0.0");
+    // What the kernel can't read leaves its own.
+    check(&forced("haltpoll.guest_halt_poll_ns=soon"), "idle_poll_us = 200.0");
+    // Without the driver nobody heeds it.
+    check("haltpoll.guest_halt_poll_ns=50000", "");
+}
+
 /// A window of 0 switches pause exits off on AMD, and makes Intel exit in every loop.
 #[test]
 fn a_window_of_pause_exits_is_the_processors_own() {

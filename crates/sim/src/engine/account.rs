@@ -53,11 +53,22 @@ impl EngineState<'_> {
         let state = &mut self.vcpus[vcpu as usize];
         let time = &mut self.account.time;
         self.account.ran[state.vm as usize] += spent;
-        let exit = spent.min(state.exit_work);
-        state.exit_work -= exit;
+        // Time for the work that is left, and what of that is done.
+        let part = |work: &mut u64, most: u64| {
+            if *work == 0 {
+                return 0;
+            }
+            let needed = (*work * 1024).div_ceil(speed);
+            if needed <= most {
+                *work = 0;
+                return needed;
+            }
+            *work -= most * speed / 1024;
+            most
+        };
+        let exit = part(&mut state.exit_work, spent);
         time.exits += exit;
-        let kernel = (spent - exit).min(state.kernel_work);
-        state.kernel_work -= kernel;
+        let kernel = part(&mut state.kernel_work, spent - exit);
         time.guest_kernel += kernel;
         let own = spent - exit - kernel;
         if own == 0 {

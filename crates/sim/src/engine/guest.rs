@@ -95,7 +95,9 @@ impl EngineState<'_> {
         let mut burden = Burden::Busy;
         let mut end = NEVER;
         if before > 0 {
-            end = self.now + before;
+            let speed = self.smt_speed(pcpu, false);
+            self.pcpus[pcpu as usize].speed = speed;
+            end = self.now + (before * 1024).div_ceil(speed);
         } else if let Some(task) = state.queue.current() {
             match self.tasks[task as usize].activity {
                 Activity::Work(left, class) => {

@@ -24,6 +24,21 @@ impl EngineState<'_> {
     /// something else ends it.
     pub(super) fn enter_phase(&mut self, pcpu: u32, doing: PcpuActivity, ns: u64) {
         self.settle(pcpu);
+        let ns = match doing {
+            // The kernel's code is slowed as all is; a state that is left, or a poll, is not.
+            Doing::Exiting(_)
+            | Doing::Entering
+            | Doing::Scanning(_)
+            | Doing::Yielding { .. }
+            | Doing::SchedHold
+            | Doing::Switching
+            | Doing::Halting
+                if self.smt && ns > 0 =>
+            {
+                (ns * 1024).div_ceil(self.smt_speed(pcpu, false))
+            }
+            _ => ns,
+        };
         let state = &mut self.pcpus[pcpu as usize];
         state.doing = doing;
         self.queue.set(pcpu, self.now.saturating_add(ns));

@@ -107,15 +107,15 @@ impl EngineState<'_> {
         }
     }
 
-    fn has_reason_to_run(&self, vcpu: u32) -> bool {
+    /// `kvm_vcpu_check_block()`: an interrupt that it takes, or a kick. What the guest has put
+    /// on its queue meanwhile is not seen; the interrupt for that is on its way.
+    pub(super) fn has_reason_to_run(&self, vcpu: u32) -> bool {
         let state = &self.vcpus[vcpu as usize];
         let waits = state.queue.current().is_some_and(|task| {
             let spins = self.tasks[task as usize].activity;
             !matches!(spins, Activity::Spin { on: SpinReason::Lock(_), left_ns: 0 })
         });
-        (state.pending.interrupts > 0 && !state.irqs_off)
-            || waits
-            || (state.queue.current().is_none() && !state.queue.is_empty())
+        (state.pending.interrupts > 0 && !state.irqs_off) || waits
     }
 
     /// Polling has lasted long enough, or the pCPU is wanted.

@@ -6,7 +6,7 @@
 
 use toml::{Table, Value};
 use topology::PcpuSet;
-use vmconfig::{GuestNode, MemoryBacking, VmPatch, keys_of};
+use vmconfig::{GuestNode, InvalidVm, MemoryBacking, VmPatch, keys_of};
 
 use super::host::{self, HostPart};
 use super::node::{ScenarioNode, ScenarioValue, TableReader};
@@ -83,8 +83,14 @@ fn take_nodes(
 /// Tells what a VM's own reader finds wrong with a key.
 fn check(table: &TableReader<'_>, key: &'static str, node: &ScenarioNode) {
     let alone = Table::from_iter([(key.to_owned(), value_of(node))]);
-    if let Err(error) = Value::Table(alone).try_into::<VmPatch>() {
-        table.wrong(key, node, error.message().lines().next().unwrap_or_default());
+    match Value::Table(alone).try_into::<VmPatch>() {
+        Err(error) => table.wrong(key, node, error.message().lines().next().unwrap_or_default()),
+        Ok(VmPatch { memory_mib: Some(mib), .. }) => {
+            if let Err(error) = InvalidVm::check_memory(mib) {
+                table.problem(node.line, error.to_string());
+            }
+        }
+        Ok(_) => {}
     }
 }
 

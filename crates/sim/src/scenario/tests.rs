@@ -372,6 +372,11 @@ fn a_whole_plan_is_read() {
             "memory_mib = \"4G\"",
             "s.toml:10: memory_mib = \"4G\": invalid type: string \"4G\", expected u64",
         ),
+        ("memory_mib = 0", "s.toml:10: memory_mib is 0: a guest needs memory"),
+        (
+            "memory_mib = 1073741825",
+            "s.toml:10: memory_mib 1073741825 is more than 1073741824 (1 PiB)",
+        ),
         (
             "memory.host_nodes = \"2\"",
             "s.toml:10: host_nodes = \"2\": the host has the nodes 0 to 1",

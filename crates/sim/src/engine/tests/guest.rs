@@ -36,6 +36,38 @@ fn ticks_cost_exits() {
     assert_eq!(outcome.time.guest_kernel, 0);
 }
 
+/// Threads of a core slow the kernel's code too, the host's and the guest's.
+#[test]
+fn what_ticks_cost_doubles_beside_a_busy_thread() {
+    let mut model = ticking(1_000_000);
+    model.machine = host(1, 1, 2);
+    model.mechanisms.smt = true;
+    model.costs.smt_compute_factor = 0.5;
+    let beside = SimVm { pins: vec![vec![1]], ..model.vms[0].clone() };
+    model.vms.push(beside);
+    let outcome = run(&model, || true).unwrap();
+    let (host, guest) = (1000 * (1500 + 2000), 1000 * 2 * 1500);
+    near(outcome.time.exits as f64, f64::from(2 * 2 * (host + guest)), "exits");
+    near(outcome.time.guest_kernel as f64, f64::from(2 * 2 * 1000 * 2000), "handlers");
+    assert_eq!(outcome.time.total(), 2_000_000_000);
+}
+
+/// `kvm_vcpu_check_block`: who halts sees interrupts that it takes, not what is on the guest's
+/// queue.
+#[test]
+fn interrupts_alone_keep_a_vcpu_from_halting() {
+    let model = ticking(1_000_000);
+    let mut world = EngineState::new(&model);
+    world.begin();
+    let state = &world.vcpus[0];
+    assert!(state.queue.current().is_none() && !state.queue.is_empty());
+    assert!(!world.has_reason_to_run(0));
+    world.vcpus[0].pending.interrupts = 1;
+    assert!(world.has_reason_to_run(0));
+    world.vcpus[0].irqs_off = true;
+    assert!(!world.has_reason_to_run(0));
+}
+
 /// Two tasks that wake each other, each on a vCPU, where only exits cost. Ticks are rare.
 fn halting(kernel: SchedKernel, pause_ns: u64) -> SimOutcome {
     let mut model = free(host(1, 2, 1), SchedKernel::V5);
