@@ -416,10 +416,8 @@ impl Host {
         let KnownFields { value: mut host, unknown } =
             bounded::json::<Host>(text.as_bytes()).map_err(ParseHostError)?;
         if !unknown.is_empty() {
-            host.warnings.push(format!(
-                "This vmlab does not know and passes over: {}",
-                unknown.join(", ")
-            ));
+            host.warnings
+                .push(format!("This vmlab does not know and passes over: {}", unknown.join(", ")));
         }
         // Lookups rely on this order; a description written by hand may not
         // have it.
