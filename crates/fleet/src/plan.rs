@@ -195,7 +195,7 @@ impl RolloutPlan {
         let version = *parsed.vmlab.get_ref();
         if version != PLAN_FORMAT_VERSION {
             let message = format!(
-                "Format {version} of roll-outs is not known: this vmlab reads version {PLAN_FORMAT_VERSION}"
+                "Format {version} of roll-outs is not known: this vmlab reads version {PLAN_FORMAT_VERSION}: use a newer vmlab"
             );
             return Err(error(parsed.vmlab.span().start, message));
         }

@@ -70,7 +70,7 @@ pub enum FleetStoreError {
     },
     /// It is of a later vmlab.
     #[error(
-        "{path} is of version {found}, this vmlab reads up to {VERSION}: use the vmlab that wrote it"
+        "{path} is of version {found}, and this vmlab reads versions up to {VERSION}: use a newer vmlab"
     )]
     Newer {
         /// The file.

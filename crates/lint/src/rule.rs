@@ -151,26 +151,54 @@ pub struct RuleExample {
     pub format: ConfigFormat,
     /// The host and the versions that it is for.
     pub world: ExampleHost,
-    /// The part that matters; [`RuleExample::document`] has the rest.
-    pub text: &'static str,
+    written: &'static str,
+    /// What of it is replaced by what, one after the other, each where it first stands.
+    edits: Edits,
+    /// What is to be replaced so that the rule is quiet; nothing where that is another example.
+    mending: Edits,
 }
 
+type Edits = &'static [(&'static str, &'static str)];
+
 impl RuleExample {
+    const fn new(format: ConfigFormat, world: ExampleHost, written: &'static str) -> Self {
+        Self { format, world, written, edits: &[], mending: &[] }
+    }
+
+    /// With the texts that make of it an example in which the rule is quiet.
+    pub(crate) const fn mended(self, mending: Edits) -> Self {
+        Self { mending, ..self }
+    }
+
+    pub(crate) fn mended_example(&self) -> Option<Self> {
+        let Self { mending, .. } = *self;
+        (!mending.is_empty()).then_some(Self { edits: mending, mending: &[], ..*self })
+    }
+
+    /// The part that matters; [`RuleExample::document`] has the rest.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.edits.iter().fold(self.written.to_owned(), |text, (from, to)| {
+            debug_assert!(text.contains(from), "{from:?} is not in\n{text}");
+            text.replacen(from, to, 1)
+        })
+    }
+
     /// The whole document.
     #[must_use]
     pub fn document(&self) -> String {
-        let text = self.text;
+        let text = self.text();
         match self.format {
-            ConfigFormat::Libvirt if text.trim_start().starts_with("<domain") => text.to_owned(),
+            ConfigFormat::Libvirt if text.trim_start().starts_with("<domain") => text,
             ConfigFormat::Libvirt => {
                 format!("<domain type='kvm'>\n<name>example</name>\n{text}</domain>\n")
             }
-            ConfigFormat::Qemu => text.to_owned(),
-            ConfigFormat::Proxmox if text.contains("memory:") => text.to_owned(),
+            ConfigFormat::Qemu => text,
+            ConfigFormat::Proxmox if text.contains("memory:") => text,
             ConfigFormat::Proxmox => format!("memory: 4096\nostype: l26\n{text}"),
-            ConfigFormat::Running if text.starts_with('#') => text.to_owned(),
+            ConfigFormat::Running if text.starts_with('#') => text,
             ConfigFormat::Running => format!("# vmlab: running 4711\n{text}"),
-            ConfigFormat::Kubevirt if text.contains("apiVersion:") => text.to_owned(),
+            ConfigFormat::Kubevirt if text.contains("apiVersion:") => text,
             ConfigFormat::Kubevirt => {
                 let indented: String = text.lines().map(|line| format!("  {line}\n")).collect();
                 format!(
@@ -201,8 +229,8 @@ pub struct Rule {
     pub(crate) check: Check,
     /// Configurations in which it fires: one for each format it applies to.
     pub fires: &'static [RuleExample],
-    /// Configurations in which it does not, in the same formats.
-    pub quiet: &'static [RuleExample],
+    /// Configurations in which it does not, beside those of `fires` that are mended.
+    pub(crate) quiet: &'static [RuleExample],
 }
 
 impl Rule {
@@ -214,6 +242,12 @@ impl Rule {
         formats.sort();
         formats.dedup();
         formats
+    }
+
+    /// Configurations in which it does not fire, in the formats of those in which it does.
+    pub fn quiet(&self) -> impl Iterator<Item = RuleExample> {
+        let mended = self.fires.iter().filter_map(RuleExample::mended_example);
+        self.quiet.iter().copied().chain(mended)
     }
 
     /// How it looks at one VM, if it does.
@@ -248,21 +282,21 @@ impl std::fmt::Debug for Rule {
 }
 
 pub(crate) const fn xml(world: ExampleHost, text: &'static str) -> RuleExample {
-    RuleExample { format: ConfigFormat::Libvirt, world, text }
+    RuleExample::new(ConfigFormat::Libvirt, world, text)
 }
 
 pub(crate) const fn qemu(world: ExampleHost, text: &'static str) -> RuleExample {
-    RuleExample { format: ConfigFormat::Qemu, world, text }
+    RuleExample::new(ConfigFormat::Qemu, world, text)
 }
 
 pub(crate) const fn yaml(world: ExampleHost, text: &'static str) -> RuleExample {
-    RuleExample { format: ConfigFormat::Kubevirt, world, text }
+    RuleExample::new(ConfigFormat::Kubevirt, world, text)
 }
 
 pub(crate) const fn running(world: ExampleHost, text: &'static str) -> RuleExample {
-    RuleExample { format: ConfigFormat::Running, world, text }
+    RuleExample::new(ConfigFormat::Running, world, text)
 }
 
 pub(crate) const fn conf(world: ExampleHost, text: &'static str) -> RuleExample {
-    RuleExample { format: ConfigFormat::Proxmox, world, text }
+    RuleExample::new(ConfigFormat::Proxmox, world, text)
 }

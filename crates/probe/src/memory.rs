@@ -3,17 +3,16 @@
 use memmap2::{Advice, MmapMut, MmapOptions};
 
 use crate::error::{ErrorContext as _, ProbeError};
-use crate::option::{Opt, OptionDefault, OptionType};
+use crate::option::Opt;
 
 /// Which pages back the memory.
-pub(crate) const PAGES: Opt = Opt {
-    name: "pages",
-    kind: OptionType::Choice(&["default", "4k", "thp"]),
-    default: OptionDefault::Text("default"),
-    unit: "",
-    help: "Pages behind the memory: as the guest decides, small ones alone, or transparent huge \
+pub(crate) const PAGES: Opt = Opt::choice(
+    "pages",
+    &["default", "4k", "thp"],
+    "default",
+    "Pages behind the memory: as the guest decides, small ones alone, or transparent huge \
            pages where the guest allows them",
-};
+);
 
 /// `bytes` of fresh memory with one of the words of [`PAGES`].
 pub(crate) fn map(bytes: usize, pages: &str) -> Result<MmapMut, ProbeError> {

@@ -43,6 +43,72 @@ pub enum OptionDefault {
     PerVcpu,
 }
 
+impl Opt {
+    const fn new(
+        name: &'static str,
+        kind: OptionType,
+        default: OptionDefault,
+        help: &'static str,
+    ) -> Self {
+        Self { name, kind, default, unit: "", help }
+    }
+
+    /// A whole number from `min` to `max`.
+    pub(crate) const fn int(
+        name: &'static str,
+        (min, max): (i64, i64),
+        default: i64,
+        help: &'static str,
+    ) -> Self {
+        Self::new(name, OptionType::Int(min, max), OptionDefault::Int(default), help)
+    }
+
+    /// A number from `min` to `max`.
+    pub(crate) const fn float(
+        name: &'static str,
+        (min, max): (f64, f64),
+        default: f64,
+        help: &'static str,
+    ) -> Self {
+        Self::new(name, OptionType::Float(min, max), OptionDefault::Float(default), help)
+    }
+
+    /// As many as the process may use vCPUs, unless it is told how many.
+    pub(crate) const fn per_vcpu(name: &'static str, max: i64, help: &'static str) -> Self {
+        Self::new(name, OptionType::Int(1, max), OptionDefault::PerVcpu, help)
+    }
+
+    /// One of `words`.
+    pub(crate) const fn choice(
+        name: &'static str,
+        words: &'static [&'static str],
+        default: &'static str,
+        help: &'static str,
+    ) -> Self {
+        Self::new(name, OptionType::Choice(words), OptionDefault::Text(default), help)
+    }
+
+    /// Any text.
+    pub(crate) const fn text(
+        name: &'static str,
+        default: &'static str,
+        help: &'static str,
+    ) -> Self {
+        Self::new(name, OptionType::Text, OptionDefault::Text(default), help)
+    }
+
+    /// A list of vCPUs, empty unless it is given.
+    pub(crate) const fn vcpus(name: &'static str, help: &'static str) -> Self {
+        Self::new(name, OptionType::Vcpus, OptionDefault::Text(""), help)
+    }
+
+    /// Its value has this unit.
+    pub(crate) const fn unit(mut self, unit: &'static str) -> Self {
+        self.unit = unit;
+        self
+    }
+}
+
 impl std::fmt::Display for OptionType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -67,46 +133,23 @@ impl std::fmt::Display for OptionDefault {
 }
 
 /// How long one repeat measures.
-pub(crate) const SECONDS: Opt = Opt {
-    name: "seconds",
-    kind: OptionType::Float(0.001, 86_400.0),
-    default: OptionDefault::Float(0.5),
-    unit: "s",
-    help: "How long one repeat measures",
-};
+pub(crate) const SECONDS: Opt =
+    Opt::float("seconds", (0.001, 86_400.0), 0.5, "How long one repeat measures").unit("s");
 
 /// How often the measurement is repeated.
-pub(crate) const REPEAT: Opt = Opt {
-    name: "repeat",
-    kind: OptionType::Int(1, 100_000),
-    default: OptionDefault::Int(3),
-    unit: "",
-    help: "How often it measures; every repeat's values are printed",
-};
+pub(crate) const REPEAT: Opt =
+    Opt::int("repeat", (1, 100_000), 3, "How often it measures; every repeat's values are printed");
 
 /// How long the probe runs before it measures.
-pub(crate) const WARMUP: Opt = Opt {
-    name: "warmup",
-    kind: OptionType::Float(0.0, 86_400.0),
-    default: OptionDefault::Float(0.1),
-    unit: "s",
-    help: "How long it runs before the first repeat",
-};
+pub(crate) const WARMUP: Opt =
+    Opt::float("warmup", (0.0, 86_400.0), 0.1, "How long it runs before the first repeat")
+        .unit("s");
 
 /// How many threads work.
-pub(crate) const THREADS: Opt = Opt {
-    name: "threads",
-    kind: OptionType::Int(1, 1024),
-    default: OptionDefault::PerVcpu,
-    unit: "",
-    help: "Threads that work",
-};
+pub(crate) const THREADS: Opt = Opt::per_vcpu("threads", 1024, "Threads that work");
 
 /// Where threads run.
-pub(crate) const CPUS: Opt = Opt {
-    name: "cpus",
-    kind: OptionType::Vcpus,
-    default: OptionDefault::Text(""),
-    unit: "",
-    help: "vCPUs that the threads are pinned to, one after the other; empty leaves them free",
-};
+pub(crate) const CPUS: Opt = Opt::vcpus(
+    "cpus",
+    "vCPUs that the threads are pinned to, one after the other; empty leaves them free",
+);

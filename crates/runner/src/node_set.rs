@@ -48,7 +48,7 @@ pub enum NodeSetError {
     },
     /// Another vmlab wrote it.
     #[error(
-        "{path} has version {version}, and this vmlab reads up to {NODE_SET_VERSION}: read it with a newer one"
+        "{path} has version {version}, and this vmlab reads versions up to {NODE_SET_VERSION}: use a newer vmlab"
     )]
     Newer {
         /// The file.

@@ -151,7 +151,7 @@ impl FrozenText {
 pub enum ReadPlanError {
     /// A later vmlab wrote it.
     #[error(
-        "it has format {0}, and this vmlab reads formats up to {PLAN_FORMAT_VERSION}: take the vmlab that made it, or a later one"
+        "it has format {0}, and this vmlab reads formats up to {PLAN_FORMAT_VERSION}: use a newer vmlab"
     )]
     Later(u32),
     /// It is no plan.

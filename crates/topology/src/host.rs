@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::PcpuSet;
+use crate::bounded::{self, KnownFields};
 
 /// What the field `format` of a host description holds.
 pub const HOST_FORMAT: &str = "vmlab-host";
@@ -406,12 +407,18 @@ impl Host {
         text
     }
 
-    /// Reads what [`Host::to_json`] wrote.
+    /// Reads what [`Host::to_json`] wrote. Fields that this vmlab does not know become a
+    /// warning.
     ///
     /// # Errors
     /// [`ParseHostError`] names the line and what is wrong there.
     pub fn from_json(text: &str) -> Result<Host, ParseHostError> {
-        let mut host: Host = serde_json::from_str(text).map_err(ParseHostError)?;
+        let KnownFields { value: mut host, unknown } =
+            bounded::json::<Host>(text.as_bytes()).map_err(ParseHostError)?;
+        if !unknown.is_empty() {
+            host.warnings
+                .push(format!("This vmlab does not know and passes over: {}", unknown.join(", ")));
+        }
         // Lookups rely on this order; a description written by hand may not
         // have it.
         host.pcpus.sort_by_key(|pcpu| pcpu.id);
@@ -503,7 +510,8 @@ impl<'de> Deserialize<'de> for FormatVersion {
             Ok(FormatVersion)
         } else {
             Err(serde::de::Error::custom(format!(
-                "version is {version}, this vmlab reads version {HOST_FORMAT_VERSION}"
+                "version is {version}, this vmlab reads version {HOST_FORMAT_VERSION}: \
+                 use a newer vmlab"
             )))
         }
     }

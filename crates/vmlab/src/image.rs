@@ -164,7 +164,7 @@ pub(crate) fn run(args: &ImageArgs) -> anyhow::Result<ExitCode> {
 fn build(name: &str, again: bool) -> anyhow::Result<ExitCode> {
     let recipe = image::recipe(name)?;
     // As it was asked for: the recipe's name says no architecture.
-    let name = name.strip_prefix("builtin:").unwrap_or(name);
+    let name = image::plain_name(name);
     let cancel = interrupt::cancel_on_signals()?;
     if !again && let Some(found) = image::find(&recipe) {
         terminal::print(&format!("{name} is there: {}\n", found.folder.display()))?;
@@ -205,7 +205,7 @@ fn export(
         bail!("{} is there already: name another one", out.display());
     }
     let recipe = image::recipe(name)?;
-    let name = name.strip_prefix("builtin:").unwrap_or(name);
+    let name = image::plain_name(name);
     let cancel = interrupt::cancel_on_signals()?;
     let spinner = Spinner::start();
     let mut say = |progress| spinner.say(&runner::machine::build_step(name, &progress));
@@ -320,7 +320,7 @@ fn show(name: &str, as_json: bool) -> anyhow::Result<ExitCode> {
     let recipe = image::recipe(name)?;
     let shown = recipe.shown_name();
     let Some(found) = image::find(&recipe) else {
-        let name = name.strip_prefix("builtin:").unwrap_or(name);
+        let name = image::plain_name(name);
         bail!("{shown} is not built yet: run `vmlab image build {name}`");
     };
     if as_json {
@@ -368,7 +368,7 @@ fn show(name: &str, as_json: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn rm(name: &str) -> anyhow::Result<ExitCode> {
-    for removed in image::remove(name.trim_start_matches("builtin:"))? {
+    for removed in image::remove(name)? {
         terminal::print(&format!("Removed {}\n", removed.folder.display()))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -4,7 +4,9 @@
 
 use record::{BetterDirection, MetricKind};
 
-use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
+use crate::entry::{
+    CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, bytes, count, rate,
+};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, line_of, one_log, pick, take};
@@ -43,21 +45,8 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         Param::per_vcpu("workers", 1024, "nginx' worker processes"),
     ],
     metrics: &[
-        MetricDef::new(
-            "requests-per-s",
-            "1/s",
-            BetterDirection::Higher,
-            MetricKind::Rate,
-            "Requests that were answered a second",
-        )
-        .primary(),
-        MetricDef::new(
-            "transfer-rate",
-            "B/s",
-            BetterDirection::Higher,
-            MetricKind::Rate,
-            "Bytes received a second, headers included",
-        ),
+        rate("requests-per-s", "Requests that were answered a second").primary(),
+        bytes("transfer-rate", "Bytes received a second, headers included"),
         time("request-mean", MetricKind::Time, "Mean time of a request, connecting included"),
         time("request-sd", MetricKind::Time, "Standard deviation of the requests' times"),
         time("request-min", MetricKind::Quantile, "Time of the shortest request"),
@@ -85,13 +74,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         time("waiting-sd", MetricKind::Time, "Standard deviation of the time to the first byte"),
         time("waiting-median", MetricKind::Quantile, "Median time to the first byte"),
         time("waiting-max", MetricKind::Quantile, "Longest time to the first byte"),
-        MetricDef::new(
-            "failed",
-            "count",
-            BetterDirection::Lower,
-            MetricKind::Count,
-            "Requests that were not answered whole",
-        ),
+        count("failed", "Requests that were not answered whole"),
     ],
     repeats: "One run makes `requests` and brings one sample of every metric. A run in \
               which more than one request of a hundred failed is refused.",

@@ -4,9 +4,7 @@
 //! (`Bringing up secondary CPUs`, `Brought up`); proc(5), `/proc/PID/stat`,
 //! field 22.
 
-use record::{BetterDirection, MetricKind};
-
-use crate::entry::{CatalogueEntry, GuestFacts, MetricDef, Scope};
+use crate::entry::{CatalogueEntry, GuestFacts, MetricDef, time};
 use crate::params::Params;
 use crate::parse::{CommandOutput, OutputLine, ParseError, ParsedOutput};
 use crate::roles::RoleCommands;
@@ -36,25 +34,11 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
 const TICKS_PER_S: f64 = 100.0;
 
 const fn seconds(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef {
-        name,
-        unit: "s",
-        better: BetterDirection::Lower,
-        kind: MetricKind::Time,
-        primary: false,
-        scope: Scope::Total,
-        optional: true,
-        only_with: None,
-        help,
-    }
+    time(name, help).optional()
 }
 
 const METRICS: &[MetricDef] = &[
-    MetricDef {
-        primary: true,
-        optional: false,
-        ..seconds("boot", "Kernel's start until the guest agent is started, to 10 ms")
-    },
+    time("boot", "Kernel's start until the guest agent is started, to 10 ms").primary(),
     seconds(
         "kernel",
         "Kernel's start until it starts the first process; absent if its log lacks that",

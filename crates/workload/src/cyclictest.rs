@@ -5,9 +5,11 @@
 //! every thread's whole histogram; its text output interleaves with it, so it
 //! is sent elsewhere.
 
-use record::{BetterDirection, Histogram, LogValue, MetricKind};
+use record::{Histogram, LogValue};
 
-use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
+use crate::entry::{
+    CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, count, quantile, time,
+};
 use crate::params::Params;
 use crate::parse::{CommandOutput, OutputStream, ParseError, ParsedOutput};
 use crate::pick::{line_of, one_whole_log, pick};
@@ -44,113 +46,56 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
 };
 
 const PARAMS: &[Param] = &[
-    Param {
-        name: "threads",
-        kind: ParamKind::Int(1, 4096),
-        default: DefaultValue::PerVcpu,
-        unit: None,
-        help: "Threads that sleep and wake",
-    },
-    Param {
-        name: "pinned",
-        kind: ParamKind::Bool,
-        default: DefaultValue::Bool(true),
-        unit: None,
-        help: "Every thread on one vCPU, in turn; otherwise wherever the guest puts it",
-    },
-    Param {
-        name: "interval_us",
-        kind: ParamKind::Int(50, 1_000_000),
-        default: DefaultValue::Int(1000),
-        unit: Some("us"),
-        help: "Time from one wake-up to the next",
-    },
-    Param {
-        name: "priority",
-        kind: ParamKind::Int(0, 99),
-        default: DefaultValue::Int(80),
-        unit: None,
-        help: "SCHED_FIFO priority of the threads; 0 for ordinary threads",
-    },
-    Param {
-        name: "loops",
-        kind: ParamKind::Int(500, 100_000_000),
-        default: DefaultValue::Int(5000),
-        unit: None,
-        help: "Wake-ups of a thread; the run ends when the first thread had so many",
-    },
-    Param {
-        name: "histogram_us",
-        kind: ParamKind::Int(100, 1_000_000),
-        default: DefaultValue::Int(100_000),
-        unit: Some("us"),
-        help: "Where the histogram ends; a quantile beyond it is not given",
-    },
+    Param::per_vcpu("threads", 4096, "Threads that sleep and wake"),
+    Param::bool(
+        "pinned",
+        true,
+        "Every thread on one vCPU, in turn; otherwise wherever the guest puts it",
+    ),
+    Param::int("interval_us", (50, 1_000_000), 1000, "Time from one wake-up to the next")
+        .unit("us"),
+    Param::int(
+        "priority",
+        (0, 99),
+        80,
+        "SCHED_FIFO priority of the threads; 0 for ordinary threads",
+    ),
+    Param::int(
+        "loops",
+        (500, 100_000_000),
+        5000,
+        "Wake-ups of a thread; the run ends when the first thread had so many",
+    ),
+    Param::int(
+        "histogram_us",
+        (100, 1_000_000),
+        100_000,
+        "Where the histogram ends; a quantile beyond it is not given",
+    )
+    .unit("us"),
 ];
 
-/// A latency of all threads together.
-const fn latency(
-    name: &'static str,
-    kind: MetricKind,
-    optional: bool,
-    help: &'static str,
-) -> MetricDef {
-    MetricDef {
-        name,
-        unit: "s",
-        better: BetterDirection::Lower,
-        kind,
-        primary: false,
-        scope: Scope::Total,
-        optional,
-        only_with: None,
-        help,
-    }
-}
-
 const METRICS: &[MetricDef] = &[
-    MetricDef {
-        primary: true,
-        ..latency(
-            "latency-p99",
-            MetricKind::Quantile,
-            true,
-            "Lateness that 99 % of the wake-ups keep; absent beyond the histogram and below 2000 \
+    quantile(
+        "latency-p99",
+        "Lateness that 99 % of the wake-ups keep; absent beyond the histogram and below 2000 \
              wake-ups",
-        )
-    },
-    latency(
-        "latency-p50",
-        MetricKind::Quantile,
-        true,
-        "Lateness that half of the wake-ups keep; absent beyond the histogram",
-    ),
-    latency(
+    )
+    .optional()
+    .primary(),
+    quantile("latency-p50", "Lateness that half of the wake-ups keep; absent beyond the histogram")
+        .optional(),
+    quantile(
         "latency-p99.9",
-        MetricKind::Quantile,
-        true,
         "Lateness that 99.9 % of the wake-ups keep; absent beyond the histogram and below 20000 \
          wake-ups",
-    ),
-    latency("latency-max", MetricKind::Quantile, false, "Lateness of the latest wake-up"),
-    latency("latency-avg", MetricKind::Time, false, "Mean lateness of all wake-ups"),
-    MetricDef {
-        scope: Scope::Thread,
-        ..latency("thread-latency-avg", MetricKind::Time, false, "Mean lateness of a thread")
-    },
-    MetricDef {
-        scope: Scope::Thread,
-        ..latency(
-            "thread-latency-max",
-            MetricKind::Quantile,
-            false,
-            "Lateness of a thread's latest wake-up",
-        )
-    },
-    MetricDef {
-        unit: "count",
-        ..latency("overflows", MetricKind::Count, false, "Wake-ups later than the histogram's end")
-    },
+    )
+    .optional(),
+    quantile("latency-max", "Lateness of the latest wake-up"),
+    time("latency-avg", "Mean lateness of all wake-ups"),
+    time("thread-latency-avg", "Mean lateness of a thread").per_thread(),
+    quantile("thread-latency-max", "Lateness of a thread's latest wake-up").per_thread(),
+    count("overflows", "Wake-ups later than the histogram's end"),
 ];
 
 /// The quantiles: metric, the percentile that the reader has, and from how many wake-ups

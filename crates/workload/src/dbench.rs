@@ -3,9 +3,7 @@
 //!
 //! Source: dbench 4 `dbench.c`, `loadfiles/client.txt`, and its manual page.
 
-use record::{BetterDirection, MetricKind};
-
-use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, bytes, quantile};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, line_of, one_log, pick, take};
@@ -15,21 +13,8 @@ use crate::roles::{Daemon, GuestStep, Readiness, RoleCommands, SCRATCH, ServerRo
 const PORT: u16 = 7003;
 
 const METRICS: &[MetricDef] = &[
-    MetricDef::new(
-        "throughput",
-        "B/s",
-        BetterDirection::Higher,
-        MetricKind::Rate,
-        "Bytes that all clients moved a second",
-    )
-    .primary(),
-    MetricDef::new(
-        "latency-max",
-        "s",
-        BetterDirection::Lower,
-        MetricKind::Quantile,
-        "Time of the longest operation",
-    ),
+    bytes("throughput", "Bytes that all clients moved a second").primary(),
+    quantile("latency-max", "Time of the longest operation"),
 ];
 
 const CLIENTS: Param = Param::per_vcpu("clients", 4096, "Clients that replay the calls");

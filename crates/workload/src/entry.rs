@@ -170,6 +170,36 @@ impl CatalogueEntry {
     }
 }
 
+/// A rate of events: more is better.
+pub(crate) const fn rate(name: &'static str, help: &'static str) -> MetricDef {
+    MetricDef::new(name, "1/s", BetterDirection::Higher, MetricKind::Rate, help)
+}
+
+/// A bandwidth: more is better.
+pub(crate) const fn bytes(name: &'static str, help: &'static str) -> MetricDef {
+    MetricDef::new(name, "B/s", BetterDirection::Higher, MetricKind::Rate, help)
+}
+
+/// A time: less is better.
+pub(crate) const fn time(name: &'static str, help: &'static str) -> MetricDef {
+    MetricDef::new(name, "s", BetterDirection::Lower, MetricKind::Time, help)
+}
+
+/// A quantile of times: less is better.
+pub(crate) const fn quantile(name: &'static str, help: &'static str) -> MetricDef {
+    MetricDef::new(name, "s", BetterDirection::Lower, MetricKind::Quantile, help)
+}
+
+/// Events: fewer are better.
+pub(crate) const fn count(name: &'static str, help: &'static str) -> MetricDef {
+    MetricDef::new(name, "count", BetterDirection::Lower, MetricKind::Count, help)
+}
+
+/// Events by what was done: a number of hundredths, not one of whole events, is compared.
+pub(crate) const fn per(name: &'static str, help: &'static str) -> MetricDef {
+    MetricDef::new(name, "ratio", BetterDirection::Lower, MetricKind::Count, help)
+}
+
 impl MetricDef {
     /// One sample a run, not the primary metric, never absent.
     pub(crate) const fn new(
@@ -196,6 +226,12 @@ impl MetricDef {
         words: &'static [&'static str],
     ) -> Self {
         self.only_with = Some((param, words));
+        self
+    }
+
+    /// One sample a thread.
+    pub(crate) const fn per_thread(mut self) -> Self {
+        self.scope = Scope::Thread;
         self
     }
 

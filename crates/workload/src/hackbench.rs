@@ -2,9 +2,7 @@
 //!
 //! Source: rt-tests `src/hackbench/hackbench.c` and its manual page.
 
-use record::{BetterDirection, MetricKind};
-
-use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, Param, time};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{line_of, one_log, pick, take};
@@ -21,17 +19,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     needs: &["hackbench"],
     beside: RoleCommands::NOTHING,
     params: PARAMS,
-    metrics: &[MetricDef {
-        name: "time",
-        unit: "s",
-        better: BetterDirection::Lower,
-        kind: MetricKind::Time,
-        primary: true,
-        scope: Scope::Total,
-        optional: false,
-        only_with: None,
-        help: "Time from the start signal until the last task has ended",
-    }],
+    metrics: &[time("time", "Time from the start signal until the last task has ended").primary()],
     repeats: "One run prints one time, which is the sample; repeat it by the study's `invocations`.",
     example: &[("groups", DefaultValue::Int(4)), ("loops", DefaultValue::Int(1000))],
     command,
@@ -40,48 +28,27 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
 };
 
 const PARAMS: &[Param] = &[
-    Param {
-        name: "groups",
-        kind: ParamKind::Int(1, 1000),
-        default: DefaultValue::Int(10),
-        unit: None,
-        help: "Groups of senders and receivers",
-    },
-    Param {
-        name: "fds",
-        kind: ParamKind::Int(1, 500),
-        default: DefaultValue::Int(20),
-        unit: None,
-        help: "Senders in a group, and receivers: a group has twice as many tasks",
-    },
-    Param {
-        name: "loops",
-        kind: ParamKind::Int(1, 100_000_000),
-        default: DefaultValue::Int(100),
-        unit: None,
-        help: "Messages from every sender to every receiver of its group",
-    },
-    Param {
-        name: "datasize",
-        kind: ParamKind::Int(1, 1 << 20),
-        default: DefaultValue::Int(100),
-        unit: Some("B"),
-        help: "Size of a message",
-    },
-    Param {
-        name: "transport",
-        kind: ParamKind::Choice(&["socket", "pipe"]),
-        default: DefaultValue::Text("socket"),
-        unit: None,
-        help: "What carries the messages: Unix stream sockets or pipes",
-    },
-    Param {
-        name: "tasks",
-        kind: ParamKind::Choice(&["process", "thread"]),
-        default: DefaultValue::Text("process"),
-        unit: None,
-        help: "What a sender or a receiver is",
-    },
+    Param::int("groups", (1, 1000), 10, "Groups of senders and receivers"),
+    Param::int(
+        "fds",
+        (1, 500),
+        20,
+        "Senders in a group, and receivers: a group has twice as many tasks",
+    ),
+    Param::int(
+        "loops",
+        (1, 100_000_000),
+        100,
+        "Messages from every sender to every receiver of its group",
+    ),
+    Param::int("datasize", (1, 1 << 20), 100, "Size of a message").unit("B"),
+    Param::choice(
+        "transport",
+        &["socket", "pipe"],
+        "socket",
+        "What carries the messages: Unix stream sockets or pipes",
+    ),
+    Param::choice("tasks", &["process", "thread"], "process", "What a sender or a receiver is"),
 ];
 
 fn command(params: &Params, _: &GuestFacts) -> Vec<String> {

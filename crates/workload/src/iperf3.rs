@@ -2,9 +2,7 @@
 //!
 //! Source: iperf3's manual page and `src/iperf_api.c` (the JSON of `-J`).
 
-use record::{BetterDirection, MetricKind};
-
-use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, Param, bytes, count, time};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, line_of, one_log, pick, take};
@@ -41,39 +39,13 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         Param::int("udp_mbit_s", (1, 1_000_000), 1000, "What each UDP stream sends, 10^6 bits/s"),
     ],
     metrics: &[
-        MetricDef::new(
-            "throughput",
-            "B/s",
-            BetterDirection::Higher,
-            MetricKind::Rate,
-            "What all streams together brought to the receiver",
-        )
-        .primary(),
-        MetricDef::new(
-            "retransmits",
-            "count",
-            BetterDirection::Lower,
-            MetricKind::Count,
-            "TCP segments sent again; absent where the sender can't count them",
-        )
-        .optional()
-        .only_with("protocol", &["tcp"]),
-        MetricDef::new(
-            "jitter",
-            "s",
-            BetterDirection::Lower,
-            MetricKind::Time,
-            "Mean deviation of the datagrams' transit times (RFC 1889)",
-        )
-        .only_with("protocol", &["udp"]),
-        MetricDef::new(
-            "lost",
-            "count",
-            BetterDirection::Lower,
-            MetricKind::Count,
-            "Datagrams that did not arrive",
-        )
-        .only_with("protocol", &["udp"]),
+        bytes("throughput", "What all streams together brought to the receiver").primary(),
+        count("retransmits", "TCP segments sent again; absent where the sender can't count them")
+            .optional()
+            .only_with("protocol", &["tcp"]),
+        time("jitter", "Mean deviation of the datagrams' transit times (RFC 1889)")
+            .only_with("protocol", &["udp"]),
+        count("lost", "Datagrams that did not arrive").only_with("protocol", &["udp"]),
     ],
     repeats: "One run lasts `time_s` and brings one sample of every metric.",
     example: &[("streams", DefaultValue::Int(4)), ("reverse", DefaultValue::Bool(true))],

@@ -5,7 +5,7 @@
 
 use record::{BetterDirection, MetricKind};
 
-use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, count, time};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::roles::{GuestStep, RoleCommands, SCRATCH};
@@ -53,28 +53,9 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         Param::per_vcpu("jobs", 4096, "Compilers at a time (`make -j`)"),
     ],
     metrics: &[
-        MetricDef::new(
-            "elapsed",
-            "s",
-            BetterDirection::Lower,
-            MetricKind::Time,
-            "Time of the build",
-        )
-        .primary(),
-        MetricDef::new(
-            "user-time",
-            "s",
-            BetterDirection::Lower,
-            MetricKind::Time,
-            "vCPU time of all processes outside the guest's kernel",
-        ),
-        MetricDef::new(
-            "system-time",
-            "s",
-            BetterDirection::Lower,
-            MetricKind::Time,
-            "vCPU time of all processes inside the guest's kernel",
-        ),
+        time("elapsed", "Time of the build").primary(),
+        time("user-time", "vCPU time of all processes outside the guest's kernel"),
+        time("system-time", "vCPU time of all processes inside the guest's kernel"),
         MetricDef::new(
             "percent-cpu",
             "%",
@@ -82,20 +63,8 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
             MetricKind::Count,
             "vCPU time over time: 100 for each vCPU that was kept busy",
         ),
-        MetricDef::new(
-            "context-switches",
-            "count",
-            BetterDirection::Lower,
-            MetricKind::Count,
-            "How often a process had to leave its vCPU",
-        ),
-        MetricDef::new(
-            "sleeps",
-            "count",
-            BetterDirection::Lower,
-            MetricKind::Count,
-            "How often a process waited, for a file or for another process",
-        ),
+        count("context-switches", "How often a process had to leave its vCPU"),
+        count("sleeps", "How often a process waited, for a file or for another process"),
     ],
     repeats: "One run is one build from clean, and brings one sample of every metric. The first \
               one reads the source from the disk: give the study `invocations = 2` or more.",

@@ -2,9 +2,7 @@
 //!
 //! Source: Linux `tools/perf/bench` and perf-bench's manual page.
 
-use record::{BetterDirection, MetricKind};
-
-use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, bytes, rate, time};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, pick, read};
@@ -13,21 +11,9 @@ use crate::roles::RoleCommands;
 const REPEATS: &str = "One run prints one set of values, which are the samples; repeat it by the \
                        study's `invocations`.";
 
-const OPS: MetricDef = MetricDef::new(
-    "ops-per-s",
-    "1/s",
-    BetterDirection::Higher,
-    MetricKind::Rate,
-    "Operations a second",
-);
+const OPS: MetricDef = rate("ops-per-s", "Operations a second");
 
-const OP_TIME: MetricDef = MetricDef::new(
-    "time-per-op",
-    "s",
-    BetterDirection::Lower,
-    MetricKind::Time,
-    "Time of one operation",
-);
+const OP_TIME: MetricDef = time("time-per-op", "Time of one operation");
 
 fn argv(words: &[&str]) -> Vec<String> {
     ["perf", "bench"].iter().chain(words).map(|word| (*word).to_owned()).collect()
@@ -108,24 +94,12 @@ pub(crate) static FUTEX: CatalogueEntry = CatalogueEntry {
         Param::int("time_s", (1, 86_400), 10, "How long `hash` and `lock-pi` run").unit("s"),
     ],
     metrics: &[
-        MetricDef::new(
-            "ops-per-s",
-            "1/s",
-            BetterDirection::Higher,
-            MetricKind::Rate,
-            "Operations a second of one thread, mean",
-        )
-        .primary()
-        .only_with("test", TIMED),
-        MetricDef::new(
-            "latency",
-            "s",
-            BetterDirection::Lower,
-            MetricKind::Time,
-            "Time until all threads are woken, mean of ten",
-        )
-        .primary()
-        .only_with("test", &["wake", "wake-parallel", "requeue"]),
+        rate("ops-per-s", "Operations a second of one thread, mean")
+            .primary()
+            .only_with("test", TIMED),
+        time("latency", "Time until all threads are woken, mean of ten")
+            .primary()
+            .only_with("test", &["wake", "wake-parallel", "requeue"]),
     ],
     repeats: REPEATS,
     example: &[("test", DefaultValue::Text("wake")), ("threads", DefaultValue::Int(8))],
@@ -171,14 +145,7 @@ pub(crate) static MEM: CatalogueEntry = CatalogueEntry {
         Param::int("size_mib", (1, 1 << 16), 64, "Size of the buffer").unit("MiB"),
         Param::int("loops", (1, 1_000_000), 20, "How often"),
     ],
-    metrics: &[MetricDef::new(
-        "throughput",
-        "B/s",
-        BetterDirection::Higher,
-        MetricKind::Rate,
-        "Bytes copied or filled a second",
-    )
-    .primary()],
+    metrics: &[bytes("throughput", "Bytes copied or filled a second").primary()],
     repeats: REPEATS,
     example: &[("size_mib", DefaultValue::Int(16))],
     command: |params, _| {
@@ -212,21 +179,8 @@ pub(crate) static NUMA: CatalogueEntry = CatalogueEntry {
         Param::int("time_s", (1, 86_400), 10, "How long").unit("s"),
     ],
     metrics: &[
-        MetricDef::new(
-            "throughput",
-            "B/s",
-            BetterDirection::Higher,
-            MetricKind::Rate,
-            "Bytes that all threads walked through a second",
-        )
-        .primary(),
-        MetricDef::new(
-            "thread-throughput",
-            "B/s",
-            BetterDirection::Higher,
-            MetricKind::Rate,
-            "The same of one thread, mean",
-        ),
+        bytes("throughput", "Bytes that all threads walked through a second").primary(),
+        bytes("thread-throughput", "The same of one thread, mean"),
     ],
     repeats: REPEATS,
     example: &[("time_s", DefaultValue::Int(5))],

@@ -2,9 +2,7 @@
 //!
 //! Source: Linux `tools/perf/bench/sched-messaging.c`.
 
-use record::{BetterDirection, MetricKind};
-
-use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, Param, time};
 use crate::hackbench::{messaging_s, parse_messaging};
 use crate::params::Params;
 use crate::roles::RoleCommands;
@@ -20,17 +18,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
     needs: &["perf"],
     beside: RoleCommands::NOTHING,
     params: PARAMS,
-    metrics: &[MetricDef {
-        name: "time",
-        unit: "s",
-        better: BetterDirection::Lower,
-        kind: MetricKind::Time,
-        primary: true,
-        scope: Scope::Total,
-        optional: false,
-        only_with: None,
-        help: "Time from the start signal until the last task has ended",
-    }],
+    metrics: &[time("time", "Time from the start signal until the last task has ended").primary()],
     repeats: "One run prints one time, which is the sample; repeat it by the study's number of \
               runs.",
     example: &[("groups", DefaultValue::Int(4)), ("loops", DefaultValue::Int(1000))],
@@ -43,34 +31,20 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
 };
 
 const PARAMS: &[Param] = &[
-    Param {
-        name: "groups",
-        kind: ParamKind::Int(1, 1000),
-        default: DefaultValue::Int(10),
-        unit: None,
-        help: "Groups of 20 senders and 20 receivers",
-    },
-    Param {
-        name: "loops",
-        kind: ParamKind::Int(1, 100_000_000),
-        default: DefaultValue::Int(100),
-        unit: None,
-        help: "Messages from every sender to every receiver of its group",
-    },
-    Param {
-        name: "transport",
-        kind: ParamKind::Choice(&["socket", "pipe"]),
-        default: DefaultValue::Text("socket"),
-        unit: None,
-        help: "What carries the messages: Unix socket pairs or pipes",
-    },
-    Param {
-        name: "tasks",
-        kind: ParamKind::Choice(&["process", "thread"]),
-        default: DefaultValue::Text("process"),
-        unit: None,
-        help: "What a sender or a receiver is",
-    },
+    Param::int("groups", (1, 1000), 10, "Groups of 20 senders and 20 receivers"),
+    Param::int(
+        "loops",
+        (1, 100_000_000),
+        100,
+        "Messages from every sender to every receiver of its group",
+    ),
+    Param::choice(
+        "transport",
+        &["socket", "pipe"],
+        "socket",
+        "What carries the messages: Unix socket pairs or pipes",
+    ),
+    Param::choice("tasks", &["process", "thread"], "process", "What a sender or a receiver is"),
 ];
 
 fn command(params: &Params, _: &GuestFacts) -> Vec<String> {

@@ -2,9 +2,7 @@
 //!
 //! Source: pgbench's manual page (PostgreSQL 15).
 
-use record::{BetterDirection, MetricKind};
-
-use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, Param, rate, time};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, above_zero, line_of, one_log, pick, take};
@@ -46,28 +44,9 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         Param::bool("fsync", true, "A transaction ends when the disk has it"),
     ],
     metrics: &[
-        MetricDef::new(
-            "transactions-per-s",
-            "1/s",
-            BetterDirection::Higher,
-            MetricKind::Rate,
-            "Transactions a second, without the time to connect",
-        )
-        .primary(),
-        MetricDef::new(
-            "latency-avg",
-            "s",
-            BetterDirection::Lower,
-            MetricKind::Time,
-            "Mean time of a transaction",
-        ),
-        MetricDef::new(
-            "latency-stddev",
-            "s",
-            BetterDirection::Lower,
-            MetricKind::Time,
-            "Standard deviation of that time",
-        ),
+        rate("transactions-per-s", "Transactions a second, without the time to connect").primary(),
+        time("latency-avg", "Mean time of a transaction"),
+        time("latency-stddev", "Standard deviation of that time"),
     ],
     repeats: "One run lasts `time_s` and brings one sample of every metric.",
     example: &[("clients", DefaultValue::Int(4)), ("time_s", DefaultValue::Int(10))],

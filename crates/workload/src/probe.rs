@@ -18,10 +18,10 @@ pub(crate) use thin::THIN;
 
 use std::collections::BTreeMap;
 
-use record::{BetterDirection, Histogram, MetricKind};
+use record::Histogram;
 use serde::Deserialize;
 
-use crate::entry::{CatalogueEntry, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, GuestFacts, Param};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 
@@ -34,31 +34,6 @@ const REPEATS: Param = Param::int("repeats", (1, 100_000), 3, "Samples of a run"
 
 const REPEATED: &str = "One run measures `repeats` times after a warm-up; each brings one sample \
                         of every metric.";
-
-const fn rate(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "1/s", BetterDirection::Higher, MetricKind::Rate, help)
-}
-
-const fn bytes(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "B/s", BetterDirection::Higher, MetricKind::Rate, help)
-}
-
-const fn time(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "s", BetterDirection::Lower, MetricKind::Time, help)
-}
-
-const fn quantile(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "s", BetterDirection::Lower, MetricKind::Quantile, help)
-}
-
-const fn count(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "count", BetterDirection::Lower, MetricKind::Count, help)
-}
-
-/// Events by what was done: a number of hundredths, not one of whole events, is compared.
-const fn per(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "ratio", BetterDirection::Lower, MetricKind::Count, help)
-}
 
 /// The command of a probe with these options, and how long and often it
 /// measures, as far as it has such parameters.

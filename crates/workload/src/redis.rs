@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use record::{BetterDirection, MetricKind};
 
-use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, rate};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, above_zero, one_log, pick, take};
@@ -56,14 +56,7 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         Param::int("value_bytes", (1, 1 << 24), 64, "Size of a value").unit("B"),
     ],
     metrics: &[
-        MetricDef::new(
-            "requests-per-s",
-            "1/s",
-            BetterDirection::Higher,
-            MetricKind::Rate,
-            "Requests that were answered a second",
-        )
-        .primary(),
+        rate("requests-per-s", "Requests that were answered a second").primary(),
         latency("latency-avg", MetricKind::Time, "Mean latency"),
         latency("latency-p50", MetricKind::Quantile, "Latency that half of the requests keep"),
         latency("latency-p95", MetricKind::Quantile, "Latency that 95 % keep"),

@@ -3,9 +3,9 @@
 //! Source: sockperf's manual page and `src/client.cpp` (`log_histogram`,
 //! `stream_statistics`).
 
-use record::{BetterDirection, MetricKind};
-
-use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
+use crate::entry::{
+    CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, count, quantile, rate,
+};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, above_zero, line_of, one_log, pick, take};
@@ -18,8 +18,7 @@ const TRIMMED_S: f64 = 0.8;
 
 /// A quantile of the messages' latencies, of the modes that have any.
 const fn latency(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "s", BetterDirection::Lower, MetricKind::Quantile, help)
-        .only_with("mode", &["ping-pong", "under-load"])
+    quantile(name, help).only_with("mode", &["ping-pong", "under-load"])
 }
 
 pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
@@ -65,26 +64,12 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
         ),
     ],
     metrics: &[
-        MetricDef::new(
-            "messages-per-s",
-            "1/s",
-            BetterDirection::Higher,
-            MetricKind::Rate,
-            "Messages that the client sent a second",
-        )
-        .primary(),
+        rate("messages-per-s", "Messages that the client sent a second").primary(),
         latency("latency-p50", "Latency that half of the messages keep"),
         latency("latency-p99", "Latency that 99 % keep"),
         latency("latency-p99.9", "Latency that 99.9 % keep"),
         latency("latency-max", "The greatest latency"),
-        MetricDef::new(
-            "lost",
-            "count",
-            BetterDirection::Lower,
-            MetricKind::Count,
-            "Answers that did not come",
-        )
-        .only_with("mode", &["ping-pong", "under-load"]),
+        count("lost", "Answers that did not come").only_with("mode", &["ping-pong", "under-load"]),
     ],
     repeats: "One run lasts `time_s` and brings one sample of every metric. The first and last \
               400 ms of it do not count.",

@@ -2,9 +2,9 @@
 //!
 //! Source: stress-ng's manual page, and `stress-ng.c` for what it prints.
 
-use record::{BetterDirection, LogValue, MetricKind};
+use record::LogValue;
 
-use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, rate};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::one_log_of_either;
@@ -51,46 +51,18 @@ const PARAMS: &[Param] = &[
         unit: None,
         help: "The stressor's method, for those that have some (`--cpu-method`, `--vm-method`, ...)",
     },
-    Param {
-        name: "instances",
-        kind: ParamKind::Int(1, 4096),
-        default: DefaultValue::PerVcpu,
-        unit: None,
-        help: "Instances that run at the same time",
-    },
-    Param {
-        name: "time_s",
-        kind: ParamKind::Int(1, 86_400),
-        default: DefaultValue::Int(10),
-        unit: Some("s"),
-        help: "How long it runs",
-    },
+    Param::per_vcpu("instances", 4096, "Instances that run at the same time"),
+    Param::int("time_s", (1, 86_400), 10, "How long it runs").unit("s"),
 ];
 
 const METRICS: &[MetricDef] = &[
-    MetricDef {
-        name: "bogo-ops-per-s",
-        unit: "1/s",
-        better: BetterDirection::Higher,
-        kind: MetricKind::Rate,
-        primary: true,
-        scope: Scope::Total,
-        optional: false,
-        only_with: None,
-        help: "Bogo operations of all instances by time on the clock",
-    },
-    MetricDef {
-        name: "bogo-ops-per-vcpu-s",
-        unit: "1/s",
-        better: BetterDirection::Higher,
-        kind: MetricKind::Rate,
-        primary: false,
-        scope: Scope::Total,
-        optional: true,
-        only_with: None,
-        help: "Bogo operations of all instances by the user and system time that they used; \
+    rate("bogo-ops-per-s", "Bogo operations of all instances by time on the clock").primary(),
+    rate(
+        "bogo-ops-per-vcpu-s",
+        "Bogo operations of all instances by the user and system time that they used; \
                absent if they used none that could be measured",
-    },
+    )
+    .optional(),
 ];
 
 fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {

@@ -4,7 +4,9 @@
 
 use record::{BetterDirection, MetricKind};
 
-use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
+use crate::entry::{
+    CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, bytes, quantile, rate, time,
+};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, one_log, pick, take};
@@ -14,27 +16,10 @@ use logs::Log;
 const THREADS: Param = Param::per_vcpu("threads", 4096, "Threads that work");
 const TIME: Param = Param::int("time_s", (1, 86_400), 10, "How long").unit("s");
 
-const LATENCY_AVG: MetricDef = MetricDef::new(
-    "latency-avg",
-    "s",
-    BetterDirection::Lower,
-    MetricKind::Time,
-    "Mean time of one event",
-);
-const LATENCY_P95: MetricDef = MetricDef::new(
-    "latency-p95",
-    "s",
-    BetterDirection::Lower,
-    MetricKind::Quantile,
-    "Time within which 95 % of the events ended",
-);
-const LATENCY_MAX: MetricDef = MetricDef::new(
-    "latency-max",
-    "s",
-    BetterDirection::Lower,
-    MetricKind::Quantile,
-    "Time of the longest event",
-);
+const LATENCY_AVG: MetricDef = time("latency-avg", "Mean time of one event");
+const LATENCY_P95: MetricDef =
+    quantile("latency-p95", "Time within which 95 % of the events ended");
+const LATENCY_MAX: MetricDef = quantile("latency-max", "Time of the longest event");
 
 const REPEATS: &str = "One run prints one set of values over all its threads, which are the \
                        samples.";
@@ -62,21 +47,8 @@ pub(crate) static MEMORY: CatalogueEntry = CatalogueEntry {
         ),
     ],
     metrics: &[
-        MetricDef::new(
-            "throughput",
-            "B/s",
-            BetterDirection::Higher,
-            MetricKind::Rate,
-            "Bytes a second of all threads together",
-        )
-        .primary(),
-        MetricDef::new(
-            "events-per-s",
-            "1/s",
-            BetterDirection::Higher,
-            MetricKind::Rate,
-            "Blocks a second of all threads together",
-        ),
+        bytes("throughput", "Bytes a second of all threads together").primary(),
+        rate("events-per-s", "Blocks a second of all threads together"),
     ],
     repeats: REPEATS,
     example: &[("block_kib", DefaultValue::Int(16_384)), ("operation", DefaultValue::Text("read"))],
@@ -170,14 +142,7 @@ pub(crate) static MUTEX: CatalogueEntry = CatalogueEntry {
         Param::int("loops", (1, 100_000_000), 1000, "Empty loops before each"),
     ],
     metrics: &[
-        MetricDef::new(
-            "time",
-            "s",
-            BetterDirection::Lower,
-            MetricKind::Time,
-            "Time until the last thread is through",
-        )
-        .primary(),
+        time("time", "Time until the last thread is through").primary(),
         LATENCY_AVG,
         LATENCY_P95,
         LATENCY_MAX,
@@ -254,34 +219,10 @@ pub(crate) static FILEIO: CatalogueEntry = CatalogueEntry {
             "Reads, writes and fsyncs in `time_s`",
         )
         .primary(),
-        MetricDef::new(
-            "reads-per-s",
-            "1/s",
-            BetterDirection::Higher,
-            MetricKind::Rate,
-            "Reads a second",
-        ),
-        MetricDef::new(
-            "writes-per-s",
-            "1/s",
-            BetterDirection::Higher,
-            MetricKind::Rate,
-            "Writes a second",
-        ),
-        MetricDef::new(
-            "read-rate",
-            "B/s",
-            BetterDirection::Higher,
-            MetricKind::Rate,
-            "Bytes read a second",
-        ),
-        MetricDef::new(
-            "write-rate",
-            "B/s",
-            BetterDirection::Higher,
-            MetricKind::Rate,
-            "Bytes written a second",
-        ),
+        rate("reads-per-s", "Reads a second"),
+        rate("writes-per-s", "Writes a second"),
+        bytes("read-rate", "Bytes read a second"),
+        bytes("write-rate", "Bytes written a second"),
         LATENCY_AVG,
         LATENCY_P95,
         LATENCY_MAX,

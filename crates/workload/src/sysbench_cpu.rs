@@ -2,9 +2,9 @@
 //!
 //! Source: sysbench 1.0 `src/tests/cpu/sb_cpu.c`, `src/sysbench.c`.
 
-use record::{BetterDirection, MetricKind};
-
-use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, ParamKind, Scope};
+use crate::entry::{
+    CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, quantile, rate, time,
+};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::pick::{Pick, above_zero, line_of, pick, take};
@@ -33,82 +33,30 @@ pub(crate) static ENTRY: CatalogueEntry = CatalogueEntry {
 };
 
 const PARAMS: &[Param] = &[
-    Param {
-        name: "threads",
-        kind: ParamKind::Int(1, 4096),
-        default: DefaultValue::PerVcpu,
-        unit: None,
-        help: "Threads that compute",
-    },
-    Param {
-        name: "time_s",
-        kind: ParamKind::Int(1, 86_400),
-        default: DefaultValue::Int(10),
-        unit: Some("s"),
-        help: "How long it computes, unless `events` says otherwise",
-    },
-    Param {
-        name: "events",
-        kind: ParamKind::Int(0, 1_000_000_000),
-        default: DefaultValue::Int(0),
-        unit: None,
-        help: "Events in all threads together after which it ends, however long they take; 0 to \
+    Param::per_vcpu("threads", 4096, "Threads that compute"),
+    Param::int("time_s", (1, 86_400), 10, "How long it computes, unless `events` says otherwise")
+        .unit("s"),
+    Param::int(
+        "events",
+        (0, 1_000_000_000),
+        0,
+        "Events in all threads together after which it ends, however long they take; 0 to \
                end by time",
-    },
-    Param {
-        name: "cpu_max_prime",
-        kind: ParamKind::Int(3, 10_000_000),
-        default: DefaultValue::Int(10_000),
-        unit: None,
-        help: "The number up to which one event tests for primes",
-    },
+    ),
+    Param::int(
+        "cpu_max_prime",
+        (3, 10_000_000),
+        10_000,
+        "The number up to which one event tests for primes",
+    ),
 ];
 
 const METRICS: &[MetricDef] = &[
-    MetricDef {
-        name: "events-per-s",
-        unit: "1/s",
-        better: BetterDirection::Higher,
-        kind: MetricKind::Rate,
-        primary: true,
-        scope: Scope::Total,
-        optional: false,
-        only_with: None,
-        help: "Events per second of all threads together",
-    },
-    MetricDef {
-        name: "latency-avg",
-        unit: "s",
-        better: BetterDirection::Lower,
-        kind: MetricKind::Time,
-        primary: false,
-        scope: Scope::Total,
-        optional: true,
-        only_with: None,
-        help: "Mean time of one event; absent below 5 us",
-    },
-    MetricDef {
-        name: "latency-p95",
-        unit: "s",
-        better: BetterDirection::Lower,
-        kind: MetricKind::Quantile,
-        primary: false,
-        scope: Scope::Total,
-        optional: true,
-        only_with: None,
-        help: "Time within which 95 % of the events ended; absent below 5 us",
-    },
-    MetricDef {
-        name: "latency-max",
-        unit: "s",
-        better: BetterDirection::Lower,
-        kind: MetricKind::Quantile,
-        primary: false,
-        scope: Scope::Total,
-        optional: true,
-        only_with: None,
-        help: "Time of the longest event; absent below 5 us",
-    },
+    rate("events-per-s", "Events per second of all threads together").primary(),
+    time("latency-avg", "Mean time of one event; absent below 5 us").optional(),
+    quantile("latency-p95", "Time within which 95 % of the events ended; absent below 5 us")
+        .optional(),
+    quantile("latency-max", "Time of the longest event; absent below 5 us").optional(),
 ];
 
 fn command(params: &Params, facts: &GuestFacts) -> Vec<String> {

@@ -212,7 +212,7 @@ pub(super) fn read_json(data: &mut Data, name: &str, text: &[u8]) -> Result<(), 
         {
             let why = format!(
                 "records of format {version}, and this vmlab reads formats up to \
-                 {RECORD_FORMAT_VERSION}: use a newer one"
+                 {RECORD_FORMAT_VERSION}: use a newer vmlab"
             );
             return Err(TableError::Malformed { input: name.to_owned(), line: 1, why });
         }

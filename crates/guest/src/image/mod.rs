@@ -372,7 +372,13 @@ fn folder_name(recipe: &Recipe) -> String {
 /// # Errors
 /// As [`Recipe::builtin_from`].
 pub fn recipe(shown: &str) -> Result<Recipe, RecipeError> {
-    Recipe::by_shown_name(shown.strip_prefix("builtin:").unwrap_or(shown))
+    Recipe::by_shown_name(plain_name(shown))
+}
+
+/// An image's name without the `builtin:` that it may begin with.
+#[must_use]
+pub fn plain_name(name: &str) -> &str {
+    name.strip_prefix("builtin:").unwrap_or(name)
 }
 
 /// The image of `recipe`, if it is in the cache.
@@ -633,7 +639,7 @@ pub fn remove(wanted: &str) -> Result<Vec<ImageEntry>, CacheError> {
 }
 
 fn remove_in(cache: &Path, wanted: &str) -> Result<Vec<ImageEntry>, CacheError> {
-    let wanted = wanted.strip_prefix("builtin:").unwrap_or(wanted);
+    let wanted = plain_name(wanted);
     let matches = |image: &ImageEntry| {
         let by_hash = wanted.len() >= 4 && image.short_hash.starts_with(wanted);
         let full = format!("{}-{}", image.name, image.short_hash);

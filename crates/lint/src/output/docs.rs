@@ -45,8 +45,11 @@ pub fn explain(rule: &Rule) -> String {
     let _ = write!(text, "\nSource: {}.\n", sources.join("; "));
     for example in rule.fires {
         show(&mut text, "Fires", example);
-        if let Some(good) = rule.quiet.iter().find(|quiet| quiet.format == example.format) {
-            show(&mut text, "Does not fire", good);
+        if let Some(good) = example
+            .mended_example()
+            .or_else(|| rule.quiet().find(|quiet| quiet.format == example.format))
+        {
+            show(&mut text, "Does not fire", &good);
         }
     }
     text
@@ -62,7 +65,7 @@ fn show(text: &mut String, what: &str, example: &RuleExample) {
         "\n{what} ({}{world}):\n\n```{}\n{}\n```\n",
         example.format.name(),
         example.format.language(),
-        example.text.trim()
+        example.text().trim()
     );
 }
 

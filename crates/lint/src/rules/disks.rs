@@ -40,11 +40,11 @@ pub(crate) const IO_NATIVE_CACHED: Rule = Rule {
   <target dev='vda' bus='virtio'/>
 </disk></devices>
 ",
-        ),
+        ).mended(&[("type='block'", "type='file'"), ("cache='writeback'", "cache='none'")]),
         qemu(
             ANY,
             "qemu-system-x86_64 -accel kvm -cpu host -drive file=disk.raw,format=raw,if=virtio,aio=native",
-        ),
+        ).mended(&[("aio=native", "aio=native,cache=none")]),
         yaml(
             ANY,
             "\
@@ -57,36 +57,9 @@ domain:
       disk:
         bus: virtio
 ",
-        ),
+        ).mended(&[("cache: writeback", "cache: none")]),
     ],
-    quiet: &[
-        xml(
-            ANY,
-            "\
-<devices><disk type='file' device='disk'>
-  <driver name='qemu' type='raw' cache='none' io='native'/>
-  <target dev='vda' bus='virtio'/>
-</disk></devices>
-",
-        ),
-        qemu(
-            ANY,
-            "qemu-system-x86_64 -accel kvm -cpu host -drive file=disk.raw,format=raw,if=virtio,aio=native,cache=none",
-        ),
-        yaml(
-            ANY,
-            "\
-domain:
-  devices:
-    disks:
-    - name: data
-      cache: none
-      io: native
-      disk:
-        bus: virtio
-",
-        ),
-    ],
+    quiet: &[],
 };
 
 fn io_native_cached(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -177,7 +150,11 @@ volumes:
   persistentVolumeClaim:
     claimName: fast
 ",
-        ),
+        )
+        .mended(&[(
+            "dedicatedCpuPlacement: true",
+            "dedicatedCpuPlacement: true\n  ioThreadsPolicy: auto",
+        )]),
     ],
     quiet: &[
         xml(
@@ -196,26 +173,6 @@ volumes:
 qemu-system-x86_64 -accel kvm -cpu host -object iothread,id=t \\
   -drive file=/dev/nvme0n1,format=raw,if=none,id=d,aio=io_uring,cache=none \\
   -device virtio-blk-pci,drive=d,iothread=t",
-        ),
-        yaml(
-            ANY,
-            "\
-domain:
-  cpu:
-    cores: 4
-    dedicatedCpuPlacement: true
-  ioThreadsPolicy: auto
-  devices:
-    disks:
-    - name: data
-      io: native
-      disk:
-        bus: virtio
-volumes:
-- name: data
-  persistentVolumeClaim:
-    claimName: fast
-",
         ),
     ],
 };
@@ -271,32 +228,17 @@ pub(crate) const IOTHREAD_UNKNOWN: Rule = Rule {
   <target dev='vda' bus='virtio'/>
 </disk></devices>
 ",
-        ),
+        )
+        .mended(&[("<iothreads>1</iothreads>", "<iothreads>2</iothreads>")]),
         qemu(
             ANY,
             "\
 qemu-system-x86_64 -accel kvm -cpu host -object iothread,id=t0 \\
   -drive file=d.raw,format=raw,if=none,id=d -device virtio-blk-pci,drive=d,iothread=t1",
-        ),
+        )
+        .mended(&[("id=t0", "id=t1")]),
     ],
-    quiet: &[
-        xml(
-            ANY,
-            "\
-<iothreads>2</iothreads>
-<devices><disk type='file' device='disk'>
-  <driver name='qemu' type='raw' iothread='2'/>
-  <target dev='vda' bus='virtio'/>
-</disk></devices>
-",
-        ),
-        qemu(
-            ANY,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -object iothread,id=t1 \\
-  -drive file=d.raw,format=raw,if=none,id=d -device virtio-blk-pci,drive=d,iothread=t1",
-        ),
-    ],
+    quiet: &[],
 };
 
 fn iothread_unknown(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -335,39 +277,23 @@ pub(crate) const IOTHREADS_UNUSED: Rule = Rule {
   <target dev='vda' bus='virtio'/>
 </disk></devices>
 ",
-        ),
+        )
+        .mended(&[("type='raw'", "type='raw' iothread='1'")]),
         qemu(
             ANY,
             "\
 qemu-system-x86_64 -accel kvm -cpu host -object iothread,id=t \\
   -drive file=d.raw,format=raw,if=none,id=d -device virtio-blk-pci,drive=d",
-        ),
+        )
+        .mended(&[("drive=d", "drive=d,iothread=t")]),
     ],
-    quiet: &[
-        xml(
-            ANY,
-            "\
-<iothreads>1</iothreads>
-<devices><disk type='file' device='disk'>
-  <driver name='qemu' type='raw' iothread='1'/>
-  <target dev='vda' bus='virtio'/>
-</disk></devices>
-",
-        ),
-        qemu(
-            ANY,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -object iothread,id=t \\
-  -drive file=d.raw,format=raw,if=none,id=d -device virtio-blk-pci,drive=d,iothread=t",
-        ),
-        qemu(
-            ANY,
-            "\
+    quiet: &[qemu(
+        ANY,
+        "\
 qemu-system-x86_64 -accel kvm -cpu host -object iothread,id=t0 -object iothread,id=t1 \\
   -drive file=/dev/vg/d,format=raw,if=none,id=d,cache=none,aio=native \\
   -device '{\"driver\":\"virtio-blk-pci\",\"drive\":\"d\",\"iothread-vq-mapping\":[{\"iothread\":\"t0\"},{\"iothread\":\"t1\"}]}'",
-        ),
-    ],
+    )],
 };
 
 fn iothreads_unused(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -401,17 +327,9 @@ pub(crate) const IOTHREAD_BUS: Rule = Rule {
   <target dev='sda' bus='sata'/>
 </disk></devices>
 ",
-    )],
-    quiet: &[xml(
-        ANY,
-        "\
-<iothreads>1</iothreads>
-<devices><disk type='file' device='disk'>
-  <driver name='qemu' type='raw' iothread='1'/>
-  <target dev='vda' bus='virtio'/>
-</disk></devices>
-",
-    )],
+    )
+    .mended(&[("dev='sda' bus='sata'", "dev='vda' bus='virtio'")])],
+    quiet: &[],
 };
 
 fn iothread_bus(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -438,25 +356,17 @@ pub(crate) const DISK_EMULATED: Rule = Rule {
         xml(
             ANY,
             "<devices><disk type='file' device='disk'><target dev='sda' bus='sata'/></disk></devices>\n",
-        ),
+        ).mended(&[("device='disk'", "device='cdrom'")]),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -hda disk.qcow2"),
         conf(ANY, "scsi0: local-lvm:vm-100-disk-0,size=32G\n"),
         yaml(
             ANY,
             "domain:\n  devices:\n    disks:\n    - name: root\n      disk:\n        bus: sata\n",
-        ),
+        ).mended(&[("bus: sata", "bus: virtio")]),
     ],
     quiet: &[
-        xml(
-            ANY,
-            "<devices><disk type='file' device='cdrom'><target dev='sda' bus='sata'/></disk></devices>\n",
-        ),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -drive file=disk.qcow2,if=virtio"),
         conf(ANY, "scsihw: virtio-scsi-single\nscsi0: local-lvm:vm-100-disk-0,iothread=1\n"),
-        yaml(
-            ANY,
-            "domain:\n  devices:\n    disks:\n    - name: root\n      disk:\n        bus: virtio\n",
-        ),
     ],
 };
 
@@ -500,27 +410,15 @@ pub(crate) const CACHE_UNSAFE: Rule = Rule {
   <target dev='vda' bus='virtio'/>
 </disk></devices>
 ",
-        ),
+        )
+        .mended(&[("cache='unsafe'", "cache='none'")]),
         qemu(
             ANY,
             "qemu-system-x86_64 -accel kvm -cpu host -drive file=d.qcow2,if=virtio,cache=unsafe",
-        ),
+        )
+        .mended(&[("cache=unsafe", "cache=none")]),
     ],
-    quiet: &[
-        xml(
-            ANY,
-            "\
-<devices><disk type='file' device='disk'>
-  <driver name='qemu' type='qcow2' cache='none'/>
-  <target dev='vda' bus='virtio'/>
-</disk></devices>
-",
-        ),
-        qemu(
-            ANY,
-            "qemu-system-x86_64 -accel kvm -cpu host -drive file=d.qcow2,if=virtio,cache=none",
-        ),
-    ],
+    quiet: &[],
 };
 
 fn cache_unsafe(vm: &Vm, _: &Context, out: &mut Drafts) {

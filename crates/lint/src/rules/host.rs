@@ -182,30 +182,15 @@ pub(crate) const DEVICE_ELSEWHERE: Rule = Rule {
   </hostdev>
 </devices>
 ",
-        ),
+        )
+        .mended(&[("cpuset='1'", "cpuset='9'")]),
         qemu(
             DEVICES,
             "taskset -c 1-4 qemu-system-x86_64 -accel kvm -cpu host -device vfio-pci,host=af:00.0",
-        ),
+        )
+        .mended(&[("-c 1-4", "-c 8-11")]),
     ],
-    quiet: &[
-        xml(
-            DEVICES,
-            "\
-<vcpu>1</vcpu>
-<cputune><vcpupin vcpu='0' cpuset='9'/></cputune>
-<devices>
-  <hostdev mode='subsystem' type='pci' managed='yes'>
-    <source><address domain='0x0000' bus='0xaf' slot='0x00' function='0x0'/></source>
-  </hostdev>
-</devices>
-",
-        ),
-        qemu(
-            DEVICES,
-            "taskset -c 8-11 qemu-system-x86_64 -accel kvm -cpu host -device vfio-pci,host=af:00.0",
-        ),
-    ],
+    quiet: &[],
 };
 
 fn device_elsewhere(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -249,20 +234,13 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2 -m 2G \\
   -object memory-backend-ram,id=m1,size=1G,host-nodes=1,policy=bind \\
   -numa node,cpus=0,memdev=m0 -numa node,cpus=1,memdev=m1 \\
   -device vfio-pci,host=0000:af:00.0",
-        ),
+        )
+        .mended(&[(
+            "vfio-pci,host=0000:af:00.0",
+            "pxb-pcie,id=near1,numa_node=1,bus_nr=128 -device vfio-pci,host=0000:af:00.0,bus=near1",
+        )]),
     ],
-    quiet: &[
-        xml(DEVICES, DEVICE_ON_EXPANDER),
-        qemu(
-            DEVICES,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 2 -m 2G \\
-  -object memory-backend-ram,id=m0,size=1G,host-nodes=0,policy=bind \\
-  -object memory-backend-ram,id=m1,size=1G,host-nodes=1,policy=bind \\
-  -numa node,cpus=0,memdev=m0 -numa node,cpus=1,memdev=m1 \\
-  -device pxb-pcie,id=near1,numa_node=1,bus_nr=128 -device vfio-pci,host=0000:af:00.0,bus=near1",
-        ),
-    ],
+    quiet: &[xml(DEVICES, DEVICE_ON_EXPANDER)],
 };
 
 const DEVICE_ON_ROOT: &str = "\

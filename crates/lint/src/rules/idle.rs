@@ -53,7 +53,8 @@ pub(crate) const CPU_PM_UNPINNED: Rule = Rule {
     check: Check::Vm(cpu_pm_unpinned),
     fires: &[
         xml(ANY, CPU_PM_FLOATS),
-        qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on"),
+        qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on")
+            .mended(&[("qemu-system-x86_64", "taskset -c 2,3 qemu-system-x86_64")]),
         running(
             ANY,
             "\
@@ -61,23 +62,10 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on
 # is: vCPU 0: any pCPU (0-31)
 # is: vCPU 1: any pCPU (0-31)
 ",
-        ),
+        )
+        .mended(&[("any pCPU (0-31)", "pCPU 1"), ("any pCPU (0-31)", "pCPU 2")]),
     ],
-    quiet: &[
-        xml(ANY, CPU_PM_PINNED),
-        qemu(
-            ANY,
-            "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on",
-        ),
-        running(
-            ANY,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on
-# is: vCPU 0: pCPU 1
-# is: vCPU 1: pCPU 2
-",
-        ),
-    ],
+    quiet: &[xml(ANY, CPU_PM_PINNED)],
 };
 
 fn cpu_pm_unpinned(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -124,20 +112,10 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on
 # is: vCPU 1: pCPU 2
 # is: emulator: any pCPU (0-31)
 ",
-        ),
+        )
+        .mended(&[("any pCPU (0-31)", "pCPU 0")]),
     ],
-    quiet: &[
-        xml(ANY, CPU_PM_PINNED),
-        running(
-            ANY,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on
-# is: vCPU 0: pCPU 1
-# is: vCPU 1: pCPU 2
-# is: emulator: pCPU 0
-",
-        ),
-    ],
+    quiet: &[xml(ANY, CPU_PM_PINNED)],
 };
 
 fn cpu_pm_shared(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -174,7 +152,8 @@ pub(crate) const CPU_PM_IGNORED: Rule = Rule {
     check: Check::Vm(cpu_pm_ignored),
     fires: &[
         xml(OLD_KERNEL, CPU_PM_PINNED),
-        qemu(ANY, "taskset -c 2,3 qemu-system-x86_64 -accel tcg -smp 2 -overcommit cpu-pm=on"),
+        qemu(ANY, "taskset -c 2,3 qemu-system-x86_64 -accel tcg -smp 2 -overcommit cpu-pm=on")
+            .mended(&[("-accel tcg", "-accel kvm -cpu host")]),
         qemu(
             ANY,
             "\
@@ -184,25 +163,10 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 1 -overcommit cpu-pm=on
 # is: halt exits: 1526
 # asked: halt exits: 0
 ",
-        ),
+        )
+        .mended(&[("exits: 1526", "exits: 0")]),
     ],
-    quiet: &[
-        xml(TWO_SOCKETS, CPU_PM_PINNED),
-        qemu(
-            ANY,
-            "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host -smp 2 -overcommit cpu-pm=on",
-        ),
-        qemu(
-            ANY,
-            "\
-# vmlab: running 1
-qemu-system-x86_64 -accel kvm -cpu host -smp 1 -overcommit cpu-pm=on
-# is: vCPU 0: pCPU 1
-# is: halt exits: 0
-# asked: halt exits: 0
-",
-        ),
-    ],
+    quiet: &[xml(TWO_SOCKETS, CPU_PM_PINNED)],
 };
 
 fn cpu_pm_ignored(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -292,7 +256,7 @@ pub(crate) const IDLE_POLL_UNPINNED: Rule = Rule {
         qemu(
             ANY,
             "qemu-system-x86_64 -accel kvm -cpu host -kernel vmlinuz -append 'console=ttyS0 idle=poll'",
-        ),
+        ).mended(&[("'console=ttyS0 idle=poll'", "'console=ttyS0'")]),
     ],
     quiet: &[
         xml(
@@ -302,10 +266,6 @@ pub(crate) const IDLE_POLL_UNPINNED: Rule = Rule {
 <os><cmdline>console=ttyS0 idle=poll</cmdline></os>
 <cputune><vcpupin vcpu='0' cpuset='2'/></cputune>
 ",
-        ),
-        qemu(
-            ANY,
-            "qemu-system-x86_64 -accel kvm -cpu host -kernel vmlinuz -append 'console=ttyS0'",
         ),
     ],
 };
@@ -332,36 +292,25 @@ pub(crate) const HINT_DEDICATED_UNPINNED: Rule = Rule {
     check: Check::Vm(hint_dedicated_unpinned),
     fires: &[
         xml(ANY, "<vcpu>2</vcpu>\n<features><kvm><hint-dedicated state='on'/></kvm></features>\n"),
-        qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host,kvm-hint-dedicated=on -smp 2"),
+        qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host,kvm-hint-dedicated=on -smp 2")
+            .mended(&[("qemu-system-x86_64", "taskset -c 2,3 qemu-system-x86_64")]),
         running(
             ANY,
             "\
 qemu-system-x86_64 -accel kvm -cpu host,kvm-hint-dedicated=on -smp 1
 # is: vCPU 0: any pCPU (0-31)
 ",
-        ),
+        )
+        .mended(&[("any pCPU (0-31)", "pCPU 1")]),
     ],
-    quiet: &[
-        xml(
-            ANY,
-            "\
+    quiet: &[xml(
+        ANY,
+        "\
 <vcpu>1</vcpu>
 <features><kvm><hint-dedicated state='on'/></kvm></features>
 <cputune><vcpupin vcpu='0' cpuset='2'/></cputune>
 ",
-        ),
-        qemu(
-            ANY,
-            "taskset -c 2,3 qemu-system-x86_64 -accel kvm -cpu host,kvm-hint-dedicated=on -smp 2",
-        ),
-        running(
-            ANY,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host,kvm-hint-dedicated=on -smp 1
-# is: vCPU 0: pCPU 1
-",
-        ),
-    ],
+    )],
 };
 
 fn hint_dedicated_unpinned(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -390,15 +339,12 @@ pub(crate) const HPET_ON: Rule = Rule {
         yaml(
             ANY,
             "domain:\n  clock:\n    timer:\n      hpet:\n        present: true\n  devices: {}\n",
-        ),
+        )
+        .mended(&[("present: true", "present: false")]),
     ],
     quiet: &[
         xml(ANY, "<clock offset='utc'><timer name='hpet' present='no'/></clock>\n"),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -machine q35,hpet=off"),
-        yaml(
-            ANY,
-            "domain:\n  clock:\n    timer:\n      hpet:\n        present: false\n  devices: {}\n",
-        ),
     ],
 };
 
@@ -436,7 +382,8 @@ pub(crate) const KVMCLOCK_OFF: Rule = Rule {
         yaml(
             ANY,
             "domain:\n  clock:\n    timer:\n      kvm:\n        present: false\n  devices: {}\n",
-        ),
+        )
+        .mended(&[("domain:", "domain:\n  cpu:\n    features:\n    - name: invtsc")]),
     ],
     quiet: &[
         xml(
@@ -447,20 +394,6 @@ pub(crate) const KVMCLOCK_OFF: Rule = Rule {
 ",
         ),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host,kvmclock=off,+invtsc"),
-        yaml(
-            ANY,
-            "\
-domain:
-  cpu:
-    features:
-    - name: invtsc
-  clock:
-    timer:
-      kvm:
-        present: false
-  devices: {}
-",
-        ),
     ],
 };
 

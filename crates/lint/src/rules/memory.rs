@@ -38,11 +38,13 @@ pub(crate) const MEMORY_ELSEWHERE: Rule = Rule {
 <numatune><memory mode='strict' nodeset='1'/></numatune>
 <cputune><vcpupin vcpu='0' cpuset='1'/></cputune>
 ",
-        ),
+        )
+        .mended(&[("nodeset='1'", "nodeset='0'")]),
         qemu(
             TWO_SOCKETS,
             "numactl --physcpubind=1-2 --membind=1 qemu-system-x86_64 -accel kvm -cpu host -smp 2",
-        ),
+        )
+        .mended(&[("--membind=1", "--membind=0")]),
         running(
             TWO_SOCKETS,
             "\
@@ -50,30 +52,10 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 1 -m 8G
 # is: vCPU 0: pCPU 1
 # is: memory: 1 GiB on node 0, 7 GiB on node 1; pages of 4 KiB
 ",
-        ),
+        )
+        .mended(&[("1 GiB on node 0, 7 GiB on node 1", "8 GiB on node 0")]),
     ],
-    quiet: &[
-        xml(
-            TWO_SOCKETS,
-            "\
-<vcpu>1</vcpu>
-<numatune><memory mode='strict' nodeset='0'/></numatune>
-<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>
-",
-        ),
-        qemu(
-            TWO_SOCKETS,
-            "numactl --physcpubind=1-2 --membind=0 qemu-system-x86_64 -accel kvm -cpu host -smp 2",
-        ),
-        running(
-            TWO_SOCKETS,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 1 -m 8G
-# is: vCPU 0: pCPU 1
-# is: memory: 8 GiB on node 0; pages of 4 KiB
-",
-        ),
-    ],
+    quiet: &[],
 };
 
 /// Whether memory of these nodes is far from vCPUs of those. A configuration
@@ -166,7 +148,14 @@ pub(crate) const CELL_ELSEWHERE: Rule = Rule {
   <cell id='1' cpus='1' memory='1' unit='GiB'/>
 </numa></cpu>
 ",
-        ),
+        )
+        .mended(&[
+            ("nodeset='1'", "nodeset='0'"),
+            (
+                "<memnode cellid='1' mode='strict' nodeset='0'",
+                "<memnode cellid='1' mode='strict' nodeset='1'",
+            ),
+        ]),
         running(
             TWO_SOCKETS,
             "\
@@ -178,37 +167,13 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2 -m 2G \\
 # is: memory m0: 1 GiB on node 1; pages of 4 KiB
 # is: memory m1: 1 GiB on node 0; pages of 4 KiB
 ",
-        ),
+        )
+        .mended(&[
+            ("node 1", "node 0"),
+            ("# is: memory m1: 1 GiB on node 0", "# is: memory m1: 1 GiB on node 1"),
+        ]),
     ],
-    quiet: &[
-        xml(
-            TWO_SOCKETS,
-            "\
-<vcpu>2</vcpu>
-<cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='9'/></cputune>
-<numatune>
-  <memnode cellid='0' mode='strict' nodeset='0'/>
-  <memnode cellid='1' mode='strict' nodeset='1'/>
-</numatune>
-<cpu mode='host-model'><numa>
-  <cell id='0' cpus='0' memory='1' unit='GiB'/>
-  <cell id='1' cpus='1' memory='1' unit='GiB'/>
-</numa></cpu>
-",
-        ),
-        running(
-            TWO_SOCKETS,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 2 -m 2G \\
-  -object memory-backend-ram,id=m0,size=1G -numa node,cpus=0,memdev=m0 \\
-  -object memory-backend-ram,id=m1,size=1G -numa node,cpus=1,memdev=m1
-# is: vCPU 0: pCPU 1
-# is: vCPU 1: pCPU 8
-# is: memory m0: 1 GiB on node 0; pages of 4 KiB
-# is: memory m1: 1 GiB on node 1; pages of 4 KiB
-",
-        ),
-    ],
+    quiet: &[],
 };
 
 /// The host nodes on which a cell's vCPUs are pinned.
@@ -262,23 +227,12 @@ pub(crate) const CELL_SPANS_NODES: Rule = Rule {
   <cell id='1' cpus='2-3' memory='1' unit='GiB'/>
 </numa></cpu>
 ",
-    )],
-    quiet: &[xml(
-        TWO_SOCKETS,
-        "\
-<vcpu>4</vcpu>
-<cputune>
-  <vcpupin vcpu='0' cpuset='1'/>
-  <vcpupin vcpu='1' cpuset='2'/>
-  <vcpupin vcpu='2' cpuset='9'/>
-  <vcpupin vcpu='3' cpuset='10'/>
-</cputune>
-<cpu mode='host-model'><numa>
-  <cell id='0' cpus='0-1' memory='1' unit='GiB'/>
-  <cell id='1' cpus='2-3' memory='1' unit='GiB'/>
-</numa></cpu>
-",
-    )],
+    )
+    .mended(&[
+        ("cpuset='9'", "cpuset='2'"),
+        ("<vcpupin vcpu='2' cpuset='2'", "<vcpupin vcpu='2' cpuset='9'"),
+    ])],
+    quiet: &[],
 };
 
 fn cell_spans_nodes(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -341,26 +295,17 @@ pub(crate) const NODE_MISSING: Rule = Rule {
         xml(
             TWO_SOCKETS,
             "<vcpu>1</vcpu>\n<numatune><memory mode='strict' nodeset='2'/></numatune>\n",
-        ),
+        )
+        .mended(&[("nodeset='2'", "nodeset='1'")]),
         qemu(
             TWO_SOCKETS,
             "\
 qemu-system-x86_64 -accel kvm -cpu host -m 1G \\
   -object memory-backend-ram,id=m,size=1G,host-nodes=4,policy=bind -numa node,cpus=0,memdev=m",
-        ),
+        )
+        .mended(&[("host-nodes=4", "host-nodes=1")]),
     ],
-    quiet: &[
-        xml(
-            TWO_SOCKETS,
-            "<vcpu>1</vcpu>\n<numatune><memory mode='strict' nodeset='1'/></numatune>\n",
-        ),
-        qemu(
-            TWO_SOCKETS,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -m 1G \\
-  -object memory-backend-ram,id=m,size=1G,host-nodes=1,policy=bind -numa node,cpus=0,memdev=m",
-        ),
-    ],
+    quiet: &[],
 };
 
 fn node_missing(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -393,14 +338,10 @@ pub(crate) const NODE_TOO_FULL: Rule = Rule {
         xml(
             TWO_SOCKETS,
             "<memory unit='GiB'>24</memory>\n<numatune><memory mode='strict' nodeset='0'/></numatune>\n",
-        ),
+        ).mended(&[("mode='strict'", "mode='preferred'")]),
         qemu(TWO_SOCKETS, "numactl --membind=0 qemu-system-x86_64 -accel kvm -cpu host -m 24G"),
     ],
     quiet: &[
-        xml(
-            TWO_SOCKETS,
-            "<memory unit='GiB'>24</memory>\n<numatune><memory mode='preferred' nodeset='0'/></numatune>\n",
-        ),
         qemu(TWO_SOCKETS, "numactl --membind=0 qemu-system-x86_64 -accel kvm -cpu host -m 4G"),
     ],
 };

@@ -25,16 +25,11 @@ pub(crate) const MODEL_OLD: Rule = Rule {
         xml(
             TWO_SOCKETS,
             "<vcpu>2</vcpu>\n<cpu mode='custom' match='exact'><model>Nehalem</model></cpu>\n",
-        ),
+        )
+        .mended(&[("Nehalem", "Skylake-Server")]),
         qemu(TWO_SOCKETS, "kvm -cpu Westmere -smp 2 -m 4G"),
     ],
-    quiet: &[
-        xml(
-            TWO_SOCKETS,
-            "<vcpu>2</vcpu>\n<cpu mode='custom' match='exact'><model>Skylake-Server</model></cpu>\n",
-        ),
-        qemu(TWO_SOCKETS, "kvm -cpu Cascadelake-Server-v4 -smp 2 -m 4G"),
-    ],
+    quiet: &[qemu(TWO_SOCKETS, "kvm -cpu Cascadelake-Server-v4 -smp 2 -m 4G")],
 };
 
 pub(crate) const MODEL_FOREIGN: Rule = Rule {
@@ -53,15 +48,12 @@ pub(crate) const MODEL_FOREIGN: Rule = Rule {
         xml(
             TWO_SOCKETS,
             "<vcpu>2</vcpu>\n<cpu mode='custom' match='exact'><model>EPYC-Rome</model></cpu>\n",
-        ),
+        )
+        .mended(&[("EPYC-Rome", "Skylake-Server")]),
         qemu(TWO_SOCKETS, "kvm -cpu EPYC-Milan -smp 2 -m 4G"),
         qemu(AMD, "kvm -cpu Skylake-Server -smp 2 -m 4G"),
     ],
     quiet: &[
-        xml(
-            TWO_SOCKETS,
-            "<vcpu>2</vcpu>\n<cpu mode='custom' match='exact'><model>Skylake-Server</model></cpu>\n",
-        ),
         qemu(AMD, "kvm -cpu EPYC -smp 2 -m 4G"),
         qemu(AMD, "kvm -cpu qemu64 -smp 2 -m 4G"),
         qemu(TWO_SOCKETS, "qemu-system-x86_64 -accel tcg -cpu EPYC -smp 2 -m 4G"),

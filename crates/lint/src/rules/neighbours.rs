@@ -105,7 +105,7 @@ pub(crate) const VMS_SHARE_CORE: Rule = Rule {
 <domain type='kvm'><name>one</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='2'/></cputune></domain>
 <domain type='kvm'><name>two</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='18'/></cputune></domain>
 </domains>
-"),
+").mended(&[("cpuset='18'", "cpuset='3'")]),
         running(TWO_SOCKETS, "\
 # vmlab: running 1
 qemu-system-x86_64 -accel kvm -cpu host -name one
@@ -113,23 +113,9 @@ qemu-system-x86_64 -accel kvm -cpu host -name one
 # vmlab: running 2
 qemu-system-x86_64 -accel kvm -cpu host -name two
 # is: vCPU 0: pCPU 18
-"),
+").mended(&[("pCPU 18", "pCPU 3")]),
     ],
-    quiet: &[xml(TWO_SOCKETS, "\
-<domains>
-<domain type='kvm'><name>one</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='2'/></cputune></domain>
-<domain type='kvm'><name>two</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='3'/></cputune></domain>
-</domains>
-"),
-        running(TWO_SOCKETS, "\
-# vmlab: running 1
-qemu-system-x86_64 -accel kvm -cpu host -name one
-# is: vCPU 0: pCPU 2
-# vmlab: running 2
-qemu-system-x86_64 -accel kvm -cpu host -name two
-# is: vCPU 0: pCPU 3
-"),
-    ],
+    quiet: &[],
 };
 
 fn vms_share_core(vms: &[SharedHostVm], context: &Context, out: &mut FleetDrafts<'_>) {
@@ -186,7 +172,7 @@ qemu-system-x86_64 -accel kvm -cpu host -name one
 # vmlab: running 2
 qemu-system-x86_64 -accel kvm -cpu host -name two
 # is: vCPU 0: any pCPU (0-31)
-"),
+").mended(&[("any pCPU (0-31)", "pCPUs 8-15")]),
     ],
     quiet: &[
         xml(TWO_SOCKETS, "\
@@ -194,14 +180,6 @@ qemu-system-x86_64 -accel kvm -cpu host -name two
 <domain type='kvm'><name>one</name><vcpu>1</vcpu><cputune><vcpupin vcpu='0' cpuset='2'/></cputune></domain>
 <domain type='kvm'><name>two</name><vcpu cpuset='8-15'>1</vcpu></domain>
 </domains>
-"),
-        running(TWO_SOCKETS, "\
-# vmlab: running 1
-qemu-system-x86_64 -accel kvm -cpu host -name one
-# is: vCPU 0: pCPU 2
-# vmlab: running 2
-qemu-system-x86_64 -accel kvm -cpu host -name two
-# is: vCPU 0: pCPUs 8-15
 "),
     ],
 };

@@ -25,7 +25,9 @@ pub(crate) const NIC_EMULATED: Rule = Rule {
     affected: &[],
     check: Check::Vm(nic_emulated),
     fires: &[
-        xml(ANY, "<devices><interface type='bridge'><model type='e1000'/></interface></devices>\n"),
+        xml(ANY, "<devices><interface type='bridge'><model type='e1000'/></interface></devices>\n").mended(&[
+            ("type='e1000'", "type='virtio'"),
+        ]),
         xml(
             ANY,
             "<os><type arch='x86_64'>hvm</type></os>\n<devices><interface type='network'><source \
@@ -35,26 +37,13 @@ pub(crate) const NIC_EMULATED: Rule = Rule {
         qemu(
             ANY,
             "qemu-system-x86_64 -accel kvm -cpu host -netdev tap,id=n,vhost=on -device e1000,netdev=n",
-        ),
+        ).mended(&[("-device e1000", "-device virtio-net-pci")]),
         yaml(
             ANY,
             "domain:\n  devices:\n    interfaces:\n    - name: default\n      model: e1000\n      bridge: {}\n",
-        ),
+        ).mended(&[("model: e1000", "model: virtio")]),
     ],
-    quiet: &[
-        xml(
-            ANY,
-            "<devices><interface type='bridge'><model type='virtio'/></interface></devices>\n",
-        ),
-        qemu(
-            ANY,
-            "qemu-system-x86_64 -accel kvm -cpu host -netdev tap,id=n,vhost=on -device virtio-net-pci,netdev=n",
-        ),
-        yaml(
-            ANY,
-            "domain:\n  devices:\n    interfaces:\n    - name: default\n      model: virtio\n      bridge: {}\n",
-        ),
-    ],
+    quiet: &[],
 };
 
 fn nic_emulated(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -88,14 +77,11 @@ pub(crate) const NIC_USER: Rule = Rule {
     affected: &[],
     check: Check::Vm(nic_user),
     fires: &[
-        xml(ANY, "<devices><interface type='user'><model type='virtio'/></interface></devices>\n"),
+        xml(ANY, "<devices><interface type='user'><model type='virtio'/></interface></devices>\n")
+            .mended(&[("type='user'", "type='bridge'")]),
         qemu(ANY, "qemu-system-x86_64 -accel kvm -cpu host -nic user,model=virtio-net-pci"),
     ],
     quiet: &[
-        xml(
-            ANY,
-            "<devices><interface type='bridge'><model type='virtio'/></interface></devices>\n",
-        ),
         xml(
             ANY,
             "\
@@ -132,22 +118,13 @@ pub(crate) const VHOST_OFF: Rule = Rule {
         xml(
             ANY,
             "<devices><interface type='bridge'><model type='virtio'/><driver name='qemu'/></interface></devices>\n",
-        ),
+        ).mended(&[("<driver name='qemu'/></interface>", "</interface>")]),
         qemu(
             ANY,
             "qemu-system-x86_64 -accel kvm -cpu host -netdev tap,id=n -device virtio-net-pci,netdev=n",
-        ),
+        ).mended(&[("id=n", "id=n,vhost=on")]),
     ],
-    quiet: &[
-        xml(
-            ANY,
-            "<devices><interface type='bridge'><model type='virtio'/></interface></devices>\n",
-        ),
-        qemu(
-            ANY,
-            "qemu-system-x86_64 -accel kvm -cpu host -netdev tap,id=n,vhost=on -device virtio-net-pci,netdev=n",
-        ),
-    ],
+    quiet: &[],
 };
 
 /// libvirt uses vhost unless told otherwise, QEMU only when told to.
@@ -287,25 +264,13 @@ pub(crate) const VHOST_USER_IMPOSSIBLE: Rule = Rule {
 <memoryBacking><access mode='shared'/></memoryBacking>
 <devices><interface type='vhostuser'><model type='e1000'/></interface></devices>
 ",
-        ),
+        ).mended(&[("type='e1000'", "type='virtio'")]),
         qemu(
             ANY,
             "kvm -cpu host -netdev vhost-user,id=n,chardev=c,vhost=on -device virtio-net-pci,netdev=n",
-        ),
+        ).mended(&[("chardev=c,vhost=on", "chardev=c")]),
     ],
-    quiet: &[
-        xml(
-            ANY,
-            "\
-<memoryBacking><access mode='shared'/></memoryBacking>
-<devices><interface type='vhostuser'><model type='virtio'/></interface></devices>
-",
-        ),
-        qemu(
-            ANY,
-            "kvm -cpu host -netdev vhost-user,id=n,chardev=c -device virtio-net-pci,netdev=n",
-        ),
-    ],
+    quiet: &[],
 };
 
 fn vhost_user_impossible(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -398,29 +363,17 @@ pub(crate) const QUEUES_EXCEED_VCPUS: Rule = Rule {
 <vcpu>2</vcpu>
 <devices><interface type='bridge'><model type='virtio'/><driver queues='8'/></interface></devices>
 ",
-        ),
+        )
+        .mended(&[("<vcpu>2</vcpu>", "<vcpu>8</vcpu>")]),
         qemu(
             ANY,
             "\
 qemu-system-x86_64 -accel kvm -cpu host -smp 2 -netdev tap,id=n,vhost=on,queues=8 \\
   -device virtio-net-pci,netdev=n,mq=on,vectors=18",
-        ),
+        )
+        .mended(&[("-smp 2", "-smp 8")]),
     ],
-    quiet: &[
-        xml(
-            ANY,
-            "\
-<vcpu>8</vcpu>
-<devices><interface type='bridge'><model type='virtio'/><driver queues='8'/></interface></devices>
-",
-        ),
-        qemu(
-            ANY,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 8 -netdev tap,id=n,vhost=on,queues=8 \\
-  -device virtio-net-pci,netdev=n,mq=on,vectors=18",
-        ),
-    ],
+    quiet: &[],
 };
 
 fn queues_exceed_vcpus(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -455,7 +408,7 @@ pub(crate) const QUEUES_ONE: Rule = Rule {
         xml(
             ANY,
             "<vcpu>16</vcpu>\n<devices><interface type='bridge'><model type='virtio'/></interface></devices>\n",
-        ),
+        ).mended(&[("<vcpu>16</vcpu>", "<vcpu>4</vcpu>")]),
         qemu(
             ANY,
             "qemu-system-x86_64 -accel kvm -cpu host -smp 16 -netdev tap,id=n,vhost=on -device virtio-net-pci,netdev=n",
@@ -463,31 +416,14 @@ pub(crate) const QUEUES_ONE: Rule = Rule {
         yaml(
             ANY,
             "domain:\n  cpu:\n    cores: 16\n  devices:\n    interfaces:\n    - name: default\n      bridge: {}\n",
-        ),
+        ).mended(&[("devices:", "devices:\n    networkInterfaceMultiqueue: true")]),
     ],
     quiet: &[
-        xml(
-            ANY,
-            "<vcpu>4</vcpu>\n<devices><interface type='bridge'><model type='virtio'/></interface></devices>\n",
-        ),
         qemu(
             ANY,
             "\
 qemu-system-x86_64 -accel kvm -cpu host -smp 16 -netdev tap,id=n,vhost=on,queues=8 \\
   -device virtio-net-pci,netdev=n,mq=on,vectors=18",
-        ),
-        yaml(
-            ANY,
-            "\
-domain:
-  cpu:
-    cores: 16
-  devices:
-    networkInterfaceMultiqueue: true
-    interfaces:
-    - name: default
-      bridge: {}
-",
         ),
     ],
 };
@@ -520,13 +456,9 @@ pub(crate) const QUEUES_NOT_OFFERED: Rule = Rule {
         "\
 qemu-system-x86_64 -accel kvm -cpu host -smp 8 -netdev tap,id=n,vhost=on,queues=4 \\
   -device virtio-net-pci,netdev=n",
-    )],
-    quiet: &[qemu(
-        ANY,
-        "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 8 -netdev tap,id=n,vhost=on,queues=4 \\
-  -device virtio-net-pci,netdev=n,mq=on,vectors=10",
-    )],
+    )
+    .mended(&[("netdev=n", "netdev=n,mq=on,vectors=10")])],
+    quiet: &[],
 };
 
 fn queues_not_offered(vm: &Vm, _: &Context, out: &mut Drafts) {

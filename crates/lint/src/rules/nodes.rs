@@ -41,24 +41,9 @@ domain:
     guest: 4Gi
   devices: {}
 ",
-    )],
-    quiet: &[
-        yaml(
-            CLUSTER,
-            "\
-domain:
-  cpu:
-    cores: 2
-    threads: 2
-    maxSockets: 1
-    dedicatedCpuPlacement: true
-  memory:
-    guest: 4Gi
-  devices: {}
-",
-        ),
-        yaml(ANY, TUNED),
-    ],
+    )
+    .mended(&[("    cores: 16\n", "    cores: 2\n    threads: 2\n")])],
+    quiet: &[yaml(ANY, TUNED)],
 };
 
 fn no_node(vm: &Vm, context: &Context, out: &mut Drafts) {

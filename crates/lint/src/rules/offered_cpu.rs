@@ -52,7 +52,8 @@ pub(crate) const CPU_NOT_USABLE: Rule = Rule {
     affected: &[],
     check: Check::Vm(cpu_not_usable),
     fires: &[
-        xml(OFFERS, "<vcpu>1</vcpu>\n<cpu mode='custom'><model>Skylake-Client</model></cpu>\n"),
+        xml(OFFERS, "<vcpu>1</vcpu>\n<cpu mode='custom'><model>Skylake-Client</model></cpu>\n")
+            .mended(&[("Skylake-Client", "Skylake-Client-noTSX-IBRS")]),
         xml(
             OFFERS,
             "<vcpu>1</vcpu>\n<cpu mode='host-model'><feature policy='require' name='mpx'/></cpu>\n",
@@ -63,10 +64,6 @@ pub(crate) const CPU_NOT_USABLE: Rule = Rule {
         yaml(OFFERS, "domain:\n  cpu:\n    model: Skylake-Client\n  devices: {}\n"),
     ],
     quiet: &[
-        xml(
-            OFFERS,
-            "<vcpu>1</vcpu>\n<cpu mode='custom'><model>Skylake-Client-noTSX-IBRS</model></cpu>\n",
-        ),
         xml(
             OFFERS,
             "\

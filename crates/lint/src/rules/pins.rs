@@ -49,19 +49,10 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2,threads=2
 # is: vCPU 0: pCPU 1
 # is: vCPU 1: pCPU 2
 ",
-        ),
+        )
+        .mended(&[("pCPU 2", "pCPU 17")]),
     ],
-    quiet: &[
-        xml(TWO_SOCKETS, VTUNE),
-        running(
-            TWO_SOCKETS,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 2,threads=2
-# is: vCPU 0: pCPU 1
-# is: vCPU 1: pCPU 17
-",
-        ),
-    ],
+    quiet: &[xml(TWO_SOCKETS, VTUNE)],
 };
 
 fn siblings_split(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -144,19 +135,12 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2,threads=2
 # is: vCPU 0: pCPUs 1-2
 # is: vCPU 1: pCPUs 1-2
 ",
-        ),
+        )
+        .mended(&[("pCPUs 1-2", "pCPUs 1,17"), ("pCPUs 1-2", "pCPUs 1,17")]),
     ],
     quiet: &[
         xml(TWO_SOCKETS, VTUNE),
         yaml(TWO_SOCKETS, "domain:\n  cpu:\n    cores: 2\n  devices: {}\n"),
-        running(
-            TWO_SOCKETS,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 2,threads=2
-# is: vCPU 0: pCPUs 1,17
-# is: vCPU 1: pCPUs 1,17
-",
-        ),
     ],
 };
 
@@ -226,19 +210,10 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2,cores=2
 # is: vCPU 0: pCPU 1
 # is: vCPU 1: pCPU 17
 ",
-        ),
+        )
+        .mended(&[("pCPU 17", "pCPU 2")]),
     ],
-    quiet: &[
-        xml(TWO_SOCKETS, VTUNE),
-        running(
-            TWO_SOCKETS,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 2,cores=2
-# is: vCPU 0: pCPU 1
-# is: vCPU 1: pCPU 2
-",
-        ),
-    ],
+    quiet: &[xml(TWO_SOCKETS, VTUNE)],
 };
 
 fn cores_share_core(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -308,14 +283,9 @@ pub(crate) const PINS_CROSS_CACHE: Rule = Rule {
 <vcpu>2</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='5'/></cputune>
 ",
-    )],
-    quiet: &[xml(
-        TWO_CACHES,
-        "\
-<vcpu>2</vcpu>
-<cputune><vcpupin vcpu='0' cpuset='1'/><vcpupin vcpu='1' cpuset='2'/></cputune>
-",
-    )],
+    )
+    .mended(&[("cpuset='5'", "cpuset='2'")])],
+    quiet: &[],
 };
 
 fn pins_cross_cache(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -367,19 +337,10 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2,cores=2
 # is: vCPU 0: pCPU 1
 # is: vCPU 1: pCPU 8
 ",
-        ),
+        )
+        .mended(&[("pCPU 8", "pCPU 2")]),
     ],
-    quiet: &[
-        xml(TWO_SOCKETS, VTUNE),
-        running(
-            TWO_SOCKETS,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 2,cores=2
-# is: vCPU 0: pCPU 1
-# is: vCPU 1: pCPU 2
-",
-        ),
-    ],
+    quiet: &[xml(TWO_SOCKETS, VTUNE)],
 };
 
 fn pins_cross_node(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -471,19 +432,10 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2
 # is: vCPU 0: pCPU 1
 # is: vCPU 1: pCPU 2
 ",
-        ),
+        )
+        .mended(&[("pCPU 1", "pCPU 3")]),
     ],
-    quiet: &[
-        xml(RESERVED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='2'/></cputune>\n"),
-        running(
-            RESERVED,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 2
-# is: vCPU 0: pCPU 3
-# is: vCPU 1: pCPU 2
-",
-        ),
-    ],
+    quiet: &[xml(RESERVED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='2'/></cputune>\n")],
 };
 
 fn pin_reserved(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -552,19 +504,10 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2
 # is: vCPU 0: pCPU 1
 # is: vCPU 1: pCPU 8
 ",
-        ),
+        )
+        .mended(&[("pCPU 8", "pCPU 2")]),
     ],
-    quiet: &[
-        xml(ISOLATED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n"),
-        running(
-            ISOLATED,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 2
-# is: vCPU 0: pCPU 1
-# is: vCPU 1: pCPU 2
-",
-        ),
-    ],
+    quiet: &[xml(ISOLATED, "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n")],
 };
 
 fn isolated(context: &Context) -> Option<&PcpuSet> {

@@ -48,15 +48,9 @@ qemu-system-x86_64 -accel kvm -cpu host
 # is: vCPU 0: pCPU 2
 # asked: vCPU 0: pCPU 1
 ",
-    )],
-    quiet: &[running(
-        ANY,
-        "\
-qemu-system-x86_64 -accel kvm -cpu host
-# is: vCPU 0: pCPU 1
-# asked: vCPU 0: pCPU 1
-",
-    )],
+    )
+    .mended(&[("pCPU 2", "pCPU 1")])],
+    quiet: &[],
 };
 
 fn pin_not_as_asked(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -101,14 +95,9 @@ pub(crate) const AFFINITY_NOT_CPUSET: Rule = Rule {
 qemu-system-x86_64 -accel kvm -cpu host
 # is: vCPU 0: pCPU 1; cpuset 1-3
 ",
-    )],
-    quiet: &[running(
-        TWO_SOCKETS,
-        "\
-qemu-system-x86_64 -accel kvm -cpu host
-# is: vCPU 0: pCPU 1; cpuset 1
-",
-    )],
+    )
+    .mended(&[("cpuset 1-3", "cpuset 1")])],
+    quiet: &[],
 };
 
 fn affinity_not_cpuset(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -139,14 +128,9 @@ pub(crate) const MEMORY_NOT_LOCKED: Rule = Rule {
 qemu-system-x86_64 -accel kvm -cpu host -overcommit mem-lock=on
 # is: locked: 64 KiB of 128 MiB
 ",
-    )],
-    quiet: &[running(
-        ANY,
-        "\
-qemu-system-x86_64 -accel kvm -cpu host -overcommit mem-lock=on
-# is: locked: 140 MiB of 128 MiB
-",
-    )],
+    )
+    .mended(&[("locked: 64 KiB", "locked: 140 MiB")])],
+    quiet: &[],
 };
 
 fn memory_not_locked(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -175,14 +159,9 @@ pub(crate) const MEMORY_SWAPPED: Rule = Rule {
 qemu-system-x86_64 -accel kvm -cpu host
 # is: swapped out: 8 MiB
 ",
-    )],
-    quiet: &[running(
-        ANY,
-        "\
-qemu-system-x86_64 -accel kvm -cpu host
-# is: swapped out: 0 B
-",
-    )],
+    )
+    .mended(&[("out: 8 MiB", "out: 0 B")])],
+    quiet: &[],
 };
 
 fn memory_swapped(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -211,14 +190,9 @@ pub(crate) const HUGE_PAGES_NOT_USED: Rule = Rule {
 qemu-system-x86_64 -accel kvm -cpu host -m 1G -mem-path /srv/hugepages
 # is: memory: 1 GiB on node 0; pages of 4 KiB; huge pages asked for
 ",
-    )],
-    quiet: &[running(
-        ANY,
-        "\
-qemu-system-x86_64 -accel kvm -cpu host -m 1G -mem-path /dev/hugepages
-# is: memory: 1 GiB on node 0; pages of 2 MiB; huge pages asked for
-",
-    )],
+    )
+    .mended(&[("/srv/hugepages", "/dev/hugepages"), ("of 4 KiB", "of 2 MiB")])],
+    quiet: &[],
 };
 
 /// Memory facts with whose they are.

@@ -164,28 +164,18 @@ pub(crate) const PLE_FOR_NOTHING: Rule = Rule {
     affected: &[],
     check: Check::Vm(ple_for_nothing),
     fires: &[
-        qemu(PLE, "taskset -c 0-15 qemu-system-x86_64 -accel kvm -cpu host -smp 16"),
+        qemu(PLE, "taskset -c 0-15 qemu-system-x86_64 -accel kvm -cpu host -smp 16")
+            .mended(&[("-smp 16", "-smp 16 -overcommit cpu-pm=on")]),
         running(
             PLE,
             "\
 qemu-system-x86_64 -accel kvm -cpu host -smp 16
 # is: vCPU ?: pCPUs 0-15
 ",
-        ),
+        )
+        .mended(&[("?: pCPUs 0-15", "?: any pCPU (0-31)")]),
     ],
-    quiet: &[
-        qemu(
-            PLE,
-            "taskset -c 0-15 qemu-system-x86_64 -accel kvm -cpu host -smp 16 -overcommit cpu-pm=on",
-        ),
-        running(
-            PLE,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 16
-# is: vCPU ?: any pCPU (0-31)
-",
-        ),
-    ],
+    quiet: &[],
 };
 
 fn ple_for_nothing(vm: &Vm, context: &Context, out: &mut Drafts) {

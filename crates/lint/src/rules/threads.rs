@@ -33,7 +33,8 @@ pub(crate) const EMULATOR_ON_VCPU: Rule = Rule {
   <emulatorpin cpuset='1'/>
 </cputune>
 ",
-        ),
+        )
+        .mended(&[("<emulatorpin cpuset='1'", "<emulatorpin cpuset='0'")]),
         running(
             ANY,
             "\
@@ -42,30 +43,10 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2
 # is: vCPU 1: pCPU 2
 # is: emulator: pCPUs 0-2
 ",
-        ),
+        )
+        .mended(&[("emulator: pCPUs 0-2", "emulator: pCPU 0")]),
     ],
-    quiet: &[
-        xml(
-            ANY,
-            "\
-<vcpu>2</vcpu>
-<cputune>
-  <vcpupin vcpu='0' cpuset='1'/>
-  <vcpupin vcpu='1' cpuset='2'/>
-  <emulatorpin cpuset='0'/>
-</cputune>
-",
-        ),
-        running(
-            ANY,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 2
-# is: vCPU 0: pCPU 1
-# is: vCPU 1: pCPU 2
-# is: emulator: pCPU 0
-",
-        ),
-    ],
+    quiet: &[],
 };
 
 fn emulator_on_vcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -105,14 +86,9 @@ pub(crate) const EMULATOR_UNPINNED: Rule = Rule {
     fires: &[xml(
         TWO_SOCKETS,
         "<vcpu>1</vcpu>\n<cputune><vcpupin vcpu='0' cpuset='1'/></cputune>\n",
-    )],
-    quiet: &[xml(
-        TWO_SOCKETS,
-        "\
-<vcpu>1</vcpu>
-<cputune><vcpupin vcpu='0' cpuset='1'/><emulatorpin cpuset='0'/></cputune>
-",
-    )],
+    )
+    .mended(&[("</cputune>", "<emulatorpin cpuset='0'/></cputune>")])],
+    quiet: &[],
 };
 
 fn emulator_unpinned(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -150,14 +126,9 @@ pub(crate) const EMULATOR_ON_SIBLING: Rule = Rule {
 <vcpu>1</vcpu>
 <cputune><vcpupin vcpu='0' cpuset='1'/><emulatorpin cpuset='17'/></cputune>
 ",
-    )],
-    quiet: &[xml(
-        TWO_SOCKETS,
-        "\
-<vcpu>1</vcpu>
-<cputune><vcpupin vcpu='0' cpuset='1'/><emulatorpin cpuset='0'/></cputune>
-",
-    )],
+    )
+    .mended(&[("cpuset='17'", "cpuset='0'")])],
+    quiet: &[],
 };
 
 fn emulator_on_sibling(vm: &Vm, context: &Context, out: &mut Drafts) {
@@ -202,7 +173,8 @@ pub(crate) const VHOST_ON_VCPU: Rule = Rule {
 </cputune>
 <devices><interface type='bridge'><model type='virtio'/></interface></devices>
 ",
-        ),
+        )
+        .mended(&[("cpuset='1-2'", "cpuset='0'")]),
         running(
             ANY,
             "\
@@ -211,31 +183,10 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2
 # is: vCPU 1: pCPU 2
 # is: vhost: pCPU 2
 ",
-        ),
+        )
+        .mended(&[("# is: vhost: pCPU 2", "# is: vhost: pCPU 0")]),
     ],
-    quiet: &[
-        xml(
-            ANY,
-            "\
-<vcpu>2</vcpu>
-<cputune>
-  <vcpupin vcpu='0' cpuset='1'/>
-  <vcpupin vcpu='1' cpuset='2'/>
-  <emulatorpin cpuset='0'/>
-</cputune>
-<devices><interface type='bridge'><model type='virtio'/></interface></devices>
-",
-        ),
-        running(
-            ANY,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 2
-# is: vCPU 0: pCPU 1
-# is: vCPU 1: pCPU 2
-# is: vhost: pCPU 0
-",
-        ),
-    ],
+    quiet: &[],
 };
 
 fn vhost_on_vcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -294,27 +245,17 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 2 -object iothread,id=io1
 # is: vCPU 1: pCPU 2
 # is: iothread io1: pCPU 2
 ",
-        ),
+        )
+        .mended(&[("# is: iothread io1: pCPU 2", "# is: iothread io1: pCPU 3")]),
     ],
-    quiet: &[
-        xml(
-            ANY,
-            "\
+    quiet: &[xml(
+        ANY,
+        "\
 <vcpu>1</vcpu>
 <iothreads>1</iothreads>
 <cputune><vcpupin vcpu='0' cpuset='1'/><iothreadpin iothread='1' cpuset='2'/></cputune>
 ",
-        ),
-        running(
-            ANY,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 2 -object iothread,id=io1
-# is: vCPU 0: pCPU 1
-# is: vCPU 1: pCPU 2
-# is: iothread io1: pCPU 3
-",
-        ),
-    ],
+    )],
 };
 
 fn iothread_on_vcpu(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -349,15 +290,9 @@ pub(crate) const IOTHREAD_UNPINNED: Rule = Rule {
 <iothreads>2</iothreads>
 <cputune><vcpupin vcpu='0' cpuset='1'/><iothreadpin iothread='1' cpuset='2'/></cputune>
 ",
-    )],
-    quiet: &[xml(
-        ANY,
-        "\
-<vcpu>1</vcpu>
-<iothreads>1</iothreads>
-<cputune><vcpupin vcpu='0' cpuset='1'/><iothreadpin iothread='1' cpuset='2'/></cputune>
-",
-    )],
+    )
+    .mended(&[("<iothreads>2</iothreads>", "<iothreads>1</iothreads>")])],
+    quiet: &[],
 };
 
 fn iothread_unpinned(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -386,15 +321,9 @@ pub(crate) const IOTHREADPIN_WITHOUT_IOTHREAD: Rule = Rule {
 <iothreads>1</iothreads>
 <cputune><iothreadpin iothread='2' cpuset='2'/></cputune>
 ",
-    )],
-    quiet: &[xml(
-        ANY,
-        "\
-<vcpu>1</vcpu>
-<iothreads>2</iothreads>
-<cputune><iothreadpin iothread='2' cpuset='2'/></cputune>
-",
-    )],
+    )
+    .mended(&[("<iothreads>1</iothreads>", "<iothreads>2</iothreads>")])],
+    quiet: &[],
 };
 
 fn iothreadpin_without_iothread(vm: &Vm, _: &Context, out: &mut Drafts) {
@@ -427,7 +356,7 @@ pub(crate) const FIFO_SHARES_PCPU: Rule = Rule {
 qemu-system-x86_64 -accel kvm -cpu host -smp 1
 # is: vCPU 0: pCPU 1; real-time
 # is: emulator: pCPU 1
-"),
+").mended(&[("# is: emulator: pCPU 1", "# is: emulator: pCPU 0")]),
     ],
     quiet: &[xml(ANY, "\
 <vcpu>1</vcpu>
@@ -436,11 +365,6 @@ qemu-system-x86_64 -accel kvm -cpu host -smp 1
   <emulatorpin cpuset='0'/>
   <vcpusched vcpus='0' scheduler='fifo' priority='1'/>
 </cputune>
-"),
-        running(ANY, "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 1
-# is: vCPU 0: pCPU 1; real-time
-# is: emulator: pCPU 0
 "),
     ],
 };
@@ -492,37 +416,20 @@ domain:
       cpu: 2
   devices: {}
 ",
-        ),
+        )
+        .mended(&[("limits:", "requests:")]),
         running(
             ANY,
             "\
 qemu-system-x86_64 -accel kvm -cpu host -smp 1
 # is: vCPU 0: pCPU 1; quota 50000 of 100000 µs
 ",
-        ),
+        )
+        .mended(&[("1; quota 50000 of 100000 µs", "1")]),
     ],
     quiet: &[
         conf(ANY, "cores: 4\ncpulimit: 0\nscsihw: virtio-scsi-single\n"),
         xml(ANY, "<vcpu>2</vcpu>\n<cputune><shares>2048</shares></cputune>\n"),
-        yaml(
-            ANY,
-            "\
-domain:
-  cpu:
-    cores: 2
-  resources:
-    requests:
-      cpu: 2
-  devices: {}
-",
-        ),
-        running(
-            ANY,
-            "\
-qemu-system-x86_64 -accel kvm -cpu host -smp 1
-# is: vCPU 0: pCPU 1
-",
-        ),
     ],
 };
 

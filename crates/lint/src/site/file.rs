@@ -175,7 +175,9 @@ impl SiteRules {
         })?;
         let mut reader = SiteFileReader { file, source: &source, bad: Vec::new() };
         if *document.vmlab.get_ref() != VERSION {
-            let what = format!("vmlab = {}: this vmlab reads {VERSION}", document.vmlab.get_ref());
+            let version = document.vmlab.get_ref();
+            let what =
+                format!("vmlab = {version}: this vmlab reads version {VERSION}: use a newer vmlab");
             reader.wrong(document.vmlab.span(), what);
         }
         let mut ids: BTreeMap<String, String> = BTreeMap::new();

@@ -220,7 +220,7 @@ fn notes_say_the_values() {
 
 #[test]
 fn bad_rules_are_told_with_their_line() {
-    refused("vmlab = 2\n", "site.toml:1: vmlab = 2: this vmlab reads 1");
+    refused("vmlab = 2\n", "site.toml:1: vmlab = 2: this vmlab reads version 1: use a newer vmlab");
     refused(
         "\nrules = 1\n",
         "site.toml:2: Unknown key `rules`, expected one of `vmlab`, `rule`, `level`; did you mean `rule`?",

@@ -262,7 +262,7 @@ fn texts() -> Vec<(String, String)> {
         }
     }
     for rule in RULES {
-        for example in rule.fires.iter().chain(rule.quiet) {
+        for example in rule.fires.iter().copied().chain(rule.quiet()) {
             texts.push((rule.id.to_owned(), example.document()));
         }
     }

@@ -185,7 +185,7 @@ pub enum VerifyError {
     #[error("Not a record of experiments with a kubelet")]
     Record(#[source] serde_json::Error),
     /// A form that is not known.
-    #[error("The record has version {0}, and this vmlab reads version {v}", v = ExperimentRecord::VERSION)]
+    #[error("The record has version {0}, and this vmlab reads version {v}: use a newer vmlab", v = ExperimentRecord::VERSION)]
     Version(u32),
     /// The shape of no machine.
     #[error("A machine of {0} pCPUs: give sockets, nodes, cores and threads from 1 on")]

@@ -14,8 +14,7 @@ use crate::document::ProbeResult;
 use crate::machine::read_trimmed;
 use crate::pace;
 use crate::spec::{
-    ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
-    SECONDS, WARMUP,
+    ErrorContext as _, Opt, OptionDefault, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, WARMUP,
 };
 
 /// The row of the table.
@@ -30,13 +29,7 @@ pub static PROBE: Probe = Probe {
             half of that of a clock which always enters the kernel means a system call.",
     verifies: "no clock ever went backwards, and the clock source is at the end what it was.",
     options: &[
-        Opt {
-            name: "source",
-            kind: OptionType::Text,
-            default: OptionDefault::Text("current"),
-            unit: "",
-            help: "current, all, or the name of a clock source",
-        },
+        Opt::text("source", "current", "current, all, or the name of a clock source"),
         Opt {
             default: OptionDefault::Float(0.1),
             help: "How long one clock is read a repeat",

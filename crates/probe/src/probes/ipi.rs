@@ -14,8 +14,7 @@ use crate::args::{Args, OptionValue};
 use crate::costs::CounterSnapshot;
 use crate::document::{ProbeResult, nanoseconds};
 use crate::spec::{
-    CPUS, ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric,
-    REPEAT, SECONDS, WARMUP,
+    CPUS, ErrorContext as _, Opt, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, WARMUP,
 };
 use crate::vcpus;
 
@@ -32,13 +31,7 @@ pub static PROBE: Probe = Probe {
     verifies: "no call fails, and each spinning thread goes on.",
     options: &[
         Opt { help: "vCPUs of the caller and of the targets; empty for the first ones", ..CPUS },
-        Opt {
-            name: "targets",
-            kind: OptionType::Int(0, 1023),
-            default: OptionDefault::Int(0),
-            unit: "",
-            help: "vCPUs that are interrupted; 0 for all but the caller's",
-        },
+        Opt::int("targets", (0, 1023), 0, "vCPUs that are interrupted; 0 for all but the caller's"),
         SECONDS,
         REPEAT,
         WARMUP,

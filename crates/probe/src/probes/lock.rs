@@ -11,10 +11,7 @@ use hdrhistogram::Histogram;
 use crate::args::Args;
 use crate::document::{ProbeResult, nanoseconds};
 use crate::pace::work;
-use crate::spec::{
-    CPUS, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, THREADS,
-    WARMUP,
-};
+use crate::spec::{CPUS, Opt, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, THREADS, WARMUP};
 use crate::vcpus;
 
 /// The row of the table.
@@ -31,34 +28,11 @@ pub static PROBE: Probe = Probe {
     options: &[
         THREADS,
         CPUS,
-        Opt {
-            name: "kind",
-            kind: OptionType::Choice(&["spin", "ticket", "mutex"]),
-            default: OptionDefault::Text("ticket"),
-            unit: "",
-            help: "Which lock",
-        },
-        Opt {
-            name: "hold",
-            kind: OptionType::Int(0, 1 << 40),
-            default: OptionDefault::Int(100),
-            unit: "",
-            help: "Steps of work with the lock held",
-        },
-        Opt {
-            name: "outside",
-            kind: OptionType::Int(0, 1 << 40),
-            default: OptionDefault::Int(100),
-            unit: "",
-            help: "Steps of work without it",
-        },
-        Opt {
-            name: "long-us",
-            kind: OptionType::Int(1, 1_000_000_000),
-            default: OptionDefault::Int(200),
-            unit: "us",
-            help: "From how long on a hold counts as preempted",
-        },
+        Opt::choice("kind", &["spin", "ticket", "mutex"], "ticket", "Which lock"),
+        Opt::int("hold", (0, 1 << 40), 100, "Steps of work with the lock held"),
+        Opt::int("outside", (0, 1 << 40), 100, "Steps of work without it"),
+        Opt::int("long-us", (1, 1_000_000_000), 200, "From how long on a hold counts as preempted")
+            .unit("us"),
         SECONDS,
         REPEAT,
         WARMUP,

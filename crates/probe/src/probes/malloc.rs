@@ -13,8 +13,7 @@ use crate::machine;
 use crate::memory;
 use crate::pace;
 use crate::spec::{
-    CPUS, ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric,
-    REPEAT, THREADS,
+    CPUS, ErrorContext as _, Opt, OptionDefault, Probe, ProbeError, ProbeMetric, REPEAT, THREADS,
 };
 use crate::team::Team;
 
@@ -32,21 +31,15 @@ pub static PROBE: Probe = Probe {
     options: &[
         Opt { default: OptionDefault::Int(1), ..THREADS },
         CPUS,
-        Opt {
-            name: "mib",
-            kind: OptionType::Int(0, 1 << 24),
-            default: OptionDefault::Int(0),
-            unit: "MiB",
-            help: "Memory to touch; 0 for 256 MiB, at most a quarter of the free memory",
-        },
+        Opt::int(
+            "mib",
+            (0, 1 << 24),
+            0,
+            "Memory to touch; 0 for 256 MiB, at most a quarter of the free memory",
+        )
+        .unit("MiB"),
         REPEAT,
-        Opt {
-            name: "warmup",
-            kind: OptionType::Int(0, 1),
-            default: OptionDefault::Int(1),
-            unit: "",
-            help: "1 to go through everything once before it measures",
-        },
+        Opt::int("warmup", (0, 1), 1, "1 to go through everything once before it measures"),
     ],
     metrics: &[
         ProbeMetric::time("read-fault", "Mean time of the first read of a page (zero page)"),

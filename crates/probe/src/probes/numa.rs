@@ -9,9 +9,7 @@ use crate::chase::{self, LINE};
 use crate::document::ProbeResult;
 use crate::machine;
 use crate::memory;
-use crate::spec::{
-    Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, WARMUP,
-};
+use crate::spec::{Opt, OptionDefault, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, WARMUP};
 use crate::vcpus;
 
 /// The row of the table.
@@ -27,14 +25,14 @@ pub static PROBE: Probe = Probe {
     verifies: "the chain is whole, the sum is right, and the kernel says that the memory lies on \
                its node.",
     options: &[
-        Opt {
-            name: "mib",
-            kind: OptionType::Int(0, 1 << 24),
-            default: OptionDefault::Int(0),
-            unit: "MiB",
-            help: "Memory to read; 0 for twice the last-level caches, at most 256 MiB and an \
+        Opt::int(
+            "mib",
+            (0, 1 << 24),
+            0,
+            "Memory to read; 0 for twice the last-level caches, at most 256 MiB and an \
                    eighth of the free memory",
-        },
+        )
+        .unit("MiB"),
         Opt { default: OptionDefault::Float(0.1), help: "How long each is measured", ..SECONDS },
         REPEAT,
         Opt { default: OptionDefault::Float(0.0), ..WARMUP },

@@ -12,9 +12,7 @@ use crate::disk::{self, device_read_bytes};
 use crate::document::ProbeResult;
 use crate::machine;
 use crate::scratch_file::ScratchFile;
-use crate::spec::{
-    ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
-};
+use crate::spec::{ErrorContext as _, Opt, OptionDefault, Probe, ProbeError, ProbeMetric, REPEAT};
 
 /// The row of the table.
 pub static PROBE: Probe = Probe {
@@ -32,49 +30,20 @@ pub static PROBE: Probe = Probe {
     verifies: "every block that is read holds its number, and files have the size that was \
                written.",
     options: &[
-        Opt {
-            name: "dir",
-            kind: OptionType::Text,
-            default: OptionDefault::Text("/var/tmp"),
-            unit: "",
-            help: "Folder for the two files, on a real disk",
-        },
-        Opt {
-            name: "size-percent",
-            kind: OptionType::Int(1, 1000),
-            default: OptionDefault::Int(25),
-            unit: "%",
-            help: "Size of the large file, of the guest's memory",
-        },
-        Opt {
-            name: "size-mib",
-            kind: OptionType::Int(0, 1 << 24),
-            default: OptionDefault::Int(0),
-            unit: "MiB",
-            help: "Size of the large file; 0 to go by --size-percent",
-        },
-        Opt {
-            name: "hot-percent",
-            kind: OptionType::Int(1, 100),
-            default: OptionDefault::Int(10),
-            unit: "%",
-            help: "Size of the hot file, of the large one",
-        },
-        Opt {
-            name: "block-kib",
-            kind: OptionType::Int(4, 1 << 16),
-            default: OptionDefault::Int(1024),
-            unit: "KiB",
-            help: "Bytes of one read or write",
-        },
-        Opt {
-            name: "drop",
-            kind: OptionType::Choice(&["auto", "files"]),
-            default: OptionDefault::Text("auto"),
-            unit: "",
-            help: "What is dropped before the cold scan: the whole page cache where that is \
+        Opt::text("dir", "/var/tmp", "Folder for the two files, on a real disk"),
+        Opt::int("size-percent", (1, 1000), 25, "Size of the large file, of the guest's memory")
+            .unit("%"),
+        Opt::int("size-mib", (0, 1 << 24), 0, "Size of the large file; 0 to go by --size-percent")
+            .unit("MiB"),
+        Opt::int("hot-percent", (1, 100), 10, "Size of the hot file, of the large one").unit("%"),
+        Opt::int("block-kib", (4, 1 << 16), 1024, "Bytes of one read or write").unit("KiB"),
+        Opt::choice(
+            "drop",
+            &["auto", "files"],
+            "auto",
+            "What is dropped before the cold scan: the whole page cache where that is \
                    allowed, or the pages of the two files alone",
-        },
+        ),
         Opt { default: OptionDefault::Int(1), ..REPEAT },
     ],
     metrics: &[

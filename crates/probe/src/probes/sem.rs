@@ -16,8 +16,7 @@ use crate::document::ProbeResult;
 use crate::pace::work;
 use crate::semaphore::Semaphore;
 use crate::spec::{
-    CPUS, ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric,
-    REPEAT, SECONDS, WARMUP,
+    CPUS, ErrorContext as _, Opt, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, WARMUP,
 };
 use crate::vcpus;
 
@@ -39,28 +38,20 @@ pub static PROBE: Probe = Probe {
     verifies: "the consumer receives every item once and in order, and both semaphores end as \
                they began.",
     options: &[
-        Opt {
-            name: "items",
-            kind: OptionType::Int(0, 1 << 40),
-            default: OptionDefault::Int(0),
-            unit: "",
-            help: "Items a repeat; 0 to run for --seconds",
-        },
-        Opt {
-            name: "loops",
-            kind: OptionType::Int(0, 1 << 40),
-            default: OptionDefault::Int(2000),
-            unit: "",
-            help: "Steps of work: the consumer's for an item, and half of the producer's",
-        },
-        Opt {
-            name: "hog",
-            kind: OptionType::Choice(&["none", "idle", "nice"]),
-            default: OptionDefault::Text("none"),
-            unit: "",
-            help: "A thread a vCPU that computes all the time at low priority: none, of the class \
+        Opt::int("items", (0, 1 << 40), 0, "Items a repeat; 0 to run for --seconds"),
+        Opt::int(
+            "loops",
+            (0, 1 << 40),
+            2000,
+            "Steps of work: the consumer's for an item, and half of the producer's",
+        ),
+        Opt::choice(
+            "hog",
+            &["none", "idle", "nice"],
+            "none",
+            "A thread a vCPU that computes all the time at low priority: none, of the class \
                    SCHED_IDLE, or of nice 19",
-        },
+        ),
         Opt {
             help: "vCPUs of producer and consumer, in this order; empty leaves them free",
             ..CPUS

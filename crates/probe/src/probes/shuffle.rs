@@ -17,8 +17,7 @@ use crate::document::ProbeResult;
 use crate::machine;
 use crate::scratch_file::ScratchFile;
 use crate::spec::{
-    CPUS, ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric,
-    REPEAT, THREADS,
+    CPUS, ErrorContext as _, Opt, OptionDefault, Probe, ProbeError, ProbeMetric, REPEAT, THREADS,
 };
 use crate::team::Team;
 
@@ -42,41 +41,18 @@ pub static PROBE: Probe = Probe {
     options: &[
         THREADS,
         CPUS,
-        Opt {
-            name: "dir",
-            kind: OptionType::Text,
-            default: OptionDefault::Text("/var/tmp"),
-            unit: "",
-            help: "Folder for all files, on a real disk",
-        },
-        Opt {
-            name: "size-percent",
-            kind: OptionType::Int(1, 1000),
-            default: OptionDefault::Int(50),
-            unit: "%",
-            help: "Size of the input, of the guest's memory",
-        },
-        Opt {
-            name: "size-mib",
-            kind: OptionType::Int(0, 1 << 24),
-            default: OptionDefault::Int(0),
-            unit: "MiB",
-            help: "Size of the input; 0 to go by --size-percent",
-        },
-        Opt {
-            name: "buffer-mib",
-            kind: OptionType::Int(1, 1 << 14),
-            default: OptionDefault::Int(16),
-            unit: "MiB",
-            help: "What a thread sorts at a time",
-        },
-        Opt {
-            name: "hint",
-            kind: OptionType::Choice(&["none", "dontneed", "noreuse", "dontcache"]),
-            default: OptionDefault::Text("none"),
-            unit: "",
-            help: "What the kernel is told of the temporary files",
-        },
+        Opt::text("dir", "/var/tmp", "Folder for all files, on a real disk"),
+        Opt::int("size-percent", (1, 1000), 50, "Size of the input, of the guest's memory")
+            .unit("%"),
+        Opt::int("size-mib", (0, 1 << 24), 0, "Size of the input; 0 to go by --size-percent")
+            .unit("MiB"),
+        Opt::int("buffer-mib", (1, 1 << 14), 16, "What a thread sorts at a time").unit("MiB"),
+        Opt::choice(
+            "hint",
+            &["none", "dontneed", "noreuse", "dontcache"],
+            "none",
+            "What the kernel is told of the temporary files",
+        ),
         Opt { default: OptionDefault::Int(1), ..REPEAT },
     ],
     metrics: &[
@@ -340,7 +316,7 @@ impl MergeSegment<'_> {
 }
 
 /// What came out of a merge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, std::default::Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct MergeResult {
     records: u64,
     /// Sum of the records' numbers, each scattered once more.

@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::args::{Args, OptionValue};
 use crate::document::ProbeResult;
 use crate::memory::{self, PAGES};
-use crate::spec::{CPUS, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric, THREADS};
+use crate::spec::{CPUS, Opt, Probe, ProbeError, ProbeMetric, THREADS};
 use crate::stat::mean;
 use crate::team::Team;
 use crate::{machine, vcpus};
@@ -30,30 +30,28 @@ pub static PROBE: Probe = Probe {
     options: &[
         THREADS,
         CPUS,
-        Opt {
-            name: "array-mib",
-            kind: OptionType::Int(0, 1 << 24),
-            default: OptionDefault::Int(0),
-            unit: "MiB",
-            help: "Size of one array; 0 for four times the last-level caches, at most a sixth of \
+        Opt::int(
+            "array-mib",
+            (0, 1 << 24),
+            0,
+            "Size of one array; 0 for four times the last-level caches, at most a sixth of \
                    the free memory",
-        },
-        Opt {
-            name: "touch",
-            kind: OptionType::Choice(&["thread", "first"]),
-            default: OptionDefault::Text("thread"),
-            unit: "",
-            help: "Who touches the memory first: each thread its part, or the first thread all",
-        },
+        )
+        .unit("MiB"),
+        Opt::choice(
+            "touch",
+            &["thread", "first"],
+            "thread",
+            "Who touches the memory first: each thread its part, or the first thread all",
+        ),
         PAGES,
-        Opt {
-            name: "repeat",
-            // 15 to the power of 200 is still a number.
-            kind: OptionType::Int(1, 199),
-            default: OptionDefault::Int(10),
-            unit: "",
-            help: "How often each kernel is measured, after a first time that is not counted",
-        },
+        // 15 to the power of 200 is still a number.
+        Opt::int(
+            "repeat",
+            (1, 199),
+            10,
+            "How often each kernel is measured, after a first time that is not counted",
+        ),
     ],
     metrics: &[
         ProbeMetric::rate("copy", "B/s", "Bandwidth of c = a, by repeat"),

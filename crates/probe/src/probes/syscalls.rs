@@ -9,8 +9,8 @@ use crate::args::Args;
 use crate::document::ProbeResult;
 use crate::pace::{self, TimedLoop};
 use crate::spec::{
-    CPUS, ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric,
-    REPEAT, SECONDS, THREADS, WARMUP,
+    CPUS, ErrorContext as _, Opt, OptionDefault, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS,
+    THREADS, WARMUP,
 };
 use crate::vcpus;
 
@@ -26,27 +26,9 @@ pub static PROBE: Probe = Probe {
     verifies: "each write takes all bytes, each read finds the end of the file, each getppid \
                returns the same process.",
     options: &[
-        Opt {
-            name: "call",
-            kind: OptionType::Choice(&["devnull", "getppid"]),
-            default: OptionDefault::Text("devnull"),
-            unit: "",
-            help: "Which calls the loop makes",
-        },
-        Opt {
-            name: "size",
-            kind: OptionType::Int(1, 65_536),
-            default: OptionDefault::Int(40),
-            unit: "B",
-            help: "Bytes that a write gives and a read asks for",
-        },
-        Opt {
-            name: "loops",
-            kind: OptionType::Int(0, 1 << 40),
-            default: OptionDefault::Int(0),
-            unit: "",
-            help: "Loops a repeat and thread; 0 to run for --seconds",
-        },
+        Opt::choice("call", &["devnull", "getppid"], "devnull", "Which calls the loop makes"),
+        Opt::int("size", (1, 65_536), 40, "Bytes that a write gives and a read asks for").unit("B"),
+        Opt::int("loops", (0, 1 << 40), 0, "Loops a repeat and thread; 0 to run for --seconds"),
         Opt { default: OptionDefault::Int(1), ..THREADS },
         CPUS,
         SECONDS,

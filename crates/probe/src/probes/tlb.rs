@@ -7,9 +7,7 @@ use crate::chase;
 use crate::document::ProbeResult;
 use crate::machine;
 use crate::memory;
-use crate::spec::{
-    CPUS, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS,
-};
+use crate::spec::{CPUS, Opt, OptionDefault, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS};
 use crate::vcpus;
 
 /// The row of the table.
@@ -24,14 +22,13 @@ pub static PROBE: Probe = Probe {
             too. Values carry the label `pages`.",
     verifies: "the chain goes through all pages and back to its beginning.",
     options: &[
-        Opt {
-            name: "pages",
-            kind: OptionType::Int(0, 1 << 26),
-            default: OptionDefault::Int(0),
-            unit: "",
-            help: "Small pages to touch; 0 for 16, 64, ... 65536, as far as a quarter of the \
+        Opt::int(
+            "pages",
+            (0, 1 << 26),
+            0,
+            "Small pages to touch; 0 for 16, 64, ... 65536, as far as a quarter of the \
                    free memory holds them",
-        },
+        ),
         CPUS,
         Opt {
             default: OptionDefault::Float(0.03),

@@ -10,9 +10,7 @@ use rustix::thread::futex;
 use crate::args::{Args, OptionValue};
 use crate::document::{ProbeResult, nanoseconds};
 use crate::semaphore::Semaphore;
-use crate::spec::{
-    CPUS, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, WARMUP,
-};
+use crate::spec::{CPUS, Opt, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS, WARMUP};
 use crate::vcpus;
 
 /// The row of the table.
@@ -29,13 +27,8 @@ pub static PROBE: Probe = Probe {
     verifies: "every wake-up is received once, and none before it was sent.",
     options: &[
         Opt { help: "vCPUs of the waker and of the sleeper; empty for the first two", ..CPUS },
-        Opt {
-            name: "pause-us",
-            kind: OptionType::Int(0, 10_000_000),
-            default: OptionDefault::Int(50),
-            unit: "us",
-            help: "How long the sleeper sleeps before it is woken",
-        },
+        Opt::int("pause-us", (0, 10_000_000), 50, "How long the sleeper sleeps before it is woken")
+            .unit("us"),
         SECONDS,
         REPEAT,
         WARMUP,

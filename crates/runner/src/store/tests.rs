@@ -110,7 +110,7 @@ fn a_later_plan_is_told_apart_from_a_damaged_one() {
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replacen("\"version\": 1", "\"version\": 2", 1)).unwrap();
     let error = read(dir.path()).unwrap_err().to_string();
-    assert!(error.contains("format 2") && error.contains("a later one"), "{error}");
+    assert!(error.contains("format 2") && error.contains("a newer vmlab"), "{error}");
 }
 
 /// What an earlier vmlab froze lacks the fields that came after it; what a later

@@ -59,7 +59,8 @@ impl StudyChecker {
             self.problem(
                 &[Key("vmlab")],
                 format!(
-                    "Study format {} is not known: this vmlab reads version {}",
+                    "Study format {} is not known: this vmlab reads version {}: use a newer \
+                     vmlab",
                     parsed.vmlab,
                     file::STUDY_FORMAT_VERSION
                 ),

@@ -26,13 +26,13 @@ impl EngineState<'_> {
         self.settle(pcpu);
         let ns = match doing {
             // The kernel's code is slowed as all is; a state that is left, or a poll, is not.
-            Doing::Exiting(_)
-            | Doing::Entering
-            | Doing::Scanning(_)
-            | Doing::Yielding { .. }
-            | Doing::SchedHold
-            | Doing::Switching
-            | Doing::Halting
+            PcpuActivity::Exiting(_)
+            | PcpuActivity::Entering
+            | PcpuActivity::Scanning(_)
+            | PcpuActivity::Yielding { .. }
+            | PcpuActivity::SchedHold
+            | PcpuActivity::Switching
+            | PcpuActivity::Halting
                 if self.smt && ns > 0 =>
             {
                 (ns * 1024).div_ceil(self.smt_speed(pcpu, false))

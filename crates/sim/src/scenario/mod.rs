@@ -175,7 +175,7 @@ fn read(
                     line,
                     format!(
                         "Scenario format {version} is not known: this vmlab reads version \
-                         {SCENARIO_FORMAT_VERSION}"
+                         {SCENARIO_FORMAT_VERSION}: use a newer vmlab"
                     ),
                 );
                 return None;

@@ -157,7 +157,7 @@ fn what_is_wrong_has_file_line_and_value() {
     }
     expect![[r#"
         "sim = 2"
-        s.toml:1: Scenario format 2 is not known: this vmlab reads version 1
+        s.toml:1: Scenario format 2 is not known: this vmlab reads version 1: use a newer vmlab
         ""
         s.toml:1: No version of the format: begin the scenario with `sim = 1`
         "cores = 0"

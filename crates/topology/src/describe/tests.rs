@@ -559,7 +559,7 @@ fn faults_are_named_with_their_line() {
         (
             "{\"format\":\"vmlab-host\",\n\"version\":7}",
             expect![[
-                r#"file:2: version is 7, this vmlab reads version 1 at line 2 column 12: "\"version\":7}" (read as a saved host file)"#
+                r#"file:2: version is 7, this vmlab reads version 1: use a newer vmlab at line 2 column 12: "\"version\":7}" (read as a saved host file)"#
             ]],
         ),
         (

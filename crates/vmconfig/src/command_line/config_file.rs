@@ -26,46 +26,15 @@ const MAX_LINE_BYTES: usize = 1022;
 const RENAMED: &[(&str, &str)] = &[("boot-opts", "boot"), ("memory", "m"), ("smp-opts", "smp")];
 
 /// Groups that are named like their option. A CPU model and `-blockdev` have none.
-const LIKE_OPTIONS: &[&str] = &[
-    "accel",
-    "action",
-    "add-fd",
-    "audiodev",
-    "chardev",
-    "device",
-    "drive",
-    "fsdev",
-    "fw_cfg",
-    "global",
-    "icount",
-    "iscsi",
-    "machine",
-    "mon",
-    "msg",
-    "name",
-    "net",
-    "netdev",
-    "nic",
-    "numa",
-    "object",
-    "option-rom",
-    "overcommit",
-    "plugin",
-    "realtime",
-    "rtc",
-    "run-with",
-    "sandbox",
-    "semihosting-config",
-    "spice",
-    "tpmdev",
-    "trace",
-    "vnc",
-];
+const LIKE_OPTIONS: &str = "\
+    accel action add-fd audiodev chardev device drive fsdev fw_cfg global icount \
+    iscsi machine mon msg name net netdev nic numa object option-rom overcommit \
+    plugin realtime rtc run-with sandbox semihosting-config spice tpmdev trace vnc";
 
 /// The option that a group is.
 fn option_of(group: &str) -> Option<&'static str> {
     let renamed = RENAMED.iter().find(|row| row.0 == group).map(|row| row.1);
-    renamed.or_else(|| LIKE_OPTIONS.iter().find(|name| **name == group).copied())
+    renamed.or_else(|| LIKE_OPTIONS.split(' ').find(|name| *name == group))
 }
 
 /// A key or a value where it stands.

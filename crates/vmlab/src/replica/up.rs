@@ -188,8 +188,8 @@ impl ReplicaUpRequest {
         let name = args.name.clone().unwrap_or_else(|| default_name(&host));
         let arch = arch_of(&host)?;
         let qemu = find_emulator(arch)?;
-        let recipe = Recipe::host(args.image.trim_start_matches("builtin:"), arch)?;
-        let guests = Recipe::builtin(args.guest.trim_start_matches("builtin:"), arch)?;
+        let recipe = Recipe::host(image::plain_name(&args.image), arch)?;
+        let guests = Recipe::builtin(image::plain_name(&args.guest), arch)?;
         Ok(Self { name, host, source, arch, qemu, recipe, guests })
     }
 

@@ -197,7 +197,8 @@ fn config(name: &str, text: &str) -> Result<(SwitchConfig, Option<SocketAddr>), 
     let mut problems = Problems { source: SourceText::new(text), found: Vec::new() };
     let version = *file.version.get_ref();
     if version != VERSION {
-        let message = format!("version = {version}: this vmlab reads version {VERSION}");
+        let message =
+            format!("version = {version}: this vmlab reads version {VERSION}: use a newer vmlab");
         problems.note(file.version.span(), message);
     }
     let mut config = SwitchConfig::new(Vec::new());

@@ -1,4 +1,4 @@
-//! Results folders of earlier vmlabs, frozen: every later one reports them.
+//! Results folders and files of earlier vmlabs, frozen: every later one uses them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,15 @@ use record::journal::JournalEvent;
 use runner::plan::StudyPlan;
 use serde_json::Value;
 
-use crate::lab::Machine;
+use crate::lab::{Machine, Said, said};
 
-/// The folders below `tests/formats`: a folder a format, in it a study each.
+fn formats() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats")
+}
+
+/// The results folders below `tests/formats`: a folder a version, in it a study each.
 pub(crate) fn frozen() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats");
+    let root = formats();
     let folders = |folder: &Path| -> Vec<PathBuf> {
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
     };
@@ -19,6 +23,7 @@ pub(crate) fn frozen() -> Vec<PathBuf> {
         .into_iter()
         .filter(|path| path.is_dir())
         .flat_map(|version| folders(&version))
+        .filter(|path| path.join("report.json").is_file())
         .collect();
     found.sort();
     found
@@ -94,6 +99,240 @@ fn results_of_earlier_vmlabs_are_still_used() {
         let text = fs::read_to_string(dir.join("journal.jsonl")).unwrap();
         let last = text.lines().last().unwrap();
         assert_eq!(last.split('\t').nth(1), Some((lines + 1).to_string().as_str()));
+    }
+}
+
+/// A file that an earlier vmlab wrote or read, and what this one is to take it for.
+struct FrozenFile {
+    /// Below the folder of its version.
+    file: &'static str,
+    /// Who reads it: by name, or else on standard input.
+    command: &'static str,
+    /// What is said of it.
+    says: &'static [&'static str],
+    /// What follows the version's key, and the version; none in formats without one.
+    version: Option<(&'static str, u32)>,
+    /// Where a field that is not known goes.
+    unknown: UnknownField,
+}
+
+enum UnknownField {
+    /// The file is used, and the field is named on standard error or in what is said.
+    Told,
+    /// The file is used, and the field stays in it.
+    PassedOver,
+    /// People write the file, so it is taken for a misspelt key: one error with its line.
+    Refused,
+    /// It has no such fields, or another test adds one.
+    None,
+}
+
+const fn frozen_file(
+    file: &'static str,
+    command: &'static str,
+    says: &'static [&'static str],
+    version: Option<(&'static str, u32)>,
+    unknown: UnknownField,
+) -> FrozenFile {
+    FrozenFile { file, command, says, version, unknown }
+}
+
+/// Every format that a vmlab reads which another vmlab, or a person, wrote.
+const FROZEN_FILES: &[FrozenFile] = {
+    use UnknownField::{None as Nowhere, PassedOver, Refused, Told};
+    const JSON: Option<(&str, u32)> = Some(("\"version\": ", 1));
+    const TOML: Option<(&str, u32)> = Some(("vmlab = ", 1));
+    &[
+        frozen_file(
+            "study.toml",
+            "check study.toml --on sim:host.json",
+            &["One vCPU or two", "8 boots", "halt_poll_ns = 0 ns", "`hackbench -g 2 -f 20 -l 20"],
+            TOML,
+            Refused,
+        ),
+        frozen_file(
+            "two-sizes/plan.json",
+            "export two-sizes --to csv",
+            &["hackbench"],
+            JSON,
+            Nowhere,
+        ),
+        frozen_file("two-sizes/host.json", "export two-sizes --to csv", &["hackbench"], JSON, Told),
+        frozen_file(
+            "nodes/nodes.json",
+            "report nodes",
+            &["3 nodes: 3 complete", "▲ faster         two", "9 blocks), simulated", "class"],
+            JSON,
+            PassedOver,
+        ),
+        frozen_file(
+            "host.json",
+            "host --from host.json",
+            &["2 sockets of 8 cores of 2 threads", "192 GiB of memory"],
+            JSON,
+            Told,
+        ),
+        frozen_file(
+            "audit.json",
+            "facts audit.json",
+            &["frozen", "7.2.22", "silently ignored (1)", "tcg does not know it"],
+            Some(("\"version\": ", 2)),
+            PassedOver,
+        ),
+        frozen_file(
+            "prices.json",
+            "calibrate --compare prices.json prices.json",
+            &["87.87 µs ±24.3 %", "0.00 % [-9.88, +10.96]", "executes guests in software"],
+            JSON,
+            PassedOver,
+        ),
+        frozen_file(
+            "scenario.toml",
+            "sim scenario.toml --check",
+            &["Two tasks that answer each other", "2 vCPUs"],
+            Some(("sim = ", 1)),
+            Refused,
+        ),
+        frozen_file(
+            "experiments.json",
+            "predict --verify=experiments.json",
+            &["28 of 28 pods got from the kubelet of Kubernetes 1.36.3 what is predicted"],
+            JSON,
+            PassedOver,
+        ),
+        frozen_file(
+            "switch.toml",
+            "switch --config switch.toml --dry-run",
+            &["path=/run/vm/b.sock", "<driver queues='4'/>"],
+            Some(("version = ", 1)),
+            Refused,
+        ),
+        frozen_file(
+            "site-rules.toml",
+            "lint --check-rules site-rules.toml",
+            &["1 rule, 2 of 2 examples do what they say"],
+            TOML,
+            Refused,
+        ),
+        frozen_file(
+            "watch.sqlite",
+            "watch show --store watch.sqlite",
+            &["Readings  2", "frozen ", "2 VMs, 1 boots of the host"],
+            Some(("", 1)),
+            Nowhere,
+        ),
+        frozen_file(
+            "rollout.toml",
+            "rollout rollout.toml",
+            &["cpu-pm on the new hosts: wait", "vcpu.wait_s by vcpu.run_s", "below 5 %"],
+            TOML,
+            Refused,
+        ),
+        frozen_file(
+            "samples.json",
+            "compare samples.json",
+            &["-65.1 % [-72.2, -56.2]", "▼ slower"],
+            JSON,
+            PassedOver,
+        ),
+        frozen_file(
+            "imported.jsonl",
+            "compare imported.jsonl --variant groups",
+            &["29.00 ms  9.000 ms  -69.0 %", "A side has a single boot"],
+            None,
+            Told,
+        ),
+        frozen_file("decide.jsonl", "decide", &["\"iterations\":8"], None, PassedOver),
+        frozen_file(
+            "wishes.toml",
+            "plan --list wishes.toml --host host.json",
+            &["db: 12 vCPUs, 48 GiB", "0-11 on pCPUs 1+17 2+18 3+19 4+20 5+21 6+22"],
+            None,
+            Refused,
+        ),
+        frozen_file(
+            "vm.json",
+            "convert vm.json --to libvirt",
+            &["<vcpupin vcpu='0' cpuset='1'/>", "<topology sockets='1' dies='1' cores='2'"],
+            None,
+            Told,
+        ),
+    ]
+};
+
+impl FrozenFile {
+    fn path(&self, machine: &Machine) -> PathBuf {
+        machine.path(self.file)
+    }
+
+    /// What vmlab says of it when it holds these bytes.
+    fn read_as(&self, machine: &Machine, bytes: &[u8]) -> Said {
+        fs::write(self.path(machine), bytes).unwrap();
+        let mut command = machine.vmlab(self.command.split(' '));
+        if !self.command.contains('.') && !self.file.contains('/') {
+            command.stdin(fs::File::open(self.path(machine)).unwrap());
+        }
+        said(&mut command)
+    }
+
+    /// The same of a later version.
+    fn newer(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let (key, version) = self.version?;
+        if key.is_empty() {
+            // SQLite keeps the version of a file's content in its header.
+            let mut bytes = bytes.to_vec();
+            bytes[60..64].copy_from_slice(&(version + 8).to_be_bytes());
+            return Some(bytes);
+        }
+        let text = String::from_utf8_lossy(bytes);
+        let written = format!("{key}{version}");
+        assert!(text.contains(&written), "{}: {written}", self.file);
+        Some(text.replacen(&written, &format!("{key}{}", version + 8), 1).into_bytes())
+    }
+
+    /// The same with a field that nobody knows in its first line but the version's.
+    fn with_unknown(&self, bytes: &[u8]) -> Vec<u8> {
+        let text = String::from_utf8_lossy(bytes);
+        let more = match self.file.ends_with(".toml") {
+            false => text.replacen('{', "{\"weight_kg\": 20,", 1),
+            true => format!("weight_kg = 20\n{text}"),
+        };
+        more.into_bytes()
+    }
+}
+
+#[test]
+fn files_of_earlier_vmlabs_are_still_read() {
+    let machine = Machine::with_qemu("8.2.0");
+    for version in ["v1", "v2"] {
+        copy(&formats().join(version), machine.folder.path());
+    }
+    fs::copy(machine.path("watch.sqlite"), machine.path("other.sqlite")).unwrap();
+    for frozen in FROZEN_FILES {
+        let file = frozen.file;
+        let bytes = fs::read(frozen.path(&machine)).unwrap();
+        let as_it_is = frozen.read_as(&machine, &bytes);
+        as_it_is.has_code(0);
+        for part in frozen.says {
+            assert!(as_it_is.stdout.contains(part), "{file}: {part}: {}", as_it_is.stdout);
+        }
+        if let Some(newer) = frozen.newer(&bytes) {
+            let version = (frozen.version.unwrap().1 + 8).to_string();
+            frozen.read_as(&machine, &newer).is_error(&[file, &version, "use a newer vmlab"]);
+        }
+        let with_unknown = frozen.read_as(&machine, &frozen.with_unknown(&bytes));
+        match frozen.unknown {
+            UnknownField::None => (),
+            UnknownField::Refused => with_unknown.is_error(&[&format!("{file}:1"), "weight_kg"]),
+            UnknownField::PassedOver => assert_eq!(with_unknown, as_it_is, "{file}"),
+            UnknownField::Told => {
+                // `convert` ends with 1 where something is left out.
+                assert!(with_unknown.code <= Some(1), "{file}: {with_unknown:#?}");
+                let told = |said: &Said| (said.stdout.clone() + &said.stderr).contains("weight_kg");
+                assert!(told(&with_unknown) && !told(&as_it_is), "{file}: {with_unknown:#?}");
+            }
+        }
+        fs::write(frozen.path(&machine), bytes).unwrap();
     }
 }
 

@@ -15,7 +15,7 @@ use runner::plan::StudyPlan;
 pub(crate) const VMLAB: &str = env!("CARGO_BIN_EXE_vmlab");
 
 /// How a vmlab ended and what it said.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,

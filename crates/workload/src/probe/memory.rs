@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use record::{BetterDirection, MetricKind};
 
 use super::{
-    PROGRAM, ProbeDocument, ProbeValue, REPEATED, REPEATS, TIME, argv, bytes, document, read, take,
-    time, timed_s,
+    PROGRAM, ProbeDocument, ProbeValue, REPEATED, REPEATS, TIME, argv, document, read, take,
+    timed_s,
 };
-use crate::entry::{CatalogueEntry, DefaultValue, MetricDef, Param};
+use crate::entry::{CatalogueEntry, DefaultValue, MetricDef, Param, bytes, time};
 use crate::parse::{CommandOutput, ParseError};
 use crate::roles::{RoleCommands, SCRATCH};
 

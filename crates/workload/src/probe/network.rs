@@ -1,7 +1,7 @@
 //! Probes of the network between two guests.
 
-use super::{PROGRAM, REPEATED, REPEATS, TIME, argv, bytes, count, quantile, rate, read, timed_s};
-use crate::entry::{CatalogueEntry, DefaultValue, Param};
+use super::{PROGRAM, REPEATED, REPEATS, TIME, argv, read, timed_s};
+use crate::entry::{CatalogueEntry, DefaultValue, Param, bytes, count, quantile, rate};
 use crate::params::Params;
 use crate::roles::{Daemon, GuestStep, Readiness, RoleCommands, ServerRole, UnderTest};
 

@@ -1,9 +1,7 @@
 //! Probes of the scheduler, interrupts, locks and clocks.
 
-use super::{
-    PROGRAM, REPEATED, REPEATS, TIME, argv, count, per, quantile, rate, read, time, timed_s,
-};
-use crate::entry::{CatalogueEntry, DefaultValue, Param};
+use super::{PROGRAM, REPEATED, REPEATS, TIME, argv, read, timed_s};
+use crate::entry::{CatalogueEntry, DefaultValue, Param, count, per, quantile, rate, time};
 use crate::roles::RoleCommands;
 
 pub(crate) static SYSCALLS: CatalogueEntry = CatalogueEntry {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use record::{BetterDirection, MetricKind, Sample};
 
-use super::{PROGRAM, REPEATS, TIME, argv, bytes, document, rate, read, take, timed_s};
-use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param};
+use super::{PROGRAM, REPEATS, TIME, argv, document, read, take, timed_s};
+use crate::entry::{CatalogueEntry, DefaultValue, GuestFacts, MetricDef, Param, bytes, rate, time};
 use crate::params::Params;
 use crate::parse::{CommandOutput, ParseError, ParsedOutput};
 use crate::roles::{RoleCommands, SCRATCH};
@@ -146,7 +146,7 @@ const fn operations(name: &'static str, help: &'static str) -> MetricDef {
 }
 
 const fn elapsed(name: &'static str, help: &'static str) -> MetricDef {
-    MetricDef::new(name, "s", BetterDirection::Lower, MetricKind::Time, help).primary()
+    time(name, help).primary()
 }
 
 pub(crate) static NPB: CatalogueEntry = CatalogueEntry {

@@ -2,8 +2,8 @@
 
 use thinguest::{MAX_N, Operation};
 
-use super::{count, per, quantile, read, time};
-use crate::entry::{CatalogueEntry, DefaultValue, Param};
+use super::read;
+use crate::entry::{CatalogueEntry, DefaultValue, Param, count, per, quantile, time};
 use crate::roles::RoleCommands;
 
 pub(crate) static THIN: CatalogueEntry = CatalogueEntry {

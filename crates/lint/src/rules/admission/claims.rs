@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{REFUSED, interfaces, is_label, is_subdomain, list, name, networks, place, word};
+use super::{REFUSED, interfaces_of, is_label, is_subdomain, list, name, networks_of, place, word};
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
@@ -234,14 +234,14 @@ fn devices(vm: &Vm, context: &Context, out: &mut Drafts) {
 }
 
 fn claimed_networks<'a>(vm: &'a Vm, asked: &mut ClaimRequests<'a>, out: &mut Drafts) {
-    let multus = networks(vm).iter().find(|network| network.given("multus").is_some());
-    for network in networks(vm) {
+    let multus = networks_of(vm).iter().find(|network| network.given("multus").is_some());
+    for network in networks_of(vm) {
         let Some(source) = network.given("resourceClaim") else { continue };
         if let Some(multus) = multus {
             let message = format!("{} is of Multus, which does not go with claims", name(multus));
             out.at(place(network), message);
         }
-        let own = interfaces(vm).iter().find(|interface| name(interface) == name(network));
+        let own = interfaces_of(vm).iter().find(|interface| name(interface) == name(network));
         if let Some(interface) = own
             && ["sriov", "binding"].iter().all(|binding| interface.given(binding).is_none())
         {

@@ -6,8 +6,8 @@ use vmconfig::kubevirt::defaults;
 use vmconfig::source::Span;
 
 use super::{
-    ADMITTERS, REFUSED, STORAGE, by_name, disks, interfaces, is_label, is_pci_address, name,
-    one_of, place, repeated, volumes, word,
+    ADMITTERS, REFUSED, STORAGE, by_name, disks_of, interfaces_of, is_label, is_pci_address, name,
+    one_of, place, repeated, volumes_of, word,
 };
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
@@ -75,8 +75,8 @@ volumes:
 };
 
 fn volume(vm: &Vm, context: &Context, out: &mut Drafts) {
-    let known = by_name(volumes(vm));
-    for disk in disks(vm).iter().filter(|disk| !known.contains_key(name(disk))) {
+    let known = by_name(volumes_of(vm));
+    for disk in disks_of(vm).iter().filter(|disk| !known.contains_key(name(disk))) {
         if disk.given("cdrom").is_some() && context.kubevirt >= KubevirtVersion::new(1, 6, 0) {
             continue;
         }
@@ -147,8 +147,8 @@ volumes:
 };
 
 fn names(vm: &Vm, _: &Context, out: &mut Drafts) {
-    repeated(disks(vm), "disk", out);
-    for disk in disks(vm).iter().filter(|disk| !is_label(name(disk))) {
+    repeated(disks_of(vm), "disk", out);
+    for disk in disks_of(vm).iter().filter(|disk| !is_label(name(disk))) {
         let message = format!(
             "{:?} is no name of a disk: small letters, digits and dashes, at most 63",
             name(disk)
@@ -192,8 +192,8 @@ volumes:
 };
 
 fn target(vm: &Vm, context: &Context, out: &mut Drafts) {
-    let feeding = by_name(volumes(vm));
-    for disk in disks(vm) {
+    let feeding = by_name(volumes_of(vm));
+    for disk in disks_of(vm) {
         let given: Vec<&str> =
             TARGETS.into_iter().filter(|target| disk.given(target).is_some()).collect();
         if given.len() > 1 {
@@ -274,7 +274,7 @@ volumes:
 };
 
 fn bad_bus(vm: &Vm, context: &Context, out: &mut Drafts) {
-    for disk in disks(vm) {
+    for disk in disks_of(vm) {
         let (bus, target, span) = bus(vm, disk);
         let known = ["virtio", "scsi", "sata", "usb"];
         let name = name(disk);
@@ -353,7 +353,7 @@ volumes:
 };
 
 fn iothread(vm: &Vm, context: &Context, out: &mut Drafts) {
-    for disk in disks(vm) {
+    for disk in disks_of(vm) {
         let Some(own) = disk.get("dedicatedIOThread").filter(|node| node.is_true()) else {
             continue;
         };
@@ -426,7 +426,7 @@ volumes:
 };
 
 fn values(vm: &Vm, context: &Context, out: &mut Drafts) {
-    for disk in disks(vm) {
+    for disk in disks_of(vm) {
         one_of(disk, "cache", &["none", "writethrough", "writeback"], out);
         one_of(disk, "io", &["native", "threads"], out);
         if context.kubevirt >= KubevirtVersion::new(1, 1, 0) {
@@ -538,7 +538,7 @@ networks:
 
 fn boot_order(vm: &Vm, _: &Context, out: &mut Drafts) {
     let mut taken: HashMap<i64, &str> = HashMap::new();
-    for device in disks(vm).iter().chain(interfaces(vm)) {
+    for device in disks_of(vm).iter().chain(interfaces_of(vm)) {
         let Some(node) = device.given("bootOrder") else { continue };
         let Some(order) = node.integer().filter(|order| *order >= 0) else { continue };
         if order == 0 {

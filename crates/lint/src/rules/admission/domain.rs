@@ -186,9 +186,9 @@ pub(crate) const NUMBER: Rule = Rule {
 
 fn number(vm: &Vm, _: &Context, out: &mut Drafts) {
     let fixed = UNSIGNED.iter().filter_map(|path| vm.kube(path));
-    let devices = super::disks(vm).iter().chain(super::interfaces(vm));
+    let devices = super::disks_of(vm).iter().chain(super::interfaces_of(vm));
     let orders = devices.filter_map(|device| device.get("bootOrder"));
-    let sizes = super::disks(vm).iter().flat_map(|disk| {
+    let sizes = super::disks_of(vm).iter().flat_map(|disk| {
         ["logical", "physical", "discardGranularity"]
             .into_iter()
             .filter_map(|size| disk.get("blockSize.custom")?.get(size))

@@ -1,6 +1,6 @@
 //! What the guest boots with, and what it is told of its hypervisor.
 
-use super::{ADMITTERS, REFUSED, is_clean_path, is_on, volumes, word};
+use super::{ADMITTERS, REFUSED, is_clean_path, is_on, volumes_of, word};
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
@@ -89,7 +89,7 @@ fn firmware(vm: &Vm, context: &Context, out: &mut Drafts) {
             out.at(key.span, "acpi names no volume: slicNameRef or msdmNameRef");
         }
         for (volume, span) in tables {
-            match volumes(vm).iter().find(|node| super::name(node) == volume) {
+            match volumes_of(vm).iter().find(|node| super::name(node) == volume) {
                 None => {
                     out.at(span, format!("No volume has the name {volume:?}"));
                 }
@@ -272,7 +272,7 @@ fn launch_security(vm: &Vm, _: &Context, out: &mut Drafts) {
     {
         out.at(key.span, "sev.attestation needs startStrategy: Paused");
     }
-    for interface in super::interfaces(vm) {
+    for interface in super::interfaces_of(vm) {
         if let Some(order) = interface.given("bootOrder") {
             out.at(order.span, format!("{kind} can't boot from an interface"));
         }

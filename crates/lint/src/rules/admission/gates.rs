@@ -7,7 +7,7 @@
 //! Source: kubevirt/kubevirt, `pkg/virt-config/featuregate` (`feature-gates.go` before
 //! 1.2) and the admitters that ask `ClusterConfig`, by tag, 0.44.0 to 1.9.0.
 
-use super::{disks, interfaces, list, networks, place, volumes, volumes_by_name};
+use super::{disks_of, interfaces_of, list, networks_of, place, volumes_by_name, volumes_of};
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::object::KubeObject;
@@ -99,9 +99,9 @@ const GATES: &[Gate<Vm>] = &[
     gate("Sidecar", (None, None), "a hook sidecar", |vm| {
         annotation(vm, "hooks.kubevirt.io/hookSidecars")
     }),
-    gate("HostDisk", (None, None), "a hostDisk", |vm| of_any(volumes(vm), "hostDisk")),
+    gate("HostDisk", (None, None), "a hostDisk", |vm| of_any(volumes_of(vm), "hostDisk")),
     gate("DownwardMetrics", (None, None), "downwardMetrics", |vm| {
-        of_any(volumes(vm), "downwardMetrics")
+        of_any(volumes_of(vm), "downwardMetrics")
             .or_else(|| said(vm, "domain.devices.downwardMetrics"))
     }),
     gate("WorkloadEncryptionSEV", (Some("0.49.0"), Some("1.9.0")), "SEV", |vm| {
@@ -117,7 +117,7 @@ const GATES: &[Gate<Vm>] = &[
         switched_on(vm, "domain.devices.autoattachVSOCK")
     }),
     gate("PersistentReservation", (Some("1.0.0"), Some("1.9.0")), "a LUN's reservation", |vm| {
-        disks(vm).iter().find_map(|disk| {
+        disks_of(vm).iter().find_map(|disk| {
             disk.given("lun.reservation").filter(|node| node.is_true()).map(|node| node.span)
         })
     }),
@@ -138,7 +138,7 @@ const GATES: &[Gate<Vm>] = &[
         filesystem_of(vm, &CLAIMS)
     }),
     gate("ContainerPathVolumes", (Some("1.8.0"), None), "a containerPath", |vm| {
-        of_any(volumes(vm), "containerPath")
+        of_any(volumes_of(vm), "containerPath")
     }),
     gate("GPUsWithDRA", (Some("1.6.0"), Some("1.9.0")), "a GPU by claim", |vm| {
         of_any(list(vm, "domain.devices.gpus"), "claimName")
@@ -147,25 +147,27 @@ const GATES: &[Gate<Vm>] = &[
         of_any(list(vm, "domain.devices.hostDevices"), "claimName")
     }),
     gate("NetworkDevicesWithDRA", (Some("1.9.0"), None), "a network by claim", |vm| {
-        of_any(networks(vm), "resourceClaim")
+        of_any(networks_of(vm), "resourceClaim")
     }),
     gate("NetworkBindingPlugins", (Some("1.1.0"), Some("1.5.0")), "a binding plugin", |vm| {
-        of_any(interfaces(vm), "binding")
+        of_any(interfaces_of(vm), "binding")
     }),
     gate("PasstBinding", (Some("1.8.0"), Some("1.9.0")), "passtBinding", |vm| {
-        of_any(interfaces(vm), "passtBinding")
+        of_any(interfaces_of(vm), "passtBinding")
     }),
-    gate("Macvtap", (None, Some("1.3.0")), "macvtap", |vm| of_any(interfaces(vm), "macvtap")),
-    gate("Passt", (Some("0.57.0"), Some("1.3.0")), "passt", |vm| of_any(interfaces(vm), "passt")),
+    gate("Macvtap", (None, Some("1.3.0")), "macvtap", |vm| of_any(interfaces_of(vm), "macvtap")),
+    gate("Passt", (Some("0.57.0"), Some("1.3.0")), "passt", |vm| {
+        of_any(interfaces_of(vm), "passt")
+    }),
     gate("PortRangesSpec", (Some("1.9.0"), None), "portRanges", |vm| {
-        of_any(interfaces(vm), "portRanges")
+        of_any(interfaces_of(vm), "portRanges")
     }),
     gate("DeclarativeHotplugVolumes", (Some("1.6.0"), Some("1.9.0")), "an empty CD-ROM", |vm| {
         let volumes = volumes_by_name(vm);
         let empty = |disk: &&Node| {
             disk.given("cdrom").is_some() && !volumes.contains_key(super::name(disk))
         };
-        disks(vm).iter().find(empty).map(place)
+        disks_of(vm).iter().find(empty).map(place)
     }),
     gate("VideoConfig", (Some("1.6.0"), Some("1.9.0")), "a type of video card", |vm| {
         said(vm, "domain.devices.video")

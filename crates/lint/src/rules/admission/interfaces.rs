@@ -6,7 +6,8 @@ use topology::MacAddress;
 
 use super::networks::GOOD;
 use super::{
-    NETWORK, REFUSED, by_name, interfaces, is_pci_address, name, networks, one_of, place, word,
+    NETWORK, REFUSED, by_name, interfaces_of, is_pci_address, name, networks_of, one_of, place,
+    word,
 };
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
@@ -66,12 +67,12 @@ networks:
 const BRIDGE: &str = "02:00:00:00:00:00";
 
 fn values(vm: &Vm, context: &Context, out: &mut Drafts) {
-    let networks_by_name = by_name(networks(vm));
+    let networks_by_name = by_name(networks_of(vm));
     // The one that the pod's default route is on.
-    let default = networks(vm).iter().find(|network| {
+    let default = networks_of(vm).iter().find(|network| {
         network.given("pod").is_some() || network.get("multus.default").is_some_and(Node::is_true)
     });
-    for interface in interfaces(vm) {
+    for interface in interfaces_of(vm) {
         let own = name(interface);
         if own.is_empty() || !own.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
             let message = format!("{own:?} is no name of an interface: letters, digits, - and _");
@@ -209,7 +210,15 @@ networks:
 - name: default
   pod: {}
 ",
-        ),
+        )
+        .mended(&[
+            (
+                "        end: 8100\n      - protocol: TCP",
+                "        end: 8100\n      - protocol: UDP",
+            ),
+            ("start: 8100", "start: 8000"),
+            ("end: 8200", "end: 8000"),
+        ]),
         yaml(
             ANY,
             "\
@@ -230,36 +239,15 @@ networks:
 ",
         ),
     ],
-    quiet: &[yaml(
-        ANY,
-        "\
-domain:
-  memory:
-    guest: 1Gi
-  devices:
-    interfaces:
-    - name: default
-      masquerade: {}
-      portRanges:
-      - protocol: TCP
-        start: 8000
-        end: 8100
-      - protocol: UDP
-        start: 8000
-        end: 8000
-networks:
-- name: default
-  pod: {}
-",
-    )],
+    quiet: &[],
 };
 
 /// Ranges of ports that an interface may have.
 const MOST_RANGES: usize = 10;
 
 fn port_ranges(vm: &Vm, _: &Context, out: &mut Drafts) {
-    let networks = by_name(networks(vm));
-    for interface in interfaces(vm) {
+    let networks = by_name(networks_of(vm));
+    for interface in interfaces_of(vm) {
         let of_pod = |network: &&Node| network.given("pod").is_some();
         let Some((key, ranges)) = interface
             .entry("portRanges")

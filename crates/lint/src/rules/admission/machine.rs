@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{ADMITTERS, volumes, word};
+use super::{ADMITTERS, volumes_of, word};
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::yaml::{Node, QuantityValue as _};
@@ -172,7 +172,7 @@ spec:
 
 fn data_volume(vm: &Vm, context: &Context, out: &mut Drafts) {
     let Some((spec, object)) = own(vm) else { return };
-    let named: HashSet<&str> = volumes(vm)
+    let named: HashSet<&str> = volumes_of(vm)
         .iter()
         .flat_map(|volume| {
             ["persistentVolumeClaim.claimName", "dataVolume.name"]

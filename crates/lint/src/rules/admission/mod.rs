@@ -45,33 +45,33 @@ fn list<'a>(vm: &'a Vm, path: &str) -> &'a [Node] {
     vm.kube(path).map(Node::items).unwrap_or_default()
 }
 
-fn disks(vm: &Vm) -> &[Node] {
+fn disks_of(vm: &Vm) -> &[Node] {
     list(vm, "domain.devices.disks")
 }
 
-fn interfaces(vm: &Vm) -> &[Node] {
+fn interfaces_of(vm: &Vm) -> &[Node] {
     list(vm, "domain.devices.interfaces")
 }
 
-fn volumes(vm: &Vm) -> &[Node] {
+fn volumes_of(vm: &Vm) -> &[Node] {
     list(vm, "volumes")
 }
 
-fn networks(vm: &Vm) -> &[Node] {
+fn networks_of(vm: &Vm) -> &[Node] {
     list(vm, "networks")
 }
 
 /// The volumes that neither a disk nor a file system has the name of.
 fn volumes_without_device(vm: &Vm) -> impl Iterator<Item = &Node> {
-    let devices = disks(vm).iter().chain(list(vm, "domain.devices.filesystems"));
+    let devices = disks_of(vm).iter().chain(list(vm, "domain.devices.filesystems"));
     let known: HashSet<&str> = devices.map(name).collect();
     // What dumps are written to is no disk of the guest.
-    let all = volumes(vm).iter().filter(|volume| volume.given("memoryDump").is_none());
+    let all = volumes_of(vm).iter().filter(|volume| volume.given("memoryDump").is_none());
     all.filter(move |volume| !known.contains(name(volume)))
 }
 
 fn volumes_by_name(vm: &Vm) -> HashMap<&str, &Node> {
-    by_name(volumes(vm))
+    by_name(volumes_of(vm))
 }
 
 /// Items by their names; of two of one name the last, as KubeVirt has it.

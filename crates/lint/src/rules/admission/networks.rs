@@ -1,6 +1,6 @@
 //! Networks, and the interfaces that are connected to them.
 
-use super::{NETWORK, by_name, interfaces, name, networks, place, repeated, word};
+use super::{NETWORK, by_name, interfaces_of, name, networks_of, place, repeated, word};
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
@@ -64,8 +64,8 @@ networks:
 
 fn pairs(vm: &Vm, _: &Context, out: &mut Drafts) {
     for (items, others, what, other) in [
-        (interfaces(vm), networks(vm), "interface", "network"),
-        (networks(vm), interfaces(vm), "network", "interface"),
+        (interfaces_of(vm), networks_of(vm), "interface", "network"),
+        (networks_of(vm), interfaces_of(vm), "network", "interface"),
     ] {
         let known = by_name(others);
         for item in items.iter().filter(|item| !known.contains_key(name(item))) {
@@ -126,7 +126,7 @@ networks:
 fn source(vm: &Vm, _: &Context, out: &mut Drafts) {
     let kinds = ["pod", "multus", "resourceClaim"];
     let (mut pod, mut default): (Option<&Node>, Option<&Node>) = (None, None);
-    for network in networks(vm) {
+    for network in networks_of(vm) {
         let given: Vec<&str> =
             kinds.into_iter().filter(|kind| network.given(kind).is_some()).collect();
         let unknown = network.entries().iter().any(|(key, node)| {
@@ -218,8 +218,8 @@ networks:
 };
 
 fn binding(vm: &Vm, context: &Context, out: &mut Drafts) {
-    let networks = by_name(networks(vm));
-    for interface in interfaces(vm) {
+    let networks = by_name(networks_of(vm));
+    for interface in interfaces_of(vm) {
         let of = |names: &[&'static str]| -> Vec<&'static str> {
             names.iter().copied().filter(|name| interface.given(name).is_some()).collect()
         };

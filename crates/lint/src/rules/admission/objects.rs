@@ -41,7 +41,11 @@ spec:
     guest: 8Gi
     overcommitPercent: 150
 ",
-        ),
+        )
+        .mended(&[
+            ("VirtualMachineClusterInstancetype", "VirtualMachineInstancetype"),
+            ("overcommitPercent: 150", "overcommitPercent: 15"),
+        ]),
         yaml(
             ANY,
             "\
@@ -60,21 +64,7 @@ spec:
 ",
         ),
     ],
-    quiet: &[yaml(
-        ANY,
-        "\
-apiVersion: instancetype.kubevirt.io/v1beta1
-kind: VirtualMachineInstancetype
-metadata:
-  name: dense
-spec:
-  cpu:
-    guest: 4
-  memory:
-    guest: 8Gi
-    overcommitPercent: 15
-",
-    )],
+    quiet: &[],
 };
 
 fn overcommit(object: &KubeObject, _: &Context, out: &mut Drafts) {
@@ -118,7 +108,14 @@ spec:
     virtualMachineInstanceSelector:
       calm: 'true'
 ",
-        ),
+        )
+        .mended(&[(
+            "  completionTimeoutPerGiB: -1\n",
+            "  allowAutoConverge: true
+  bandwidthPerMigration: 64Mi
+  completionTimeoutPerGiB: 120
+",
+        )]),
         yaml(
             ANY,
             "\
@@ -134,22 +131,7 @@ spec:
 ",
         ),
     ],
-    quiet: &[yaml(
-        ANY,
-        "\
-apiVersion: migrations.kubevirt.io/v1alpha1
-kind: MigrationPolicy
-metadata:
-  name: calm
-spec:
-  allowAutoConverge: true
-  bandwidthPerMigration: 64Mi
-  completionTimeoutPerGiB: 120
-  selectors:
-    virtualMachineInstanceSelector:
-      calm: 'true'
-",
-    )],
+    quiet: &[],
 };
 
 /// Factors of 1.9's stall detector, with their least and most; of the first the least is
@@ -217,18 +199,9 @@ metadata:
   name: away
 spec: {}
 ",
-    )],
-    quiet: &[yaml(
-        ANY,
-        "\
-apiVersion: kubevirt.io/v1
-kind: VirtualMachineInstanceMigration
-metadata:
-  name: away
-spec:
-  vmiName: web
-",
-    )],
+    )
+    .mended(&[("spec: {}\n", "spec:\n  vmiName: web\n")])],
+    quiet: &[],
 };
 
 fn migration(object: &KubeObject, _: &Context, out: &mut Drafts) {
@@ -431,7 +404,8 @@ spec:
     kind: VirtualMachine
     name: web
 ",
-        ),
+        )
+        .mended(&[("source:", "source:\n    apiGroup: kubevirt.io")]),
         yaml(
             ANY,
             "\
@@ -462,24 +436,9 @@ spec:
 ",
         ),
     ],
-    quiet: &[
-        yaml(
-            ANY,
-            "\
-apiVersion: snapshot.kubevirt.io/v1beta1
-kind: VirtualMachineSnapshot
-metadata:
-  name: before
-spec:
-  source:
-    apiGroup: kubevirt.io
-    kind: VirtualMachine
-    name: web
-",
-        ),
-        yaml(
-            KUBEVIRT_1_8,
-            "\
+    quiet: &[yaml(
+        KUBEVIRT_1_8,
+        "\
 apiVersion: export.kubevirt.io/v1beta1
 kind: VirtualMachineExport
 metadata:
@@ -490,8 +449,7 @@ spec:
     kind: PersistentVolumeClaim
     name: root
 ",
-        ),
-    ],
+    )],
 };
 
 /// Kinds that can be exported, with their groups. A template's is reported by
@@ -570,7 +528,13 @@ spec:
   patches:
   - '{\"op\": \"replace\", \"path\": \"/metadata/name\", \"value\": \"web-2\"}'
 ",
-        ),
+        )
+        .mended(&[(
+            "  - '{\"op\": \"replace\", \"path\": \"/metadata/name\", \"value\": \"web-2\"}'\n",
+            "  - '{\"op\": \"replace\", \"path\": \"/spec/runStrategy\", \"value\": \"Halted\"}'
+  volumeRestorePolicy: InPlace
+",
+        )]),
         yaml(
             ANY,
             "\
@@ -589,24 +553,7 @@ spec:
 ",
         ),
     ],
-    quiet: &[yaml(
-        ANY,
-        "\
-apiVersion: snapshot.kubevirt.io/v1beta1
-kind: VirtualMachineRestore
-metadata:
-  name: back
-spec:
-  target:
-    apiGroup: kubevirt.io
-    kind: VirtualMachine
-    name: web
-  virtualMachineSnapshotName: before
-  patches:
-  - '{\"op\": \"replace\", \"path\": \"/spec/runStrategy\", \"value\": \"Halted\"}'
-  volumeRestorePolicy: InPlace
-",
-    )],
+    quiet: &[],
 };
 
 fn restore(object: &KubeObject, _: &Context, out: &mut Drafts) {

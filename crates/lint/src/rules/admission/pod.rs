@@ -1,6 +1,8 @@
 //! Fields of the VM's pod: names, probes, DNS, credentials.
 
-use super::{ADMITTERS, REFUSED, is_label, is_subdomain, list, networks, place, volumes, word};
+use super::{
+    ADMITTERS, REFUSED, is_label, is_subdomain, list, networks_of, place, volumes_of, word,
+};
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::read::yaml::Node;
@@ -88,7 +90,7 @@ fn names(vm: &Vm, context: &Context, out: &mut Drafts) {
     if let Some((own, span)) = word(&kubevirt.spec, "serviceAccountName")
         && context.kubevirt >= KubevirtVersion::new(1, 9, 0)
     {
-        for volume in volumes(vm) {
+        for volume in volumes_of(vm) {
             if let Some((other, _)) = word(volume, "serviceAccount.serviceAccountName")
                 && other != own
             {
@@ -142,7 +144,7 @@ domain:
 
 fn probe(vm: &Vm, _: &Context, out: &mut Drafts) {
     let Some(kubevirt) = &vm.kubevirt else { return };
-    let of_pod = networks(vm).iter().any(|network| network.given("pod").is_some())
+    let of_pod = networks_of(vm).iter().any(|network| network.given("pod").is_some())
         || vm.has_default_network();
     for name in ["readinessProbe", "livenessProbe"] {
         let Some((key, probe)) = kubevirt.spec.entry(name).filter(|(_, node)| !node.is_null())
@@ -263,7 +265,7 @@ domain:
 };
 
 fn credentials(vm: &Vm, _: &Context, out: &mut Drafts) {
-    let has = |source: &str| volumes(vm).iter().any(|volume| volume.given(source).is_some());
+    let has = |source: &str| volumes_of(vm).iter().any(|volume| volume.given(source).is_some());
     let seeds = [("noCloud", "cloudInitNoCloud"), ("configDrive", "cloudInitConfigDrive")]
         .map(|(name, volume)| (name, volume, has(volume)));
     for credential in list(vm, "accessCredentials") {

@@ -1,7 +1,7 @@
 //! Volumes: their names, sources and values.
 
 use super::{
-    ADMITTERS, REFUSED, by_name, is_clean_path, list, name, place, repeated, volumes, word,
+    ADMITTERS, REFUSED, by_name, is_clean_path, list, name, place, repeated, volumes_of, word,
 };
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
@@ -69,8 +69,8 @@ volumes:
 };
 
 fn source(vm: &Vm, _: &Context, out: &mut Drafts) {
-    repeated(volumes(vm), "volume", out);
-    for volume in volumes(vm) {
+    repeated(volumes_of(vm), "volume", out);
+    for volume in volumes_of(vm) {
         let given: Vec<&str> = defaults::VOLUME_SOURCES
             .into_iter()
             .filter(|source| volume.given(source).is_some())
@@ -126,7 +126,7 @@ volumes:
 };
 
 fn values(vm: &Vm, context: &Context, out: &mut Drafts) {
-    for volume in volumes(vm) {
+    for volume in volumes_of(vm) {
         for (source, key) in [
             ("dataVolume", "name"),
             ("configMap", "name"),
@@ -160,13 +160,13 @@ fn values(vm: &Vm, context: &Context, out: &mut Drafts) {
         }
     }
     for source in ["serviceAccount", "downwardMetrics", "memoryDump"] {
-        let mut all = volumes(vm).iter().filter_map(|volume| given(volume, source));
+        let mut all = volumes_of(vm).iter().filter_map(|volume| given(volume, source));
         if let Some((second, _)) = all.nth(1) {
             out.at(second.span, format!("A VM has one volume of {source} at most"));
         }
     }
-    let disks = by_name(super::disks(vm));
-    for volume in volumes(vm) {
+    let disks = by_name(super::disks_of(vm));
+    for volume in volumes_of(vm) {
         if let Some((key, _)) = given(volume, "downwardMetrics") {
             let KubevirtVersion { major, minor, .. } = context.kubevirt;
             let disk = match disks.get(name(volume)) {
@@ -216,29 +216,18 @@ volumes:
   containerPath:
     path: /var/run/secrets/token
 ",
-    )],
-    quiet: &[yaml(
-        ANY,
-        "\
-domain:
-  memory:
-    guest: 1Gi
-  devices:
-    filesystems:
-    - name: token
-      virtiofs: {}
-volumes:
-- name: token
-  containerPath:
-    path: /var/run/secrets/token
-",
-    )],
+    )
+    .mended(&[
+        ("disks:", "filesystems:"),
+        ("      disk:\n        bus: virtio\n", "      virtiofs: {}\n"),
+    ])],
+    quiet: &[],
 };
 
 fn container_path(vm: &Vm, _: &Context, out: &mut Drafts) {
-    let disks = by_name(super::disks(vm));
+    let disks = by_name(super::disks_of(vm));
     let systems = by_name(list(vm, "domain.devices.filesystems"));
-    for volume in volumes(vm) {
+    for volume in volumes_of(vm) {
         let Some((key, inner)) = given(volume, "containerPath") else { continue };
         if disks.contains_key(name(volume)) || !systems.contains_key(name(volume)) {
             out.at(key.span, "A containerPath is no disk: it needs a file system of its name");
@@ -286,7 +275,7 @@ volumes:
 };
 
 fn cloud_init(vm: &Vm, _: &Context, out: &mut Drafts) {
-    for volume in volumes(vm) {
+    for volume in volumes_of(vm) {
         let sources = ["cloudInitNoCloud", "cloudInitConfigDrive"];
         let Some((key, data)) = sources.iter().find_map(|source| given(volume, source)) else {
             continue;

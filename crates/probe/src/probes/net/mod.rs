@@ -14,39 +14,22 @@ use hdrhistogram::Histogram;
 use crate::args::Args;
 use crate::document::{ProbeResult, nanoseconds};
 use crate::spec::{
-    CPUS, ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric,
-    REPEAT, SECONDS,
+    CPUS, ErrorContext as _, Opt, OptionDefault, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS,
 };
 use crate::vcpus;
 use client::OpenSession;
 use wire::{SIZE_MAX, ServerReport, Test, TestSession};
 
 /// The port of server and clients.
-pub(crate) const PORT: Opt = Opt {
-    name: "port",
-    kind: OptionType::Int(0, 65_535),
-    default: OptionDefault::Int(5301),
-    unit: "",
-    help: "The server's port, of TCP and UDP",
-};
+pub(crate) const PORT: Opt =
+    Opt::int("port", (0, 65_535), 5301, "The server's port, of TCP and UDP");
 
 /// Where the server is.
-pub(crate) const HOST: Opt = Opt {
-    name: "host",
-    kind: OptionType::Text,
-    default: OptionDefault::Text("127.0.0.1"),
-    unit: "",
-    help: "Name or address of the server",
-};
+pub(crate) const HOST: Opt = Opt::text("host", "127.0.0.1", "Name or address of the server");
 
 /// How long to wait for the server.
-pub(crate) const WAIT: Opt = Opt {
-    name: "wait",
-    kind: OptionType::Float(0.0, 3600.0),
-    default: OptionDefault::Float(30.0),
-    unit: "s",
-    help: "How long to wait until the server listens",
-};
+pub(crate) const WAIT: Opt =
+    Opt::float("wait", (0.0, 3600.0), 30.0, "How long to wait until the server listens").unit("s");
 
 /// The row of the table.
 pub static PROBE: Probe = Probe {
@@ -62,58 +45,29 @@ pub static PROBE: Probe = Probe {
     verifies: "the receiver got all bytes that a TCP sender gave, both ends count the same \
                exchanges, and no more datagrams arrive than were sent.",
     options: &[
-        Opt {
-            name: "test",
-            kind: OptionType::Choice(&[
-                "tcp_stream",
-                "tcp_maerts",
-                "tcp_rr",
-                "tcp_crr",
-                "udp_stream",
-                "udp_rr",
-            ]),
-            default: OptionDefault::Text("tcp_stream"),
-            unit: "",
-            help: "What is tested",
-        },
+        Opt::choice(
+            "test",
+            &["tcp_stream", "tcp_maerts", "tcp_rr", "tcp_crr", "udp_stream", "udp_rr"],
+            "tcp_stream",
+            "What is tested",
+        ),
         HOST,
         PORT,
         WAIT,
-        Opt {
-            name: "streams",
-            kind: OptionType::Int(1, 256),
-            default: OptionDefault::Int(1),
-            unit: "",
-            help: "Connections or senders at once",
-        },
-        Opt {
-            name: "size",
-            kind: OptionType::Int(1, SIZE_MAX as i64),
-            default: OptionDefault::Int(16_384),
-            unit: "B",
-            help: "Bytes of one write of a TCP stream",
-        },
-        Opt {
-            name: "datagram",
-            kind: OptionType::Int(wire::HEADER as i64, 65_507),
-            default: OptionDefault::Int(1_472),
-            unit: "B",
-            help: "Payload of a datagram of udp_stream and udp_rr",
-        },
-        Opt {
-            name: "request",
-            kind: OptionType::Int(1, SIZE_MAX as i64),
-            default: OptionDefault::Int(1),
-            unit: "B",
-            help: "Bytes of a request of tcp_rr and tcp_crr",
-        },
-        Opt {
-            name: "response",
-            kind: OptionType::Int(1, SIZE_MAX as i64),
-            default: OptionDefault::Int(1),
-            unit: "B",
-            help: "Bytes of a response of tcp_rr and tcp_crr",
-        },
+        Opt::int("streams", (1, 256), 1, "Connections or senders at once"),
+        Opt::int("size", (1, SIZE_MAX as i64), 16_384, "Bytes of one write of a TCP stream")
+            .unit("B"),
+        Opt::int(
+            "datagram",
+            (wire::HEADER as i64, 65_507),
+            1_472,
+            "Payload of a datagram of udp_stream and udp_rr",
+        )
+        .unit("B"),
+        Opt::int("request", (1, SIZE_MAX as i64), 1, "Bytes of a request of tcp_rr and tcp_crr")
+            .unit("B"),
+        Opt::int("response", (1, SIZE_MAX as i64), 1, "Bytes of a response of tcp_rr and tcp_crr")
+            .unit("B"),
         CPUS,
         Opt { default: OptionDefault::Float(1.0), ..SECONDS },
         Opt { default: OptionDefault::Int(1), ..REPEAT },

@@ -12,9 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 use crate::args::Args;
 use crate::document::ProbeResult;
-use crate::spec::{
-    ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric,
-};
+use crate::spec::{ErrorContext as _, Opt, Probe, ProbeError, ProbeMetric};
 
 use super::wire::{
     ClientHello, ClientTotals, DatagramHeader, SIZE_MAX, ServerReport, Test, TestSession, Welcome,
@@ -34,29 +32,21 @@ pub static PROBE: Probe = Probe {
             one's own.",
     verifies: "every session ended with its report.",
     options: &[
-        Opt {
-            name: "bind",
-            kind: OptionType::Text,
-            default: OptionDefault::Text("0.0.0.0"),
-            unit: "",
-            help: "Address to listen on",
-        },
+        Opt::text("bind", "0.0.0.0", "Address to listen on"),
         super::PORT,
-        Opt {
-            name: "sessions",
-            kind: OptionType::Int(0, 1 << 40),
-            default: OptionDefault::Int(0),
-            unit: "",
-            help: "Tests to serve before it ends; 0 to serve until it is killed",
-        },
-        Opt {
-            name: "receivers",
-            kind: OptionType::Int(1, RECEIVERS_MAX),
-            default: OptionDefault::Int(1),
-            unit: "",
-            help: "Threads that receive datagrams and send them back, each from a socket of its \
+        Opt::int(
+            "sessions",
+            (0, 1 << 40),
+            0,
+            "Tests to serve before it ends; 0 to serve until it is killed",
+        ),
+        Opt::int(
+            "receivers",
+            (1, RECEIVERS_MAX),
+            1,
+            "Threads that receive datagrams and send them back, each from a socket of its \
                    own; the kernel deals the senders out to them by their ports",
-        },
+        ),
     ],
     metrics: &[
         ProbeMetric {

@@ -11,8 +11,8 @@ use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
 use crate::args::Args;
 use crate::document::{ProbeResult, nanoseconds};
 use crate::spec::{
-    CPUS, ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric,
-    REPEAT, SECONDS, THREADS,
+    CPUS, ErrorContext as _, Opt, OptionDefault, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS,
+    THREADS,
 };
 use crate::vcpus;
 
@@ -39,34 +39,32 @@ pub static PROBE: Probe = Probe {
         HOST,
         PORT,
         WAIT,
-        Opt {
-            name: "mode",
-            kind: OptionType::Choice(&["one-way", "two-way"]),
-            default: OptionDefault::Text("two-way"),
-            unit: "",
-            help: "Whether the server sends the datagrams back",
-        },
-        Opt {
-            name: "size",
-            kind: OptionType::Int(HEADER as i64, 65_507),
-            default: OptionDefault::Int(50),
-            unit: "B",
-            help: "Payload of a datagram; 28 are the probe's own header",
-        },
-        Opt {
-            name: "rate",
-            kind: OptionType::Int(0, 1 << 40),
-            default: OptionDefault::Int(0),
-            unit: "1/s",
-            help: "Datagrams a second of all threads together; 0 for as many as go",
-        },
-        Opt {
-            name: "batch",
-            kind: OptionType::Int(1, 1024),
-            default: OptionDefault::Int(1),
-            unit: "",
-            help: "Datagrams of one system call of a sender, as far as they are due",
-        },
+        Opt::choice(
+            "mode",
+            &["one-way", "two-way"],
+            "two-way",
+            "Whether the server sends the datagrams back",
+        ),
+        Opt::int(
+            "size",
+            (HEADER as i64, 65_507),
+            50,
+            "Payload of a datagram; 28 are the probe's own header",
+        )
+        .unit("B"),
+        Opt::int(
+            "rate",
+            (0, 1 << 40),
+            0,
+            "Datagrams a second of all threads together; 0 for as many as go",
+        )
+        .unit("1/s"),
+        Opt::int(
+            "batch",
+            (1, 1024),
+            1,
+            "Datagrams of one system call of a sender, as far as they are due",
+        ),
         Opt { default: OptionDefault::Int(1), help: "Threads that send", ..THREADS },
         CPUS,
         Opt { default: OptionDefault::Float(1.0), ..SECONDS },

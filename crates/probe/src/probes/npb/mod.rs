@@ -19,9 +19,7 @@ mod ua;
 
 use crate::args::Args;
 use crate::document::ProbeResult;
-use crate::spec::{
-    CPUS, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric, REPEAT, THREADS,
-};
+use crate::spec::{CPUS, Opt, OptionDefault, Probe, ProbeError, ProbeMetric, REPEAT, THREADS};
 use crate::team::Team;
 use crate::{machine, vcpus};
 
@@ -46,22 +44,18 @@ pub static PROBE: Probe = Probe {
     verifies: "results agree with the published verification values of the class, to the published \
                precision.",
     options: &[
-        Opt {
-            name: "benchmark",
-            kind: OptionType::Choice(&[
-                "all", "ep", "cg", "mg", "ft", "is", "bt", "sp", "lu", "ua",
-            ]),
-            default: OptionDefault::Text("all"),
-            unit: "",
-            help: "Which benchmark",
-        },
-        Opt {
-            name: "class",
-            kind: OptionType::Choice(&["S", "W", "A", "B"]),
-            default: OptionDefault::Text("W"),
-            unit: "",
-            help: "Size of the problem: S is a sample, W a workstation's, A and B are larger",
-        },
+        Opt::choice(
+            "benchmark",
+            &["all", "ep", "cg", "mg", "ft", "is", "bt", "sp", "lu", "ua"],
+            "all",
+            "Which benchmark",
+        ),
+        Opt::choice(
+            "class",
+            &["S", "W", "A", "B"],
+            "W",
+            "Size of the problem: S is a sample, W a workstation's, A and B are larger",
+        ),
         THREADS,
         CPUS,
         Opt { default: OptionDefault::Int(1), ..REPEAT },

@@ -16,8 +16,7 @@ use std::process::{Child, Command, Stdio};
 use crate::args::{Args, OptionValue};
 use crate::document::ProbeResult;
 use crate::spec::{
-    ErrorContext as _, Opt, OptionDefault, OptionType, Probe, ProbeError, ProbeMetric, REPEAT,
-    SECONDS,
+    ErrorContext as _, Opt, OptionDefault, Probe, ProbeError, ProbeMetric, REPEAT, SECONDS,
 };
 use crate::stat::{geometric_mean, mean};
 use crate::vcpus;
@@ -40,9 +39,9 @@ pub static PROBE: Probe = Probe {
     verifies: "Dhrystone ends with the published values, Whetstone with those of its formulas, \
                pipes, copies and scripts with what went in.",
     options: &[
-        Opt {
-            name: "test",
-            kind: OptionType::Choice(&[
+        Opt::choice(
+            "test",
+            &[
                 "all",
                 "dhrystone",
                 "whetstone",
@@ -56,25 +55,12 @@ pub static PROBE: Probe = Probe {
                 "shell-1",
                 "shell-8",
                 "syscall",
-            ]),
-            default: OptionDefault::Text("all"),
-            unit: "",
-            help: "Which test",
-        },
-        Opt {
-            name: "copies",
-            kind: OptionType::Int(0, 1024),
-            default: OptionDefault::Int(1),
-            unit: "",
-            help: "Processes of a test at once; 0 for one a vCPU",
-        },
-        Opt {
-            name: "dir",
-            kind: OptionType::Text,
-            default: OptionDefault::Text("/var/tmp"),
-            unit: "",
-            help: "Folder for the files of copies and scripts",
-        },
+            ],
+            "all",
+            "Which test",
+        ),
+        Opt::int("copies", (0, 1024), 1, "Processes of a test at once; 0 for one a vCPU"),
+        Opt::text("dir", "/var/tmp", "Folder for the files of copies and scripts"),
         Opt { default: OptionDefault::Float(1.0), help: "How long one test runs", ..SECONDS },
         Opt { default: OptionDefault::Int(1), ..REPEAT },
     ],
