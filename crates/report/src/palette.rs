@@ -1,7 +1,7 @@
 //! The colours of all that vmlab draws: pages, and pictures that are files of their own.
 //!
 //! A style sheet names a colour, `var(--ink)`, and never says one. Pages carry the names
-//! with their colours ([`variables`]). Viewers of pictures outside browsers know no
+//! with their colours (`variables()`). Viewers of pictures outside browsers know no
 //! variables, so a picture carries the colours in their places ([`picture_style`]).
 
 /// One colour, and what takes its place where the ground is another.

@@ -557,8 +557,7 @@ fn a_roll_out_has_a_picture_and_a_row_for_every_look() {
     assert_eq!(all("look").count(), 27 + 27 + 2);
     assert_eq!(all("ratio").count(), 27 + 27 + 2, "an interval each");
     let rows = document.descendants().filter(|node| {
-        node.has_tag_name((node.tag_name().namespace().unwrap_or_default(), "tr"))
-            && node.ancestors().any(|above| class(&above, "looks"))
+        node.has_tag_name("tr") && node.ancestors().any(|above| class(&above, "looks"))
     });
     assert_eq!(rows.count(), (28 + 1) + (28 + 1) + (3 + 1), "with a head each");
     let claims: Vec<_> = all("claim").filter_map(|node| node.text()).collect();
