@@ -139,7 +139,7 @@ fn mpstat_of_an_hour() -> String {
 
 /// What reading a log took.
 #[derive(Clone, Copy)]
-struct Measured {
+struct ReadingSpeed {
     megabytes: f64,
     cpu_s: f64,
     wall_s: f64,
@@ -168,7 +168,7 @@ impl Total {
 }
 
 /// Reads a log as `vmlab import` does.
-fn measure(name: &str, text: &str) -> Measured {
+fn measure(name: &str, text: &str) -> ReadingSpeed {
     let started = cpu_s();
     let _ = logs::recognise(text);
     let find_s = cpu_s() - started;
@@ -186,7 +186,7 @@ fn measure(name: &str, text: &str) -> Measured {
         megabytes / wall_s,
         megabytes / find_s
     );
-    Measured { megabytes, cpu_s: read_s, wall_s }
+    ReadingSpeed { megabytes, cpu_s: read_s, wall_s }
 }
 
 /// Values and runs. Apart, so that profilers can be told of it.

@@ -22,7 +22,7 @@ use crate::{endpoint, input};
 const VERSION: u32 = 1;
 
 /// A value, and where it stands.
-type Placed<T> = Option<Spanned<T>>;
+type PlacedValue<T> = Option<Spanned<T>>;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -32,20 +32,20 @@ pub(crate) struct SwitchFile {
     /// pCPUs of the polling threads, `2-3`. Before: `cpus`.
     #[serde(alias = "cpus")]
     #[schemars(with = "Option<String>")]
-    pcpus: Placed<String>,
+    pcpus: PlacedValue<String>,
     control: Option<PathBuf>,
     /// The mode of the ports' sockets, as `--socket-mode` says it: `0660`.
     #[schemars(with = "Option<String>")]
-    socket_mode: Placed<String>,
+    socket_mode: PlacedValue<String>,
     /// Their group, by its name or number, as `--socket-group` says it.
     #[schemars(with = "Option<String>")]
-    socket_group: Placed<String>,
+    socket_group: PlacedValue<String>,
     #[schemars(with = "Option<u32>")]
-    age_s: Placed<u32>,
+    age_s: PlacedValue<u32>,
     sandbox: Option<bool>,
     /// Where OpenMetrics are asked for, as `--metrics` says it.
     #[schemars(with = "Option<String>")]
-    metrics: Placed<String>,
+    metrics: PlacedValue<String>,
     #[serde(default)]
     #[schemars(with = "Vec<PortSection>")]
     port: Vec<Spanned<PortSection>>,
@@ -59,32 +59,32 @@ pub(crate) struct SwitchFile {
 struct PortSection {
     /// Of a VM's port: its socket.
     #[schemars(with = "Option<String>")]
-    socket: Placed<String>,
+    socket: PlacedValue<String>,
     /// Of a port to the host's network: the interface.
     #[schemars(with = "Option<String>")]
-    tap: Placed<String>,
+    tap: PlacedValue<String>,
     #[schemars(with = "Option<String>")]
-    bridge: Placed<String>,
+    bridge: PlacedValue<String>,
     #[schemars(with = "Option<u32>")]
-    queues: Placed<u32>,
+    queues: PlacedValue<u32>,
     #[schemars(with = "Option<u32>")]
-    vlan: Placed<u32>,
+    vlan: PlacedValue<u32>,
     #[schemars(with = "Option<Vec<u32>>")]
-    trunk: Placed<Vec<u32>>,
+    trunk: PlacedValue<Vec<u32>>,
     #[schemars(with = "Option<bool>")]
-    server: Placed<bool>,
+    server: PlacedValue<bool>,
     #[schemars(with = "Option<bool>")]
-    isolated: Placed<bool>,
+    isolated: PlacedValue<bool>,
     #[schemars(with = "Option<bool>")]
-    uplink: Placed<bool>,
+    uplink: PlacedValue<bool>,
     #[schemars(with = "Option<String>")]
-    mac: Placed<String>,
+    mac: PlacedValue<String>,
     #[schemars(with = "Option<String>")]
-    rate: Placed<String>,
+    rate: PlacedValue<String>,
     #[schemars(with = "Option<u32>")]
-    mtu: Placed<u32>,
+    mtu: PlacedValue<u32>,
     #[schemars(with = "Option<String>")]
-    name: Placed<String>,
+    name: PlacedValue<String>,
 }
 
 /// Frames of ports that are written down.
@@ -94,13 +94,13 @@ struct MirrorSection {
     file: PathBuf,
     /// Names of ports; all if not given.
     #[schemars(with = "Option<Vec<String>>")]
-    ports: Placed<Vec<String>>,
+    ports: PlacedValue<Vec<String>>,
     /// Bytes of each frame, as in `128` or `64KiB`.
     #[schemars(with = "Option<String>")]
-    snap: Placed<String>,
+    snap: PlacedValue<String>,
     /// Bytes of the file, as in `1GiB`.
     #[schemars(with = "Option<String>")]
-    limit: Placed<String>,
+    limit: PlacedValue<String>,
 }
 
 /// All that is wrong with a file.
@@ -120,7 +120,7 @@ impl Problems<'_> {
     fn taken<T, V: Debug, E: Display>(
         &mut self,
         key: &str,
-        placed: &Placed<V>,
+        placed: &PlacedValue<V>,
         read: impl FnOnce(&V) -> Result<T, E>,
     ) -> Option<T> {
         let placed = placed.as_ref()?;

@@ -16,7 +16,7 @@ use serde_json::Value;
 use suite::{PATIENCE, Tier, needs, until};
 use topology::{Host, KernelSettings, Node, Pcpu, PcpuSet};
 
-use crate::lab::{Said, said, vmlab};
+use crate::lab::{CommandOutput, said, vmlab};
 
 const MIB: u64 = 1 << 20;
 
@@ -85,7 +85,7 @@ fn two_cores() -> Option<(u32, u32)> {
     Some((first.id, other?.id))
 }
 
-fn audited(args: &[&str], pids: &[&Qemu]) -> (Said, Value) {
+fn audited(args: &[&str], pids: &[&Qemu]) -> (CommandOutput, Value) {
     let pids = pids.iter().map(|qemu| qemu.pid().to_string());
     let args = ["audit", "--json"].iter().chain(args).map(|arg| (*arg).to_owned());
     let said = said(&mut vmlab(args.chain(pids)));
@@ -353,7 +353,7 @@ fn what_libvirt_was_asked_for_stands_against_what_is() {
         .args([&first, &second])
         .output()
         .expect("unshare starts");
-    let said = Said::of(output);
+    let said = CommandOutput::of(output);
     let (linted, audited) = said.stdout.split_once("----\n").unwrap_or_else(|| panic!("{said:#?}"));
     let read = |text: &str| -> Value {
         serde_json::from_str(text).unwrap_or_else(|_| panic!("{said:#?}"))

@@ -9,11 +9,11 @@ use rustix::process::Signal;
 use serde_json::Value;
 use suite::{Tier, needs, skip};
 
-use crate::lab::{Said, said, vmlab};
-use crate::running::Running;
+use crate::lab::{CommandOutput, said, vmlab};
+use crate::running::RunningVmlab;
 
-fn calibrate(args: &[&str]) -> Said {
-    Said::of(vmlab([&["calibrate"], args].concat()).output().unwrap())
+fn calibrate(args: &[&str]) -> CommandOutput {
+    CommandOutput::of(vmlab([&["calibrate"], args].concat()).output().unwrap())
 }
 
 /// Whether the thin guest is carried and there is a QEMU for it.
@@ -138,7 +138,7 @@ fn a_signal_ends_a_calibration_with_its_vm() {
     // As many as it takes: minutes.
     let args = ["calibrate", "--accel", "tcg", "--all", "--n", "65536"];
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-        let mut running = Running::spawn(vmlab(args).arg("--out").arg(&out), folder.path());
+        let mut running = RunningVmlab::spawn(vmlab(args).arg("--out").arg(&out), folder.path());
         running.until("a VM", |running| running.qemus().pop());
         running.interrupt(signal);
         assert!(!out.exists(), "a list that was not measured to its end");
@@ -563,7 +563,7 @@ impl InReplica {
     fn measured(words: &[&str], operations: &str) -> Self {
         let replica = Replica { state: tempfile::tempdir().unwrap() };
         let args = ["--accel", "kvm", "--boots", "1", "--n", "500", "--json"];
-        let said = Said::of(
+        let said = CommandOutput::of(
             vmlab(["calibrate", "--only", operations])
                 .args(args)
                 .args(words)

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use suite::{PATIENCE, Tier, needs, until};
 
-use crate::lab::{Said, said, vmlab};
+use crate::lab::{CommandOutput, said, vmlab};
 use crate::running::{owned_by, send};
 
 const MACS: [&str; 3] = ["52:54:00:11:22:33", "52:54:00:11:22:44", "52:54:00:11:22:55"];
@@ -103,7 +103,7 @@ impl Qemu {
             .map(|command| self.ask(command, Value::Null))
     }
 
-    fn capture(&self, args: &[&str]) -> Said {
+    fn capture(&self, args: &[&str]) -> CommandOutput {
         // By its bare name, as whoever stands in the folder calls it.
         said(vmlab(["capture", "--qmp", "qmp"]).args(args).current_dir(self.folder.path()))
     }
@@ -113,7 +113,7 @@ impl Qemu {
     }
 }
 
-fn state(args: &[&str], folder: &Path) -> Said {
+fn state(args: &[&str], folder: &Path) -> CommandOutput {
     said(vmlab(["state"]).args(args).current_dir(folder))
 }
 

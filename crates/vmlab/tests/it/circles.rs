@@ -12,7 +12,7 @@ type Module = Vec<String>;
 
 /// What one file says of others.
 #[derive(Default)]
-struct Said {
+struct ModuleUses {
     /// Paths that it uses, as they are written.
     used: Vec<Vec<String>>,
     /// `use`: what a name stands for here, and whether others see it.
@@ -22,7 +22,7 @@ struct Said {
 }
 
 /// The sources of a crate, tests left out.
-fn modules(folder: &Path, at: &Module, found: &mut BTreeMap<Module, Said>) {
+fn modules(folder: &Path, at: &Module, found: &mut BTreeMap<Module, ModuleUses>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
@@ -67,7 +67,7 @@ fn braces(token: Option<&TokenTree>) -> Option<TokenStream> {
     }
 }
 
-fn read(tokens: TokenStream, said: &mut Said) {
+fn read(tokens: TokenStream, said: &mut ModuleUses) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let is_end = |token: &TokenTree| is_punct(Some(token), ';') || braces(Some(token)).is_some();
     let mut public = false;
@@ -108,7 +108,7 @@ fn read(tokens: TokenStream, said: &mut Said) {
 }
 
 /// The tree of a `use`.
-fn tree(prefix: &[String], tokens: &[TokenTree], public: bool, said: &mut Said) {
+fn tree(prefix: &[String], tokens: &[TokenTree], public: bool, said: &mut ModuleUses) {
     for part in tokens.split(|token| is_punct(Some(token), ',')) {
         let mut path = prefix.to_vec();
         let mut name = None;
@@ -137,7 +137,7 @@ fn tree(prefix: &[String], tokens: &[TokenTree], public: bool, said: &mut Said) 
 }
 
 /// The library's or the program's first file, of which `here` is part.
-fn root(modules: &BTreeMap<Module, Said>, here: &Module) -> Module {
+fn root(modules: &BTreeMap<Module, ModuleUses>, here: &Module) -> Module {
     let mut above = (0..=here.len()).rev().map(|length| here[..length].to_vec());
     above.find(|above| modules.get(above).is_some_and(|said| said.is_root)).unwrap_or_default()
 }
@@ -145,7 +145,7 @@ fn root(modules: &BTreeMap<Module, Said>, here: &Module) -> Module {
 /// The module that a path, written in `here`, leads to: where what it names is defined,
 /// as far as files tell.
 fn target(
-    modules: &BTreeMap<Module, Said>,
+    modules: &BTreeMap<Module, ModuleUses>,
     here: &Module,
     path: &[String],
     depth: u32,
@@ -198,7 +198,7 @@ fn target(
 
 /// Which files each file needs. A file may name what is below it, as `mod.rs` does to
 /// show it: that is no circle.
-fn needs(modules: &BTreeMap<Module, Said>) -> BTreeMap<&Module, BTreeSet<Module>> {
+fn needs(modules: &BTreeMap<Module, ModuleUses>) -> BTreeMap<&Module, BTreeSet<Module>> {
     let mut needs = BTreeMap::new();
     for (here, said) in modules {
         let brought = said.names.values().filter(|(_, public)| !public).map(|(path, _)| path);
@@ -260,8 +260,8 @@ fn no_files_of_a_crate_need_each_other() {
 #[test]
 fn circles_are_found() {
     let read_all = |texts: &[(&str, &str)]| {
-        let root = Said { is_root: true, ..Said::default() };
-        let mut found: BTreeMap<Module, Said> = BTreeMap::from([(Module::new(), root)]);
+        let root = ModuleUses { is_root: true, ..ModuleUses::default() };
+        let mut found: BTreeMap<Module, ModuleUses> = BTreeMap::from([(Module::new(), root)]);
         for (name, text) in texts {
             let name: Module = name.split_terminator("::").map(str::to_owned).collect();
             if !found.contains_key(&name) && text.contains("fn main()") {

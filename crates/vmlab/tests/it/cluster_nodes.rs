@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use suite::until;
 use topology::{Host, PcpuSet};
 
-use crate::lab::{Said, has_ended};
+use crate::lab::{CommandOutput, has_ended};
 use crate::local_clusters::{User, left, programs, send, start, up};
 use crate::nodes::{THIN_STUDY, in_one_line, load_image};
 use crate::running::assert_complete;
@@ -53,7 +53,7 @@ struct Case {
     /// What its affinity requires of the node's host name: an operator, a name.
     affinity: Option<(&'static str, &'static str)>,
     memory: Memory,
-    expected: Expected,
+    expected: PodOutcome,
 }
 
 /// How much memory one asks for.
@@ -84,7 +84,7 @@ impl Memory {
 }
 
 /// What the scheduler and the kubelet do, which the forecast must say by itself.
-enum Expected {
+enum PodOutcome {
     /// It runs on this node.
     Runs(&'static str),
     /// The kubelet of this node rejects it, with this reason.
@@ -101,7 +101,7 @@ const CASES: [Case; 9] = [
         tolerant: false,
         affinity: None,
         memory: Memory::Mebibytes(16),
-        expected: Expected::Rejected("TopologyAffinityError"),
+        expected: PodOutcome::Rejected("TopologyAffinityError"),
     },
     Case {
         name: "b-one",
@@ -109,7 +109,7 @@ const CASES: [Case; 9] = [
         tolerant: false,
         affinity: None,
         memory: Memory::Mebibytes(16),
-        expected: Expected::Runs("small"),
+        expected: PodOutcome::Runs("small"),
     },
     Case {
         name: "c-two",
@@ -117,7 +117,7 @@ const CASES: [Case; 9] = [
         tolerant: false,
         affinity: None,
         memory: Memory::Mebibytes(16),
-        expected: Expected::Runs("small"),
+        expected: PodOutcome::Runs("small"),
     },
     // The taint keeps it from the node that has pCPUs left.
     Case {
@@ -126,7 +126,7 @@ const CASES: [Case; 9] = [
         tolerant: false,
         affinity: None,
         memory: Memory::Mebibytes(16),
-        expected: Expected::NoNode,
+        expected: PodOutcome::NoNode,
     },
     Case {
         name: "e-half-core",
@@ -134,7 +134,7 @@ const CASES: [Case; 9] = [
         tolerant: true,
         affinity: Some(("In", "wide")),
         memory: Memory::Mebibytes(16),
-        expected: Expected::Rejected("SMTAlignmentError"),
+        expected: PodOutcome::Rejected("SMTAlignmentError"),
     },
     // pCPUs are free on each memory node, but memory only on both together, which `restricted`
     // does not take.
@@ -144,7 +144,7 @@ const CASES: [Case; 9] = [
         tolerant: true,
         affinity: Some(("In", "wide")),
         memory: Memory::MoreThanEachNode,
-        expected: Expected::Rejected("TopologyAffinityError"),
+        expected: PodOutcome::Rejected("TopologyAffinityError"),
     },
     // Its memory draws it to the second node, though the first one has a free core.
     Case {
@@ -153,7 +153,7 @@ const CASES: [Case; 9] = [
         tolerant: true,
         affinity: Some(("In", "wide")),
         memory: Memory::MoreThanTheFirstNode,
-        expected: Expected::Runs("wide"),
+        expected: PodOutcome::Runs("wide"),
     },
     Case {
         name: "h-core",
@@ -161,7 +161,7 @@ const CASES: [Case; 9] = [
         tolerant: true,
         affinity: Some(("NotIn", "small")),
         memory: Memory::Mebibytes(16),
-        expected: Expected::Runs("wide"),
+        expected: PodOutcome::Runs("wide"),
     },
     Case {
         name: "i-core",
@@ -169,7 +169,7 @@ const CASES: [Case; 9] = [
         tolerant: true,
         affinity: None,
         memory: Memory::Mebibytes(16),
-        expected: Expected::Runs("wide"),
+        expected: PodOutcome::Runs("wide"),
     },
 ];
 
@@ -329,24 +329,24 @@ fn pods_run_where_the_forecast_says() {
         });
         let (phase, node) = (&pod["status"]["phase"], &pod["spec"]["nodeName"]);
         match case.expected {
-            Expected::Runs(expected) => {
+            PodOutcome::Runs(expected) => {
                 assert_eq!((phase, node), (&json!("Running"), &json!(expected)), "{pod:#}");
                 assert_eq!((&vm["state"], &vm["node"]), (&json!("can-start"), node), "{vm:#}");
                 let own = own_pcpus(&user, &pod);
                 assert_eq!(vm["pcpus"], own.to_string(), "{vm:#}");
                 real.push((expected, case.name, own));
             }
-            Expected::Rejected(reason) => {
+            PodOutcome::Rejected(reason) => {
                 assert_eq!(pod["status"]["reason"], reason, "{pod:#}");
                 assert_eq!(vm["state"], "can-not-start", "{vm:#}");
                 assert_ne!(vm["nodes_that_fit"], 0, "{vm:#}");
             }
-            Expected::NoNode => {
+            PodOutcome::NoNode => {
                 assert_eq!((phase, node), (&json!("Pending"), &Value::Null), "{pod:#}");
                 assert_eq!(vm["state"], "can-not-start", "{vm:#}");
             }
         }
-        if !matches!(case.expected, Expected::Runs(_)) {
+        if !matches!(case.expected, PodOutcome::Runs(_)) {
             user.request(&server, "DELETE", &path, None);
             until("the pod's end", || user.try_request(&server, "GET", &path, None).err());
         }
@@ -461,7 +461,7 @@ fn nothing_stays_of_a_node_that_is_not_up_yet() {
         send(u64::from(starting.id()), signal);
         let ended = starting.wait_with_output().expect("vmlab");
         if signal == Signal::INT {
-            Said::of(ended).has_code(2);
+            CommandOutput::of(ended).has_code(2);
         } else {
             user.say(&["clean"]).has_code(0);
         }

@@ -10,7 +10,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::fake_api::{Answer, Content, FakeApi};
-use crate::lab::{Said, VMLAB, said, vmlab};
+use crate::lab::{CommandOutput, VMLAB, said, vmlab};
 use crate::{local_clusters, schemas};
 
 const NODES: &str = "/api/v1/nodes";
@@ -172,7 +172,7 @@ impl Lab {
     }
 
     /// `vmlab WORDS... --cluster --kubeconfig FILE`.
-    fn say(&self, words: &[&str]) -> Said {
+    fn say(&self, words: &[&str]) -> CommandOutput {
         let mut command = vmlab(words);
         said(command.arg("--cluster").arg("--kubeconfig").arg(&self.api.kubeconfig))
     }
@@ -199,7 +199,7 @@ fn rules(report: &Value) -> BTreeMap<String, Vec<String>> {
     found
 }
 
-fn json_of(said: &Said) -> Value {
+fn json_of(said: &CommandOutput) -> Value {
     serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {said:#?}"))
 }
 
@@ -463,7 +463,7 @@ fn a_real_cluster_tells_what_the_made_up_one_does() {
     let mut command = Command::new(root().join("crates/vmlab/tests/it/clusters.sh"));
     command.arg(VMLAB).arg(user.folder()).arg(up["server"].as_str().expect("an address"));
     let output = command.arg(&programs).arg(folder.path()).output().expect("the script");
-    let told = Said::of(output);
+    let told = CommandOutput::of(output);
     told.has_code(0);
     let read = |name: &str| fs::read_to_string(folder.path().join(name)).expect(name);
 

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::FlockOperation;
 
-use crate::lab::{Machine, Said, said, vmlab};
+use crate::lab::{CommandOutput, Machine, said, vmlab};
 
 #[test]
 fn every_help_has_examples() {
@@ -96,7 +96,7 @@ fn a_reader_that_went_away_is_no_error() {
         drop(reader);
         let mut command = machine.vmlab(args);
         command.stdout(writer).stderr(Stdio::piped());
-        let said = Said::of(command.spawn().unwrap().wait_with_output().unwrap());
+        let said = CommandOutput::of(command.spawn().unwrap().wait_with_output().unwrap());
         assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{args:?}");
     }
 }
@@ -110,7 +110,7 @@ fn a_full_output_is_an_error() {
     };
     let mut command = vmlab(["workloads"]);
     let child = command.stdout(output).stderr(Stdio::piped()).spawn().unwrap();
-    let said = Said::of(child.wait_with_output().unwrap());
+    let said = CommandOutput::of(child.wait_with_output().unwrap());
     said.is_error(&["Cannot write to standard output", "No space left"]);
 }
 

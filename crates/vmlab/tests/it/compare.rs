@@ -10,7 +10,7 @@ use suite::{SharedThing, Tier, needs};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::lab::{Machine, Said, said, vmlab};
+use crate::lab::{CommandOutput, Machine, said, vmlab};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -30,7 +30,7 @@ impl Folder {
         Self(folder)
     }
 
-    fn say(&self, args: &[&str]) -> Said {
+    fn say(&self, args: &[&str]) -> CommandOutput {
         said(vmlab(args).current_dir(self.0.path()))
     }
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use suite::{Tier, needs};
 
-use crate::lab::{Said, said, vmlab};
+use crate::lab::{CommandOutput, said, vmlab};
 
 struct Replica {
     state: tempfile::TempDir,
@@ -38,7 +38,7 @@ fn libvirt_s_vms_tell_whether_cpu_pm_is_in_force() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/cpu-pm-libvirt.sh");
     let mut tried = replica.command(&["exec", "--", "sh", "-s"]);
     let output = tried.stdin(Stdio::from(fs::File::open(script).unwrap())).output().unwrap();
-    let audit = Said::of(output);
+    let audit = CommandOutput::of(output);
     audit.has_code(0);
 
     let file = replica.state.path().join("audit.json");
@@ -71,7 +71,7 @@ fn a_guest_that_moves_has_what_its_new_qemu_was_told() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/migration.sh");
     let mut moved = replica.command(&["exec", "--", "sh", "-s", "here", "/scratch/moved"]);
     let output = moved.stdin(Stdio::from(fs::File::open(script).unwrap())).output().unwrap();
-    let moved = Said::of(output);
+    let moved = CommandOutput::of(output);
     moved.has_code(0);
 
     let mut files = Vec::new();

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::lab::{Machine, Said};
+use crate::lab::{CommandOutput, Machine};
 
 /// The lines of the journal in `dir`.
 fn lines(dir: &Path) -> Vec<String> {
@@ -70,7 +70,7 @@ fn every_command_says_what_is_missing() {
         fs::write(dir.join("journal.jsonl"), lines.concat()).unwrap();
         for command in COMMANDS {
             let said = machine.say(command);
-            let Said { stdout, stderr, .. } = said.has_code(1);
+            let CommandOutput { stdout, stderr, .. } = said.has_code(1);
             assert_eq!(stderr.matches(&what).count(), 1, "{command:?}: {said:#?}");
             let is_json = command.last() == Some(&"json") || command.contains(&"--json");
             if is_json {
@@ -86,7 +86,7 @@ fn every_command_says_what_is_missing() {
 fn a_trial_that_stands_there_twice_counts_once() {
     let machine = Machine::with_qemu("8.2.0");
     let dir = machine.results();
-    let samples = |said: Said| said.stdout.lines().count();
+    let samples = |said: CommandOutput| said.stdout.lines().count();
     let whole = samples(machine.say(["export", "results", "--to", "csv"]));
     let mut twice = lines(&dir);
     let trial = a_trial(&twice);

@@ -7,7 +7,7 @@ use record::{FailureKind, Outcome};
 use suite::{Tier, needs, until};
 
 use crate::lab::{events, said, vmlab};
-use crate::running::{Owned, Study, assert_complete, owned_by, results};
+use crate::running::{OwnedProcess, Study, assert_complete, owned_by, results};
 
 /// Results by variant, all completed.
 fn by_variant(study: &Study) -> BTreeMap<String, TrialResult> {
@@ -82,7 +82,7 @@ fn a_daemon_that_dies_is_the_recorded_reason() {
     let mut running = study.start_told();
     let owner = running.pid();
     running.until_benchmark();
-    let is_daemon = |owned: &Owned| owned.command_line.starts_with("qemu-storage-daemon");
+    let is_daemon = |owned: &OwnedProcess| owned.command_line.starts_with("qemu-storage-daemon");
     let daemon = owned_by(owner).into_iter().find(is_daemon).expect("the daemon");
     daemon.kill();
     until("the end of the daemon", || (!daemon.is_alive()).then_some(()));

@@ -9,8 +9,8 @@ use std::process::Command;
 use rustix::process::Signal;
 use suite::{Tier, needs};
 
-use crate::lab::{Machine, Said, VMLAB, events, said, vmlab};
-use crate::running::{Running, Study, assert_complete, results, two_variants};
+use crate::lab::{CommandOutput, Machine, VMLAB, events, said, vmlab};
+use crate::running::{RunningVmlab, Study, assert_complete, results, two_variants};
 use crate::sshd::Sshd;
 
 /// The options that lead to `sshd`, with `key` and with the machine's key as it
@@ -32,15 +32,15 @@ fn options(sshd: &Sshd) -> Vec<OsString> {
     options_with(sshd, "user_key", "known_hosts", Path::new(VMLAB))
 }
 
-fn start(sshd: &Sshd, study: &Study, dir: &Path) -> Running {
+fn start(sshd: &Sshd, study: &Study, dir: &Path) -> RunningVmlab {
     let mut command = vmlab(["run".as_ref(), study.folder().join("study.toml").as_os_str()]);
     command.arg("--out").arg(dir).args(options(sshd));
-    Running::spawn(&mut command, dir)
+    RunningVmlab::spawn(&mut command, dir)
 }
 
-fn resume(sshd: &Sshd, dir: &Path) -> Running {
+fn resume(sshd: &Sshd, dir: &Path) -> RunningVmlab {
     let mut command = vmlab(["run".as_ref(), "--resume".as_ref(), dir.as_os_str()]);
-    Running::spawn(command.args(options(sshd)), dir)
+    RunningVmlab::spawn(command.args(options(sshd)), dir)
 }
 
 /// The programs that were copied to the other machine's home.
@@ -67,7 +67,7 @@ fn pretended(greeting: Option<&str>) -> Machine {
     machine
 }
 
-fn check_on(machine: &Machine, program: &Path) -> Said {
+fn check_on(machine: &Machine, program: &Path) -> CommandOutput {
     let mut command = machine.vmlab(["check", "small.toml", "--json", "--on", "ssh://x"]);
     let path = format!("{}:/usr/bin:/bin", machine.path("bin").display());
     said(command.env("PATH", path).arg("--remote-binary").arg(program))
@@ -77,7 +77,7 @@ fn check_on(machine: &Machine, program: &Path) -> Said {
 fn the_plan_is_made_there_and_nothing_goes_over_twice() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let machine = pretended(Some("Welcome!"));
-    let copied = |said: &Said| said.stderr.matches("copying ").count();
+    let copied = |said: &CommandOutput| said.stderr.matches("copying ").count();
     let first = check_on(&machine, Path::new(VMLAB));
     let plan = runner::plan::StudyPlan::from_json(first.has_code(0).stdout.as_bytes()).unwrap();
     assert_eq!((plan.study_file.as_str(), plan.trials_per_block()), ("small.toml", 2));

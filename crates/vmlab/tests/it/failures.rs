@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use suite::{Tier, needs, until};
 
 use crate::lab::{said as said_of, vmlab};
-use crate::running::{Owned, Running, Study, assert_complete, results, send};
+use crate::running::{OwnedProcess, RunningVmlab, Study, assert_complete, results, send};
 
 const HACKBENCH: &str =
     "[[workload]]\nrun = \"hackbench\"\nparams = { groups = 1, loops = 20 }\n\n";
@@ -126,7 +126,7 @@ fn a_run_that_fails_is_recorded_with_its_reason() {
     // Behind vmlab's back, in the middle of a trial.
     let qemu = running.until("a trial of hackbench", |running| {
         let trial = running.trial().filter(|trial| trial.workload == "hackbench")?;
-        let qemu = running.qemus().pop().filter(Owned::is_connected)?;
+        let qemu = running.qemus().pop().filter(OwnedProcess::is_connected)?;
         (trial.block == 0).then_some(qemu)
     });
     qemu.kill();
@@ -290,7 +290,7 @@ fn an_interrupted_image_build_leaves_nothing() {
     let cache = tempfile::tempdir().unwrap();
     let mut command = vmlab(["image", "build"]);
     command.env("XDG_CACHE_HOME", cache.path());
-    let mut running = Running::spawn(&mut command, cache.path());
+    let mut running = RunningVmlab::spawn(&mut command, cache.path());
     let folder = cache.path().to_str().unwrap().to_owned();
     let builders = || {
         let pids = fs::read_dir("/proc")
@@ -333,7 +333,8 @@ fn an_interrupted_look_at_kvm_leaves_nothing() {
     study.change("accel = \"tcg\"", "accel = \"auto\"");
     let mut command = vmlab(["run"]);
     command.arg(study.folder().join("study.toml")).arg("--out").arg(study.dir());
-    let mut running = Running::spawn(command.env("XDG_CACHE_HOME", cache.path()), &study.dir());
+    let mut running =
+        RunningVmlab::spawn(command.env("XDG_CACHE_HOME", cache.path()), &study.dir());
     running.until("a guest under KVM", |running| {
         let qemus = running.qemus();
         qemus.iter().any(|qemu| qemu.command_line.contains("kvm-check")).then_some(())

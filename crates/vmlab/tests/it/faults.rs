@@ -22,7 +22,7 @@ use rustix::process::Signal;
 use suite::{SharedThing, Tier, needs};
 
 use crate::lab::{events, said, vmlab};
-use crate::running::{Running, Study, assert_complete, owned_by, results, send};
+use crate::running::{RunningVmlab, Study, assert_complete, owned_by, results, send};
 
 /// What a study of the rounds has to do with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -261,7 +261,7 @@ impl<'a> Round<'a> {
     }
 
     /// A new run, or the same one gone on with.
-    fn run(&self, env: &[(&str, OsString)]) -> Running {
+    fn run(&self, env: &[(&str, OsString)]) -> RunningVmlab {
         let dir = self.study.dir();
         let mut command = match dir.join("plan.json").exists() {
             true => vmlab(["run".as_ref(), "--resume".as_ref(), dir.as_os_str()]),
@@ -271,11 +271,11 @@ impl<'a> Round<'a> {
             }
         };
         command.envs(env.iter().map(|(key, value)| (key, value)));
-        Running::spawn(&mut command, &dir)
+        RunningVmlab::spawn(&mut command, &dir)
     }
 
     /// Lets a run go on to a moment drawn at random; whether it still goes on then.
-    fn let_go_on(&mut self, running: &mut Running) -> bool {
+    fn let_go_on(&mut self, running: &mut RunningVmlab) -> bool {
         let share = self.random.random_range(0.0..self.latest);
         let moment = Instant::now() + self.span.mul_f64(share);
         while Instant::now() < moment {

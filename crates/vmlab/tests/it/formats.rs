@@ -7,7 +7,7 @@ use record::journal::JournalEvent;
 use runner::plan::StudyPlan;
 use serde_json::Value;
 
-use crate::lab::{Machine, Said, said};
+use crate::lab::{CommandOutput, Machine, said};
 
 fn formats() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/formats")
@@ -266,7 +266,7 @@ impl FrozenFile {
     }
 
     /// What vmlab says of it when it holds these bytes.
-    fn read_as(&self, machine: &Machine, bytes: &[u8]) -> Said {
+    fn read_as(&self, machine: &Machine, bytes: &[u8]) -> CommandOutput {
         fs::write(self.path(machine), bytes).unwrap();
         let mut command = machine.vmlab(self.command.split(' '));
         if !self.command.contains('.') && !self.file.contains('/') {
@@ -328,7 +328,9 @@ fn files_of_earlier_vmlabs_are_still_read() {
             UnknownField::Told => {
                 // `convert` ends with 1 where something is left out.
                 assert!(with_unknown.code <= Some(1), "{file}: {with_unknown:#?}");
-                let told = |said: &Said| (said.stdout.clone() + &said.stderr).contains("weight_kg");
+                let told = |said: &CommandOutput| {
+                    (said.stdout.clone() + &said.stderr).contains("weight_kg")
+                };
                 assert!(told(&with_unknown) && !told(&as_it_is), "{file}: {with_unknown:#?}");
             }
         }

@@ -13,7 +13,7 @@ use suite::{Tier, needs, until};
 use vmconfig::Arch;
 
 use crate::lab::{Machine, VMLAB, said, vmlab};
-use crate::running::{Running, Study, assert_complete, results};
+use crate::running::{RunningVmlab, Study, assert_complete, results};
 
 /// What `vmlab image show --json` says of the small image in a cache of its
 /// own, freshly built.
@@ -163,7 +163,7 @@ fn a_signal_ends_a_build_and_what_was_unpacked_goes() {
         let cache = tempfile::tempdir().unwrap();
         let mut build = vmlab(["image", "build"]);
         let build = build.env("XDG_CACHE_HOME", cache.path());
-        let mut running = Running::spawn(build, cache.path());
+        let mut running = RunningVmlab::spawn(build, cache.path());
         let root = running.until("an unpacked system", |_| unpacked(cache.path()));
         running.interrupt(signal);
         // By a process of its own: nobody is to wait for it but this test.

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use suite::{SharedThing, Tier, needs};
 
 use crate::lab::{events, said, vmlab};
-use crate::running::{Owned, Study, assert_complete, owned_by, results, two_variants};
+use crate::running::{OwnedProcess, Study, assert_complete, owned_by, results, two_variants};
 
 /// Processes that are none of vmlab's business.
 struct Bystanders(Vec<Child>);
@@ -182,7 +182,7 @@ fn host_settings_are_put_back_however_a_run_ends() {
     // A run that begins beside this test puts back what a dead one left, too, so that who
     // does it, and tells, may be another.
     let mut running = study.resume();
-    let qemu: Owned = running.until_boot();
+    let qemu: OwnedProcess = running.until_boot();
     let owner = running.kill();
     said(&mut vmlab(["clean"])).has_code(0);
     is(&before);

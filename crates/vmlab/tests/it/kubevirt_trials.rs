@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use suite::until;
 
 use crate::fake_api::{self, Answer, Content, FakeApi};
-use crate::lab::{Said, events, said, vmlab};
+use crate::lab::{CommandOutput, events, said, vmlab};
 use crate::local_clusters::{User, programs, send, up};
 use crate::running::{assert_complete, results};
 
@@ -71,7 +71,7 @@ impl Lab {
         self.folder.path().join(name)
     }
 
-    fn run(&self, words: &[&str]) -> Said {
+    fn run(&self, words: &[&str]) -> CommandOutput {
         let mut command = vmlab(["run"]);
         command.arg(self.path("study.toml")).args(["--on", "kubevirt:fake/lab"]);
         command.arg("--kubeconfig").arg(&self.api.kubeconfig);
@@ -334,7 +334,7 @@ fn a_study_comes_to_its_end_in_a_real_cluster() {
     let interrupted = start();
     until("an instance runs", runs);
     send(u64::from(interrupted.id()), Signal::INT);
-    Said::of(interrupted.wait_with_output().expect("vmlab")).has_code(2);
+    CommandOutput::of(interrupted.wait_with_output().expect("vmlab")).has_code(2);
     assert_eq!(left(&user, &server), Vec::<String>::new());
     let elsewhere = user.say(&["run", "--resume", out]);
     elsewhere.is_error(&["was begun in a cluster"]);

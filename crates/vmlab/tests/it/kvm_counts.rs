@@ -7,7 +7,7 @@ use record::journal::{JournalEvent, TrialResult, read};
 use record::{EXITS, FailureKind, Outcome};
 use suite::{Tier, needs};
 
-use crate::lab::{Said, said, vmlab};
+use crate::lab::{CommandOutput, said, vmlab};
 
 const STUDY: &str = r#"
 vmlab = 1
@@ -49,11 +49,11 @@ struct Replica {
 }
 
 impl Replica {
-    fn say(&self, args: &[&str]) -> Said {
+    fn say(&self, args: &[&str]) -> CommandOutput {
         said(vmlab(["replica"]).args(args).env("XDG_STATE_HOME", self.state.path()))
     }
 
-    fn sh(&self, script: &str) -> Said {
+    fn sh(&self, script: &str) -> CommandOutput {
         self.say(&["exec", "--", "sh", "-c", script])
     }
 

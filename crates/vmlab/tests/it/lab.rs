@@ -16,13 +16,13 @@ pub(crate) const VMLAB: &str = env!("CARGO_BIN_EXE_vmlab");
 
 /// How a vmlab ended and what it said.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Said {
+impl CommandOutput {
     pub(crate) fn of(output: Output) -> Self {
         let said = Self {
             code: output.status.code(),
@@ -59,8 +59,8 @@ pub(crate) fn vmlab<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Comma
     command
 }
 
-pub(crate) fn said(command: &mut Command) -> Said {
-    Said::of(command.output().expect("vmlab can be started"))
+pub(crate) fn said(command: &mut Command) -> CommandOutput {
+    CommandOutput::of(command.output().expect("vmlab can be started"))
 }
 
 /// A replica's QEMU is no child of vmlab: who it becomes a child of may take its time until
@@ -120,7 +120,7 @@ impl Machine {
         command
     }
 
-    pub(crate) fn say<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Said {
+    pub(crate) fn say<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> CommandOutput {
         said(&mut self.vmlab(args))
     }
 
@@ -129,7 +129,7 @@ impl Machine {
         &self,
         args: impl IntoIterator<Item = A>,
         input: &str,
-    ) -> Said {
+    ) -> CommandOutput {
         let path = self.path("input");
         fs::write(&path, input).unwrap();
         said(self.vmlab(args).stdin(fs::File::open(path).unwrap()))

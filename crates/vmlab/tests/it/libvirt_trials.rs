@@ -4,7 +4,7 @@ use std::process::Command;
 
 use suite::{Tier, needs};
 
-use crate::lab::{Said, VMLAB, events};
+use crate::lab::{CommandOutput, VMLAB, events};
 use crate::running::{Study, assert_complete, results};
 
 /// Namespaces in which a libvirtd of the test's own is alone.
@@ -17,7 +17,7 @@ const SCRIPT: &str = concat!(
 );
 
 /// What stands behind a heading.
-fn part<'a>(said: &'a Said, heading: &str) -> &'a str {
+fn part<'a>(said: &'a CommandOutput, heading: &str) -> &'a str {
     let (_, rest) = said
         .stdout
         .split_once(&format!("== {heading}\n"))
@@ -53,7 +53,7 @@ fn trials_are_domains_and_nobody_else_s_is_touched() {
         .arg(study.folder())
         .output()
         .expect("unshare starts");
-    let said = Said::of(output);
+    let said = CommandOutput::of(output);
 
     let dead = "domain vmlab-dead-trial of run dead at qemu:///system";
     assert!(part(&said, "would clean").contains(&format!("would end {dead}")), "{said:#?}");

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use suite::{Tier, needs};
 
-use crate::lab::{Said, said, vmlab};
+use crate::lab::{CommandOutput, said, vmlab};
 
 const CACHED: &str = "\
 <domain type='kvm'>
@@ -31,7 +31,7 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     folder
 }
 
-fn lint(folder: &Path, args: &[&str]) -> Said {
+fn lint(folder: &Path, args: &[&str]) -> CommandOutput {
     said(vmlab(["lint"]).args(args).current_dir(folder))
 }
 
@@ -162,7 +162,7 @@ fn folders_are_searched_and_standard_input_is_read() {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(CACHED.as_bytes()).unwrap();
-    let piped = Said::of(child.wait_with_output().unwrap());
+    let piped = CommandOutput::of(child.wait_with_output().unwrap());
     assert!(piped.has_code(1).stdout.contains("-:6:45 (web)"), "{piped:#?}");
 }
 
@@ -376,7 +376,7 @@ fn sarif_holds_the_schema() {
         fs::write(folder.path().join(name), text).unwrap();
     }
     let said = run("node", &["-e", VALIDATE, "--", "all", "none", "broken"]).expect("npm's node");
-    let said = Said::of(said);
+    let said = CommandOutput::of(said);
     let lines: Vec<&str> = said.stdout.lines().collect();
     assert_eq!(lines[..2], ["all: valid", "none: valid"], "{said:#?}");
     assert!(lines[2].contains("level should be equal to one of"), "{said:#?}");

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use suite::{SharedThing, Tier, Turn, needs, until};
 
-use crate::lab::{Said, said, vmlab};
+use crate::lab::{CommandOutput, said, vmlab};
 use crate::schemas;
 
 fn root() -> PathBuf {
@@ -39,7 +39,7 @@ impl User {
         command
     }
 
-    pub(crate) fn say(&self, words: &[&str]) -> Said {
+    pub(crate) fn say(&self, words: &[&str]) -> CommandOutput {
         said(&mut self.vmlab(words))
     }
 
@@ -91,7 +91,7 @@ impl User {
         method: &str,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Value, Said> {
+    ) -> Result<Value, CommandOutput> {
         let kind = if method == "PATCH" { "merge-patch+json" } else { "json" };
         let mut curl = Command::new("curl");
         curl.args(["-sS", "--fail-with-body", "-X", method]);
@@ -107,7 +107,7 @@ impl User {
             fs::write(&sent, body.to_string()).expect("a file");
             curl.arg("--data-binary").arg(format!("@{}", sent.display()));
         }
-        let told = Said::of(curl.arg(format!("{server}{path}")).output().expect("curl"));
+        let told = CommandOutput::of(curl.arg(format!("{server}{path}")).output().expect("curl"));
         if told.code != Some(0) {
             return Err(told);
         }
@@ -209,7 +209,7 @@ pub(crate) fn programs(words: &[&str]) -> Option<(Turn, String)> {
     let needed = needs(Tier::Full).pcpus(2).alone_with(SharedThing::Cache);
     let turn = needed.alone_with(SharedThing::Leftovers).turn()?;
     let built = Command::new(root().join("scripts/get-kube")).args(words).output();
-    let built = Said::of(built.expect("the script"));
+    let built = CommandOutput::of(built.expect("the script"));
     built.has_code(0);
     Some((turn, built.stdout.trim().to_owned()))
 }
@@ -225,7 +225,7 @@ pub(crate) fn up(user: &User, programs: &str, words: &[&str]) -> Option<Value> {
         suite::skip("a cluster needs root");
         return None;
     }
-    let up = Said::of(start(user, programs, words).wait_with_output().expect("vmlab"));
+    let up = CommandOutput::of(start(user, programs, words).wait_with_output().expect("vmlab"));
     up.has_code(0);
     let status = schemas::holds("local-cluster", &up.stdout);
     assert_eq!(status["state"], "up");
@@ -340,7 +340,7 @@ fn nothing_stays_of_a_start_that_is_interrupted() {
             made.map(Some)
         });
         let Some(made) = made else {
-            let ended = Said::of(starting.wait_with_output().expect("vmlab"));
+            let ended = CommandOutput::of(starting.wait_with_output().expect("vmlab"));
             assert!(ended.stderr.contains("needs root"), "{ended:#?}");
             return suite::skip("a cluster needs root");
         };
@@ -348,7 +348,7 @@ fn nothing_stays_of_a_start_that_is_interrupted() {
         send(u64::from(starting.id()), signal);
         let ended = starting.wait_with_output().expect("vmlab");
         if signal == Signal::INT {
-            Said::of(ended).has_code(2);
+            CommandOutput::of(ended).has_code(2);
         } else {
             // Its keeper has seen that nobody waits any more.
             until("the keeper's end", || processes(&user.folder(), "").is_empty().then_some(()));

@@ -7,7 +7,7 @@ use std::process::Command;
 use record::{FailureKind, Outcome};
 use suite::{Tier, needs};
 
-use crate::lab::{Said, events, vmlab};
+use crate::lab::{CommandOutput, events, vmlab};
 use crate::running::{Study, assert_complete, owned_by, results};
 use crate::trials::two_pcpus;
 
@@ -159,7 +159,7 @@ fn what_can_t_be_measured_together_is_said() {
         );
         let path = study.folder().join("study.toml");
         let mut command = vmlab(["run".as_ref(), path.as_os_str(), "--dry-run".as_ref()]);
-        let said = Said::of(command.output().unwrap());
+        let said = CommandOutput::of(command.output().unwrap());
         assert_eq!(said.code, Some(2), "{said:#?}");
         assert!(said.stderr.contains("study.toml:") && said.stderr.contains(part), "{said:#?}");
     };
@@ -199,7 +199,7 @@ fn several_vms_are_simulated_where_the_planner_puts_them() {
     let run = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vmlab"));
         command.arg("run").arg(&path).args(["--on", &on, "--out"]).arg(&out);
-        Said::of(command.output().unwrap())
+        CommandOutput::of(command.output().unwrap())
     };
     // Where memory comes to lie is not played, and not passed over.
     let study = fs::read_to_string(&path).unwrap();

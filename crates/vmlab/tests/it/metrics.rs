@@ -8,7 +8,7 @@ use std::path::Path;
 use suite::{Tier, needs};
 
 use crate::lab::vmlab;
-use crate::running::{Running, Study};
+use crate::running::{RunningVmlab, Study};
 
 const REST: &str = "[[variant]]\nname = \"one\"\n\n[[variant]]\nname = \"two\"\nvm.vcpus = 2\n\n\
                     [[workload]]\nrun = \"hackbench\"\nparams = { groups = 1, loops = 20 }\n";
@@ -66,7 +66,7 @@ fn a_running_study_can_be_asked() {
     let file = study.folder().join("study.toml");
     let mut command = vmlab(["run", "--metrics", "127.0.0.1:0", "--out"]);
     command.arg(study.dir()).arg(file);
-    let mut running = Running::spawn(&mut command, &study.dir());
+    let mut running = RunningVmlab::spawn(&mut command, &study.dir());
     let at = running.until("an address", |running| {
         let said = running.told();
         said.split_once("metrics at http://")?.1.split_once("/metrics")?.0.parse().ok()

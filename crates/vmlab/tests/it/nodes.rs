@@ -14,7 +14,7 @@ use suite::until;
 
 use crate::fake_api::{self, Answer, Content, FakeApi};
 use crate::fake_pods::{FakePods, Fate};
-use crate::lab::{Said, VMLAB, said, vmlab};
+use crate::lab::{CommandOutput, VMLAB, said, vmlab};
 use crate::local_clusters::{User, programs, send, up};
 use crate::running::assert_complete;
 use crate::schemas;
@@ -92,7 +92,7 @@ impl Fleet {
     }
 
     /// Runs the study; results go to `results`.
-    fn run(&self, words: &[&str]) -> Said {
+    fn run(&self, words: &[&str]) -> CommandOutput {
         let mut command = self.command(words);
         command.args(["--node-image", "registry.example/vmlab:1"]);
         said(command.arg("--out").arg(self.path("results")))
@@ -109,7 +109,7 @@ impl Fleet {
 }
 
 /// What was printed, as if no line had been broken: where they are hangs on the numbers.
-pub(crate) fn in_one_line(said: &Said) -> String {
+pub(crate) fn in_one_line(said: &CommandOutput) -> String {
     said.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -311,7 +311,7 @@ fn an_interrupted_study_leaves_no_job() {
         (pods.flatten().map(begun).filter(|is| *is).count() == 3).then_some(())
     });
     send(u64::from(running.id()), Signal::INT);
-    let ended = Said::of(running.wait_with_output().expect("vmlab"));
+    let ended = CommandOutput::of(running.wait_with_output().expect("vmlab"));
     assert_eq!(ended.code, Some(2), "{ended:#?}");
     assert!(ended.stderr.contains("Interrupted: `vmlab report"), "{ended:#?}");
     assert_eq!(fleet.pods.names(), Vec::<String>::new());
@@ -324,7 +324,7 @@ pub(crate) fn load_image(user: &User) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let script = root.join("scripts/make-packages");
     let built = std::process::Command::new(script).args(["--debug", "oci"]).output();
-    let built = Said::of(built.expect("the script"));
+    let built = CommandOutput::of(built.expect("the script"));
     built.has_code(0);
     let archive = root.join(built.stdout.lines().last().expect("the archive"));
     user.say(&["cluster", "load", archive.to_str().expect("a path")]).has_code(0);
@@ -414,11 +414,11 @@ fn a_study_runs_in_the_pod_of_a_real_node() {
     let interrupted = start();
     until("a pod runs", runs);
     send(u64::from(interrupted.id()), Signal::INT);
-    Said::of(interrupted.wait_with_output().expect("vmlab")).has_code(2);
+    CommandOutput::of(interrupted.wait_with_output().expect("vmlab")).has_code(2);
     assert_eq!(left(), Vec::<String>::new());
     fs::remove_dir_all(&dir).expect("a folder");
 
-    let ran = Said::of(start().wait_with_output().expect("vmlab"));
+    let ran = CommandOutput::of(start().wait_with_output().expect("vmlab"));
     ran.has_code(0);
     assert!(in_one_line(&ran).contains("on 1 node: 1 complete"), "{ran:#?}");
     assert_eq!(left(), Vec::<String>::new());

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use suite::{SharedThing, Tier, needs, until};
 
 use crate::lab::{said, vmlab};
-use crate::running::{Running, Study, assert_complete, owned_by, results};
+use crate::running::{RunningVmlab, Study, assert_complete, owned_by, results};
 
 const HOST: &str = "[[variant]]\nname = \"host\"\non = \"host\"\n\n";
 
@@ -91,7 +91,7 @@ fn a_run_on_the_host_leaves_nothing_however_it_ends() {
              params = {{ groups = 1, loops = 100000000 }}\n"
         ),
     );
-    let until_benchmark = |running: &mut Running| {
+    let until_benchmark = |running: &mut RunningVmlab| {
         running.until("the benchmark's senders and receivers", |running| {
             let owned = owned_by(running.pid());
             let of_it = owned.iter().filter(|one| one.command_line.starts_with("hackbench"));

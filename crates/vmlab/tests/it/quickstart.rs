@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process_group};
 use suite::until;
 
-use crate::lab::Said;
+use crate::lab::CommandOutput;
 
 /// Each call is noted; one that is named in `fails` ends with the code there,
 /// one that is named in `hangs` says its process and stays.
@@ -80,7 +80,7 @@ fn each_step_is_said_and_its_failure_is_the_end() {
     let check = |fails: &str, code: i32, calls: usize| {
         let tree = Tree::new();
         fs::write(tree.path("fails"), fails).unwrap();
-        let said = Said::of(tree.quickstart().output().unwrap());
+        let said = CommandOutput::of(tree.quickstart().output().unwrap());
         assert_eq!(said.code, Some(code), "{fails}: {said:#?}");
         assert_eq!(tree.calls(), CALLS[..calls], "{fails}: {said:#?}");
         for step in 1..=calls.min(4) {
@@ -110,7 +110,7 @@ fn an_interruption_ends_the_step_and_all_that_it_has_started() {
             fs::read_to_string(tree.path("pid")).ok()?.trim().parse().ok().and_then(Pid::from_raw)
         });
         kill_process_group(group, Signal::INT).unwrap();
-        let said = Said::of(child.wait_with_output().unwrap());
+        let said = CommandOutput::of(child.wait_with_output().unwrap());
         assert_eq!(said.code, Some(130), "{hangs}: {said:#?}");
         assert!(said.stderr.contains("quickstart: interrupted"), "{hangs}: {said:#?}");
         // Whose child it became may take its time until its name is free.

@@ -13,8 +13,8 @@ use serde_json::Value;
 use suite::{SharedThing, Tier, needs, until};
 use topology::Host;
 
-use crate::lab::{Machine, Said, VMLAB, has_ended, said, vmlab};
-use crate::running::{Running, Study, assert_complete, results};
+use crate::lab::{CommandOutput, Machine, VMLAB, has_ended, said, vmlab};
+use crate::running::{RunningVmlab, Study, assert_complete, results};
 use crate::schemas;
 
 /// Replicas of this test alone, with the images and states of all.
@@ -33,7 +33,7 @@ impl Lab {
         command
     }
 
-    fn say(&self, args: &[&str]) -> Said {
+    fn say(&self, args: &[&str]) -> CommandOutput {
         said(&mut self.replica(args))
     }
 
@@ -50,10 +50,10 @@ impl Lab {
     }
 
     /// A study that runs in a replica.
-    fn run(&self, args: &[&str], study: &Study) -> Running {
+    fn run(&self, args: &[&str], study: &Study) -> RunningVmlab {
         let mut command = vmlab(["run"]);
         command.args(args).args(["--on", "replica"]).env("XDG_STATE_HOME", self.state.path());
-        Running::spawn(&mut command, &study.dir())
+        RunningVmlab::spawn(&mut command, &study.dir())
     }
 
     fn has_none(&self) {
@@ -168,7 +168,7 @@ fn replicas_of_one_state_are_apart() {
         up.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     });
     for up in both {
-        let said = Said::of(up.wait_with_output().unwrap());
+        let said = CommandOutput::of(up.wait_with_output().unwrap());
         let up: Value = serde_json::from_str(&said.has_code(0).stdout).unwrap();
         assert_eq!(up["restored"], true, "{up}");
     }
@@ -389,7 +389,7 @@ fn a_boot_that_is_ended_leaves_nothing() {
     let pid = Pid::from_child(&up);
     let qemu = until("QEMU runs", || lab.qemu());
     kill_process(pid, Signal::INT).unwrap();
-    let ended = Said::of(up.wait_with_output().unwrap());
+    let ended = CommandOutput::of(up.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(2), "{ended:?}");
     has_ended(qemu);
     lab.has_none();

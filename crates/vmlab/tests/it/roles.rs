@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use suite::{SharedThing, Tier, needs, until};
 
 use crate::lab::{events, vmlab};
-use crate::running::{Running, Study, assert_complete, owned_by, results, send};
+use crate::running::{RunningVmlab, Study, assert_complete, owned_by, results, send};
 
 /// Two guests, as short as it goes; `network` is the study's.
 fn two_guests(network: &str) -> Study {
@@ -102,7 +102,7 @@ fn what_cannot_be_is_said_before_anything_boots() {
         study.change(changed.0, changed.1);
         let path = study.folder().join("study.toml");
         let output = vmlab(["check".as_ref(), path.as_os_str()]).output().unwrap();
-        let said = crate::lab::Said::of(output);
+        let said = crate::lab::CommandOutput::of(output);
         assert_eq!(said.code, Some(2), "{said:#?}");
         assert!(said.stderr.contains(part), "{said:#?}");
     };
@@ -138,7 +138,7 @@ fn the_end_of_the_other_vm_is_recorded_with_its_role() {
 }
 
 /// A study whose two VMs run for a while, and the network that was made for them.
-fn both_running() -> (Study, Running, BTreeSet<PathBuf>) {
+fn both_running() -> (Study, RunningVmlab, BTreeSet<PathBuf>) {
     let study = two_guests("[network]\nkind = \"bridge\"");
     study.change("time_s = 2", "time_s = 60");
     let running = study.start();

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use suite::until;
 
-use crate::lab::{Said, events, vmlab};
+use crate::lab::{CommandOutput, events, vmlab};
 
 /// Two variants; a benchmark that can be met while it runs, for so many seconds.
 pub(crate) fn two_variants(time_s: u32) -> String {
@@ -62,38 +62,41 @@ impl Study {
         self.folder.path().join("results")
     }
 
-    pub(crate) fn start(&self) -> Running {
+    pub(crate) fn start(&self) -> RunningVmlab {
         self.start_in(&self.dir())
     }
 
-    pub(crate) fn start_in(&self, dir: &Path) -> Running {
+    pub(crate) fn start_in(&self, dir: &Path) -> RunningVmlab {
         let study = self.folder.path().join("study.toml");
-        Running::start(&["run".as_ref(), study.as_os_str(), "--out".as_ref(), dir.as_os_str()], dir)
+        RunningVmlab::start(
+            &["run".as_ref(), study.as_os_str(), "--out".as_ref(), dir.as_os_str()],
+            dir,
+        )
     }
 
     /// It tells of each benchmark that it begins.
-    pub(crate) fn start_told(&self) -> Running {
+    pub(crate) fn start_told(&self) -> RunningVmlab {
         let (study, dir) = (self.folder.path().join("study.toml"), self.dir());
         let words = ["run".as_ref(), "--verbose".as_ref(), study.as_os_str(), "--out".as_ref()];
-        Running::start(&[&words[..], &[dir.as_os_str()]].concat(), &dir)
+        RunningVmlab::start(&[&words[..], &[dir.as_os_str()]].concat(), &dir)
     }
 
     /// Tells of each benchmark that it begins, too.
-    pub(crate) fn resume(&self) -> Running {
+    pub(crate) fn resume(&self) -> RunningVmlab {
         let dir = self.dir();
         let args = ["run".as_ref(), "--verbose".as_ref(), "--resume".as_ref(), dir.as_os_str()];
-        Running::start(&args, &dir)
+        RunningVmlab::start(&args, &dir)
     }
 }
 
 /// Something that vmlab started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Owned {
+pub(crate) struct OwnedProcess {
     pub(crate) pid: u32,
     pub(crate) command_line: String,
 }
 
-impl Owned {
+impl OwnedProcess {
     pub(crate) fn is_qemu(&self) -> bool {
         self.command_line.contains("qemu-system-")
     }
@@ -140,7 +143,7 @@ fn shown(command_line: &[u8]) -> String {
 }
 
 /// The living processes that carry the mark of the vmlab `owner`.
-pub(crate) fn owned_by(owner: u32) -> Vec<Owned> {
+pub(crate) fn owned_by(owner: u32) -> Vec<OwnedProcess> {
     let mark = format!("VMLAB_OWNER={owner}:");
     let carries = |environment: Vec<u8>| {
         environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(mark.as_bytes()))
@@ -151,20 +154,20 @@ pub(crate) fn owned_by(owner: u32) -> Vec<Owned> {
     pids.filter(|pid| fs::read(format!("/proc/{pid}/environ")).is_ok_and(carries))
         .map(|pid| {
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            Owned { pid, command_line: shown(&line) }
+            OwnedProcess { pid, command_line: shown(&line) }
         })
         .filter(|owned| !owned.command_line.is_empty())
         .collect()
 }
 
 /// A vmlab under way; killed when dropped.
-pub(crate) struct Running {
+pub(crate) struct RunningVmlab {
     child: Child,
     pub(crate) dir: PathBuf,
     output: tempfile::TempDir,
 }
 
-impl Running {
+impl RunningVmlab {
     pub(crate) fn start(args: &[&std::ffi::OsStr], dir: &Path) -> Self {
         Self::spawn(&mut vmlab(args), dir)
     }
@@ -191,12 +194,16 @@ impl Running {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    fn said(&self, status: ExitStatus) -> Said {
+    fn said(&self, status: ExitStatus) -> CommandOutput {
         let read = |name: &str| fs::read(self.output.path().join(name)).unwrap();
-        Said::of(std::process::Output { status, stdout: read("stdout"), stderr: read("stderr") })
+        CommandOutput::of(std::process::Output {
+            status,
+            stdout: read("stdout"),
+            stderr: read("stderr"),
+        })
     }
 
-    pub(crate) fn wait(mut self) -> Said {
+    pub(crate) fn wait(mut self) -> CommandOutput {
         let status = until("the end of vmlab", || self.child.try_wait().unwrap());
         let left = owned_by(self.pid());
         assert!(left.is_empty(), "left behind: {left:#?}");
@@ -208,7 +215,7 @@ impl Running {
     }
 
     /// Waits for its end, whatever that is; what it left is for the caller to find.
-    pub(crate) fn ended(mut self) -> Said {
+    pub(crate) fn ended(mut self) -> CommandOutput {
         let status = until("the end of vmlab", || self.child.try_wait().unwrap());
         self.said(status)
     }
@@ -222,7 +229,7 @@ impl Running {
 
     /// Interrupts vmlab, which must end in order.
     #[track_caller]
-    pub(crate) fn interrupt(mut self, signal: Signal) -> Said {
+    pub(crate) fn interrupt(mut self, signal: Signal) -> CommandOutput {
         send(self.pid(), signal);
         let status = until("the end of vmlab", || self.child.try_wait().unwrap());
         let left = owned_by(self.pid());
@@ -254,20 +261,20 @@ impl Running {
         }
     }
 
-    pub(crate) fn qemus(&self) -> Vec<Owned> {
-        owned_by(self.pid()).into_iter().filter(Owned::is_qemu).collect()
+    pub(crate) fn qemus(&self) -> Vec<OwnedProcess> {
+        owned_by(self.pid()).into_iter().filter(OwnedProcess::is_qemu).collect()
     }
 
     /// Waits for the VM of a trial; vmlab holds its channels by then.
-    pub(crate) fn until_boot(&mut self) -> Owned {
+    pub(crate) fn until_boot(&mut self) -> OwnedProcess {
         self.until("a VM that boots", |running| {
             running.trial()?;
-            running.qemus().pop().filter(Owned::is_connected)
+            running.qemus().pop().filter(OwnedProcess::is_connected)
         })
     }
 
     /// Waits until a benchmark runs in a VM, as one that tells of it says.
-    pub(crate) fn until_benchmark(&mut self) -> Owned {
+    pub(crate) fn until_benchmark(&mut self) -> OwnedProcess {
         self.until("a benchmark", |running| {
             let told = running.told();
             let last = told.lines().last()?;
@@ -283,7 +290,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningVmlab {
     fn drop(&mut self) {
         // Only a failed test comes here with a child that lives.
         if self.child.try_wait().is_ok_and(|status| status.is_none()) {

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use suite::{SharedThing, Tier, needs, until};
 
-use crate::lab::{Machine, Said, events, said, vmlab};
+use crate::lab::{CommandOutput, Machine, events, said, vmlab};
 use crate::running::{Study, results};
 
 const THP: &str = "sys/kernel/mm/transparent_hugepage/enabled";
@@ -43,7 +43,7 @@ impl Files {
         fs::read_to_string(self.root().join(name)).unwrap().trim().to_owned()
     }
 
-    fn say(&self, args: &[&str]) -> Said {
+    fn say(&self, args: &[&str]) -> CommandOutput {
         said(&mut self.command(args))
     }
 

@@ -13,16 +13,16 @@ use vswitch::frontend::{FrameBytes, Frontend, FrontendOptions, Touch, Traffic, T
 use vswitch::memory::{Region, RegionAddresses};
 use vswitch::message::{MAX_FDS, MessageHeader, RingAddresses, RingFd, VhostRequest, features};
 
-use crate::lab::{Said, VMLAB};
+use crate::lab::{CommandOutput, VMLAB};
 use crate::schemas;
 
 /// A switch that runs, in a folder of its own.
-pub(crate) struct Running {
+pub(crate) struct RunningSwitch {
     child: Child,
     pub(crate) folder: TempDir,
 }
 
-impl Running {
+impl RunningSwitch {
     pub(crate) fn new(args: &[&str]) -> Self {
         Self::start(tempfile::tempdir().unwrap(), Command::new(VMLAB), args)
     }
@@ -62,7 +62,7 @@ impl Running {
         fs::read_to_string(self.path(name)).unwrap()
     }
 
-    pub(crate) fn ctl(&self, args: &[&str]) -> Said {
+    pub(crate) fn ctl(&self, args: &[&str]) -> CommandOutput {
         vmlab_in(self.folder.path(), &[&["switch", "ctl", "--control", "control"], args].concat())
     }
 
@@ -77,7 +77,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningSwitch {
     fn drop(&mut self) {
         // It may have ended.
         let _ = self.child.kill();
@@ -85,14 +85,14 @@ impl Drop for Running {
     }
 }
 
-fn vmlab_in(folder: &Path, args: &[&str]) -> Said {
+fn vmlab_in(folder: &Path, args: &[&str]) -> CommandOutput {
     let output = Command::new(VMLAB).current_dir(folder).args(args).stdin(Stdio::null()).output();
-    Said::of(output.unwrap())
+    CommandOutput::of(output.unwrap())
 }
 
 #[test]
 fn a_switch_forwards_is_asked_and_leaves_nothing_behind() {
-    let mut switch = Running::new(&["--port", "a.sock", "--port", "b.sock"]);
+    let mut switch = RunningSwitch::new(&["--port", "a.sock", "--port", "b.sock"]);
     let traffic = ["switch", "traffic", "a.sock", "b.sock", "--seconds", "0.1", "--json"];
     for more in [&[][..], &["--packed", "--whole"], &["--layout", "indirect"]] {
         let said = vmlab_in(switch.folder.path(), &[&traffic[..], more].concat());
@@ -136,7 +136,7 @@ fn a_switch_forwards_is_asked_and_leaves_nothing_behind() {
 
 #[test]
 fn a_switch_that_is_told_to_end_ends() {
-    let mut switch = Running::new(&["--quiet", "--port", "a.sock"]);
+    let mut switch = RunningSwitch::new(&["--quiet", "--port", "a.sock"]);
     switch.ctl(&["end"]).has_code(0);
     assert_eq!(switch.child.wait().unwrap().code(), Some(0));
     assert!(!switch.path("a.sock").exists());
@@ -145,13 +145,13 @@ fn a_switch_that_is_told_to_end_ends() {
 #[test]
 fn a_hangup_ends_a_switch_unless_nohup_started_it() {
     let args = ["--quiet", "--port", "a.sock"];
-    let mut switch = Running::new(&args);
+    let mut switch = RunningSwitch::new(&args);
     switch.send(Signal::HUP);
     assert_eq!(switch.child.wait().unwrap().code(), Some(0));
 
     let mut nohup = Command::new("nohup");
     nohup.arg(VMLAB);
-    let mut switch = Running::start(tempfile::tempdir().unwrap(), nohup, &args);
+    let mut switch = RunningSwitch::start(tempfile::tempdir().unwrap(), nohup, &args);
     // What has a handler for it would hear it at some time.
     let status = fs::read_to_string(format!("/proc/{}/status", switch.child.id())).unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
@@ -177,7 +177,7 @@ fn the_sandbox_is_in_force() {
     for (args, expected) in
         [(&["--port", "a.sock"][..], "2"), (&["--port", "a.sock", "--no-sandbox"], "0")]
     {
-        let switch = Running::new(args);
+        let switch = RunningSwitch::new(args);
         let pid = switch.child.id();
         suite::until("all threads to be in the sandbox", || {
             let all = of_threads(pid, "Seccomp:");
@@ -214,16 +214,16 @@ fn the_sandbox_is_in_force() {
         switch.ctl(&["add", "left.sock"]).is_error(&["something is there already"]);
     }
     // Where a frontend listens from the start, others may come.
-    let switch = Running::new(&["--port", "a.sock,server=off"]);
+    let switch = RunningSwitch::new(&["--port", "a.sock,server=off"]);
     switch.ctl(&["add", "b.sock,server=off"]).has_code(0);
     drop(std::os::unix::net::UnixListener::bind(switch.path("left.sock")).unwrap());
     switch.ctl(&["add", "left.sock"]).has_code(0);
 }
 
 /// What a frontend does that no VMM should.
-type Hostile = (&'static str, fn(&mut Frontend));
+type HostileAct = (&'static str, fn(&mut Frontend));
 
-const HOSTILE: &[Hostile] = &[
+const HOSTILE: &[HostileAct] = &[
     ("a memory file made shorter under its rings", |frontend| {
         let ring = &mut frontend.pairs()[0].transmit;
         while let Some(slot) = ring.take_free() {
@@ -299,9 +299,9 @@ fn hostile_frontends_lose_their_port_alone_in_the_sandbox() {
     for port in ["a.sock", "b.sock", "c.sock"] {
         ports.extend(["--port", port]);
     }
-    let mut switch = Running::new(&ports);
+    let mut switch = RunningSwitch::new(&ports);
     let plain = FrontendOptions::default();
-    let connect = |switch: &Running, port: &str, options| {
+    let connect = |switch: &RunningSwitch, port: &str, options| {
         // The last one may not have left yet.
         suite::until("the port to be free", || Frontend::connect(&switch.path(port), options).ok())
     };
@@ -350,7 +350,7 @@ fn hostile_frontends_lose_their_port_alone_in_the_sandbox() {
 
 #[test]
 fn sockets_have_the_mode_and_the_group_that_are_asked_for() {
-    let rights = |switch: &Running, name: &str| {
+    let rights = |switch: &RunningSwitch, name: &str| {
         let there = fs::metadata(switch.path(name)).unwrap();
         (there.mode() & 0o777, there.gid())
     };
@@ -358,12 +358,12 @@ fn sockets_have_the_mode_and_the_group_that_are_asked_for() {
     let own = rustix::process::getegid().as_raw();
     let group = own.to_string();
     let args = ["--port", "a.sock", "--socket-mode", "0666", "--socket-group", &group];
-    let switch = Running::new(&args);
+    let switch = RunningSwitch::new(&args);
     switch.ctl(&["add", "b.sock"]).has_code(0);
     for name in ["a.sock", "b.sock"] {
         assert_eq!(rights(&switch, name), (0o666, own), "{name}");
     }
-    let plain = Running::new(&["--port", "a.sock"]);
+    let plain = RunningSwitch::new(&["--port", "a.sock"]);
     assert_eq!(rights(&plain, "a.sock"), rights(&switch, "control"), "what the umask leaves");
     if !rustix::process::geteuid().is_root() {
         // Its own groups alone are a user's to give.
@@ -374,7 +374,7 @@ fn sockets_have_the_mode_and_the_group_that_are_asked_for() {
         return suite::skip_part("a group of others", "only root gives it");
     }
     let args = ["--port", "a.sock", "--socket-mode", "0660", "--socket-group", "64999"];
-    let switch = Running::new(&args);
+    let switch = RunningSwitch::new(&args);
     assert_eq!(rights(&switch, "a.sock"), (0o660, 64999));
     // In its sandbox, it gives nothing away; its folder may.
     let advice = ["b.sock: cannot give the socket to group 64999", "chmod g+s FOLDER"];
@@ -457,7 +457,7 @@ fn taps_carry_tcp_between_networks_and_leave_nothing_behind() {
         .arg(folder.path())
         .output()
         .expect("unshare starts");
-    let said = Said::of(output);
+    let said = CommandOutput::of(output);
     assert_eq!(said.code, Some(0), "{said:#?}");
     let status = schemas::holds("switch", &said.stdout);
     let counts = |port: usize| status["ports"][port]["counts"].clone();

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::lab::{Said, VMLAB};
+use crate::lab::{CommandOutput, VMLAB};
 
 #[test]
 fn too_few_open_files_are_told_before_anything_runs() {
@@ -19,7 +19,8 @@ fn too_few_open_files_are_told_before_anything_runs() {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    Said::of(output).is_error(&["this process may have 600: raise its limit (`ulimit -Hn`"]);
+    CommandOutput::of(output)
+        .is_error(&["this process may have 600: raise its limit (`ulimit -Hn`"]);
     assert!(!folder.path().join("a.sock").exists());
 }
 

@@ -8,9 +8,9 @@ use record::{CounterSet, FailureKind, Outcome};
 use rustix::process::Signal;
 use suite::{SharedThing, Tier, needs, until};
 
-use crate::lab::{Said, events, vmlab};
-use crate::running::{Owned, Study, assert_complete, owned_by, results, send};
-use crate::switch::Running as Switch;
+use crate::lab::{CommandOutput, events, vmlab};
+use crate::running::{OwnedProcess, Study, assert_complete, owned_by, results, send};
+use crate::switch::RunningSwitch as Switch;
 
 /// Two guests that send datagrams, as short as it goes.
 fn two_guests(network: &str, time_ms: u32) -> Study {
@@ -26,7 +26,7 @@ fn two_guests(network: &str, time_ms: u32) -> Study {
 }
 
 /// The switch of a run.
-fn switch_of(owner: u32) -> Option<Owned> {
+fn switch_of(owner: u32) -> Option<OwnedProcess> {
     owned_by(owner).into_iter().find(|owned| owned.command_line.contains("--until-input-ends"))
 }
 
@@ -158,7 +158,7 @@ fn a_killed_run_leaves_no_switch_of_dpdk_s() {
         if program == "testpmd" {
             until("the end of testpmd", || (!switch.is_alive()).then_some(()));
         }
-        let cleaned = Said::of(vmlab(["clean"]).output().unwrap());
+        let cleaned = CommandOutput::of(vmlab(["clean"]).output().unwrap());
         assert_eq!(cleaned.code, Some(0), "{cleaned:#?}");
         assert!(owned_by(owner).is_empty() && !switch.is_alive(), "{program}: {cleaned:#?}");
     }
@@ -168,7 +168,7 @@ fn a_killed_run_leaves_no_switch_of_dpdk_s() {
 fn refusal(network: &str) -> String {
     let study = two_guests(network, 300);
     let path = study.folder().join("study.toml");
-    let said = Said::of(vmlab(["check".as_ref(), path.as_os_str()]).output().unwrap());
+    let said = CommandOutput::of(vmlab(["check".as_ref(), path.as_os_str()]).output().unwrap());
     assert_eq!(said.code, Some(2), "{said:#?}");
     said.stderr
 }
@@ -268,7 +268,7 @@ fn what_keeps_vms_from_a_switch_is_said_before_anything_boots() {
         let path = study.folder().join("study.toml");
         let text = fs::read_to_string(&path).unwrap();
         let mut command = vmlab(["run".as_ref(), path.as_os_str(), "--dry-run".as_ref()]);
-        let said = Said::of(command.output().unwrap());
+        let said = CommandOutput::of(command.output().unwrap());
         assert_eq!(said.code, Some(2), "{text}\n{said:#?}");
         assert!(said.stderr.contains(part), "{part:?}\n{said:#?}");
     };

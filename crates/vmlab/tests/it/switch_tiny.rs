@@ -17,7 +17,7 @@ use suite::{Tier, Turn, needs};
 use tempfile::TempDir;
 use vmconfig::Arch;
 
-use crate::switch::Running;
+use crate::switch::RunningSwitch;
 
 /// Modules of the guest's kernel, each behind those that it needs; the initial RAM
 /// disk of the image has the first five.
@@ -301,13 +301,13 @@ impl Qmp {
     }
 }
 
-fn status(switch: &Running) -> Value {
+fn status(switch: &RunningSwitch) -> Value {
     serde_json::from_str(&switch.ctl(&["status", "--json"]).stdout).unwrap()
 }
 
 /// No ring of any port was stopped.
 #[track_caller]
-fn all_rings_run(switch: &Running) {
+fn all_rings_run(switch: &RunningSwitch) {
     for port in status(switch)["ports"].as_array().unwrap() {
         assert_eq!(port["stopped"], json!({}), "{port}");
     }
@@ -315,7 +315,7 @@ fn all_rings_run(switch: &Running) {
 
 /// No ring was stopped, and those that run are of the kind that the guests were given.
 #[track_caller]
-fn rings_are(switch: &Running, host: &Host) {
+fn rings_are(switch: &RunningSwitch, host: &Host) {
     all_rings_run(switch);
     let status = status(switch);
     let running = status["ports"].as_array().unwrap().iter();
@@ -350,7 +350,7 @@ fn a_guest_that_is_booted_again_and_again_finds_its_switch() {
     let Some(lab) = lab(1) else { return };
     for qemu in lab.qemus.clone() {
         let host = &Host { qemu, packed: false };
-        let switch = Running::new(&PORTS);
+        let switch = RunningSwitch::new(&PORTS);
         let mut first = Tiny::start(&lab, host, &switch.path("a.sock"), "number=1", &[]);
         first.until_it_said("tiny: up", 1);
         // It asks all the time, whatever happens to its neighbour.
@@ -398,7 +398,7 @@ fn queues_with_vectors_of_their_own_call_their_guest() {
     for packed in [false, true] {
         let newer = &Host { qemu: newer.clone(), packed };
         let ports = ["--quiet", "--port", "a.sock", "--port", "b.sock,queues=2"];
-        let switch = Running::new(&ports);
+        let switch = RunningSwitch::new(&ports);
         let mut first = Tiny::start(&lab, newer, &switch.path("a.sock"), "number=1", &[]);
         first.until_it_said("tiny: up", 1);
         let words = "number=2 asks=1 then=spread";
@@ -423,7 +423,7 @@ fn queues_with_vectors_of_their_own_call_their_guest() {
 fn a_guest_moves_to_another_qemu_under_traffic() {
     let Some(lab) = lab(1) else { return };
     for host in &lab.hosts().collect::<Vec<_>>() {
-        let switch = Running::new(&PORTS);
+        let switch = RunningSwitch::new(&PORTS);
         let mut here = Tiny::start(&lab, host, &switch.path("a.sock"), "number=1", &[]);
         here.until_it_said("tiny: up", 1);
         let words = "number=2 asks=1 then=ask";
@@ -477,7 +477,7 @@ fn a_guest_moves_to_another_qemu_under_traffic() {
 fn guests_go_on_when_their_switch_dies_under_traffic() {
     let Some(lab) = lab(1) else { return };
     for host in &lab.hosts().collect::<Vec<_>>() {
-        let mut switch = Running::new(&PORTS);
+        let mut switch = RunningSwitch::new(&PORTS);
         let mut first = Tiny::start(&lab, host, &switch.path("a.sock"), "number=1", &[]);
         first.until_it_said("tiny: up", 1);
         let words = "number=2 asks=1 then=ask";

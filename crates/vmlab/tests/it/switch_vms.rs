@@ -12,7 +12,7 @@ use vmconfig::qemu::{Channels, emit};
 use vmconfig::{Accel, Arch, BootSource, MemoryBacking, MemorySource, VmSettings, VmSpec};
 
 use crate::lab::VMLAB;
-use crate::switch::Running;
+use crate::switch::RunningSwitch;
 
 struct Lab {
     _turn: Turn,
@@ -136,7 +136,7 @@ fn nic(socket: &Path, number: u8, netdev: &str, device: &str) -> [String; 6] {
 }
 
 /// The NICs that `vmlab switch` shows for its ports, word by word.
-fn shown_nics(switch: &Running, ports: &[&str]) -> Vec<Vec<String>> {
+fn shown_nics(switch: &RunningSwitch, ports: &[&str]) -> Vec<Vec<String>> {
     let shown = Command::new(VMLAB)
         .current_dir(switch.folder.path())
         .args(["switch", "--dry-run"])
@@ -150,7 +150,7 @@ fn shown_nics(switch: &Running, ports: &[&str]) -> Vec<Vec<String>> {
 }
 
 /// The switch's own view of a port.
-fn port(switch: &Running, number: usize) -> serde_json::Value {
+fn port(switch: &RunningSwitch, number: usize) -> serde_json::Value {
     let said = switch.ctl(&["status", "--json"]);
     let status: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
     status["ports"][number].clone()
@@ -161,7 +161,7 @@ const PORTS: [&str; 5] = ["--quiet", "--port", "a.sock,queues=2", "--port", "b.s
 #[test]
 fn two_guests_talk_and_outlive_their_switch() {
     let Some(lab) = lab(Tier::Test) else { return };
-    let switch = Running::new(&PORTS);
+    let switch = RunningSwitch::new(&PORTS);
     // As users start them: with what it shows, to the letter.
     let shown = shown_nics(&switch, &PORTS[1..]);
     let mut first = Guest::start(&lab, &shown[0]);
@@ -210,7 +210,7 @@ fn guests_with_packed_rings_and_several_queues_talk() {
         ("", ",guest_tso4=off,guest_csum=off"),
         (",queues=2", ",mq=on"),
     ] {
-        let switch = Running::new(&PORTS);
+        let switch = RunningSwitch::new(&PORTS);
         let mut first = Guest::start(&lab, &nic(&switch.path("a.sock"), 1, netdev, device));
         let mut second = Guest::start(&lab, &nic(&switch.path("b.sock"), 2, "", ""));
         first.up(1);
@@ -238,7 +238,7 @@ fn guests_with_packed_rings_and_several_queues_talk() {
 struct Testpmd(Child);
 
 impl Testpmd {
-    fn start(switch: &Running, more: &str) -> Self {
+    fn start(switch: &RunningSwitch, more: &str) -> Self {
         let device = |number: u8, port: &str| {
             format!("net_virtio_user{number},path={}{more}", switch.path(port).display())
         };
@@ -271,7 +271,7 @@ fn dpdk_s_frontend_sends_and_receives() {
         return suite::skip("dpdk-testpmd is not installed (Debian: dpdk-dev)");
     }
     for more in ["", ",packed_vq=1", ",mrg_rxbuf=0", ",in_order=1,packed_vq=1"] {
-        let switch = Running::new(&["--quiet", "--port", "a.sock", "--port", "b.sock"]);
+        let switch = RunningSwitch::new(&["--quiet", "--port", "a.sock", "--port", "b.sock"]);
         let mut testpmd = Testpmd::start(&switch, more);
         // What it sends first goes round and round: out of one port, into the other.
         suite::until("frames to go round", || {

@@ -8,7 +8,7 @@ use suite::{Tier, needs, skip};
 use vmconfig::Arch;
 
 use crate::calibrate;
-use crate::lab::{Said, said, vmlab};
+use crate::lab::{CommandOutput, said, vmlab};
 use crate::running::Study;
 
 /// Whether the guests' programs and QEMU are here.
@@ -106,7 +106,7 @@ fn what_the_thin_guest_cannot_do_is_said_before_anything_boots() {
     let check = |rest: &str, parts: &[&str]| {
         let study = Study::new(1, rest);
         let file = study.folder().join("study.toml");
-        let said = Said::of(vmlab(["check".as_ref(), file.as_os_str()]).output().unwrap());
+        let said = CommandOutput::of(vmlab(["check".as_ref(), file.as_os_str()]).output().unwrap());
         assert_eq!(said.code, Some(2), "{said:#?}");
         for part in parts {
             assert!(said.stderr.contains(part), "{part:?}: {said:#?}");

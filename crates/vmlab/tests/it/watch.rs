@@ -11,19 +11,19 @@ use record::{CounterSet, Environment};
 use serde_json::Value;
 use suite::{PATIENCE, Tier, needs, until};
 
-use crate::lab::{Said, VMLAB, said, vmlab};
+use crate::lab::{CommandOutput, VMLAB, said, vmlab};
 
 /// A process that ends with the test.
-struct Running(Child);
+struct ChildGuard(Child);
 
-impl Drop for Running {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-fn watch(store: &Path, args: &[&str]) -> Said {
+fn watch(store: &Path, args: &[&str]) -> CommandOutput {
     said(vmlab(["watch"]).args(args).arg("--store").arg(store))
 }
 
@@ -49,7 +49,7 @@ fn counters_of_a_real_guest_rise_from_one_reading_to_the_next() {
         .args(["-accel", "tcg,thread=multi", "-name", "watched,debug-threads=on"])
         .stdin(Stdio::null())
         .spawn();
-    let qemu = Running(qemu.expect("QEMU starts"));
+    let qemu = ChildGuard(qemu.expect("QEMU starts"));
     let first = until("its vCPUs have threads", || {
         watch(&store, &["--once"]).has_code(0);
         counter(&shown(&store), "watched", "vcpu.run_s")
@@ -96,7 +96,7 @@ fn a_watch_that_is_killed_loses_nothing_that_was_stored() {
     for _ in 0..8 {
         let before = shown(&store)["readings"].as_u64().unwrap();
         let mut command = vmlab(["watch", "--interval-s", "1", "--store"]);
-        let mut daemon = Running(command.arg(&store).stderr(Stdio::null()).spawn().unwrap());
+        let mut daemon = ChildGuard(command.arg(&store).stderr(Stdio::null()).spawn().unwrap());
         // The journal is there while a reading is written.
         let begun = Instant::now();
         while !journal.exists() {
@@ -113,7 +113,7 @@ fn a_watch_that_is_killed_loses_nothing_that_was_stored() {
     println!("{torn} of 8 were killed in the middle of a reading");
     // It goes on, and ends in order when it is told to.
     let mut command = vmlab(["watch", "--interval-s", "1", "--store"]);
-    let mut daemon = Running(command.arg(&store).stderr(Stdio::null()).spawn().unwrap());
+    let mut daemon = ChildGuard(command.arg(&store).stderr(Stdio::null()).spawn().unwrap());
     let before = shown(&store)["readings"].as_u64().unwrap();
     until("two more are stored", || {
         (shown(&store)["readings"].as_u64() >= Some(before + 2)).then_some(())

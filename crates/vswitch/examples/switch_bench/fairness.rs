@@ -12,7 +12,7 @@ use vswitch::message::features;
 
 use crate::machine::distance;
 use crate::peers::Peer;
-use crate::trial::{Dropped, Figure, GREETING, Judge, Unusable, Waits, again, connect};
+use crate::trial::{DropCounts, Figure, GREETING, Judge, UnusableTrial, Waits, again, connect};
 
 /// Frames a second of the quiet one.
 const QUIET_PER_S: f64 = 100_000.0;
@@ -119,7 +119,7 @@ fn large_segment() -> Vec<u8> {
 
 /// What the quiet port had of it.
 #[derive(Debug)]
-struct Had {
+struct PortShare {
     frames_per_s: f64,
     p99_us: f64,
 }
@@ -136,12 +136,12 @@ fn plan(flows: Vec<TrafficFlow>, window: u64, pace_per_s: Option<f64>) -> Traffi
 }
 
 /// One time: the quiet port sends beside a flood, or alone.
-fn once(peer: &mut Peer, kind: FloodKind, judge: &mut Judge) -> Result<Had, Unusable> {
+fn once(peer: &mut Peer, kind: FloodKind, judge: &mut Judge) -> Result<PortShare, UnusableTrial> {
     let before = distance(judge.pcpus);
-    peer.wake(true).map_err(Unusable::Failed)?;
+    peer.wake(true).map_err(UnusableTrial::Failed)?;
     let had = had(&peer.sockets, peer.pid(), kind, judge.length);
-    peer.wake(false).map_err(Unusable::Failed)?;
-    let (had, waiting) = had.map_err(Unusable::Failed)?;
+    peer.wake(false).map_err(UnusableTrial::Failed)?;
+    let (had, waiting) = had.map_err(UnusableTrial::Failed)?;
     judge.undisturbed(before, waiting, Figure::P99)?;
     Ok(had)
 }
@@ -153,7 +153,7 @@ fn had(
     pid: u32,
     kind: FloodKind,
     length: Duration,
-) -> Result<(Had, f64), String> {
+) -> Result<(PortShare, f64), String> {
     let options = FrontendOptions::default();
     let mut flood = Flood::begin(kind, [&sockets[0], &sockets[1]])?;
     let ends = vec![connect(&sockets[2], options)?, connect(&sockets[3], options)?];
@@ -177,7 +177,7 @@ fn had(
     let at = (latencies_ns.len() * 99 / 100).min(latencies_ns.len() - 1);
     let p99_ns = *latencies_ns.select_nth_unstable(at).1;
     let frames_per_s = quiet.tally().received as f64 / seconds;
-    Ok((Had { frames_per_s, p99_us: f64::from(p99_ns) / 1e3 }, waiting))
+    Ok((PortShare { frames_per_s, p99_us: f64::from(p99_ns) / 1e3 }, waiting))
 }
 
 /// Prints what a flood costs, round by round in turns with silence.
@@ -185,7 +185,7 @@ pub(crate) fn compare(
     peer: &mut Peer,
     rounds: usize,
     judge: &mut Judge,
-    dropped: &mut Dropped,
+    dropped: &mut DropCounts,
 ) -> Result<(), String> {
     // Full to the driver's ring, and more than any ring holds.
     for (what, kind) in [
@@ -207,9 +207,10 @@ pub(crate) fn compare(
             println!("{what:24}: no round could be kept");
             continue;
         }
-        let mean =
-            |all: &[Had]| all.iter().map(|had| had.frames_per_s).sum::<f64>() / all.len() as f64;
-        let median = |all: &[Had]| {
+        let mean = |all: &[PortShare]| {
+            all.iter().map(|had| had.frames_per_s).sum::<f64>() / all.len() as f64
+        };
+        let median = |all: &[PortShare]| {
             let mut p99: Vec<f64> = all.iter().map(|had| had.p99_us).collect();
             p99.sort_by(f64::total_cmp);
             p99[p99.len() / 2]

@@ -7,7 +7,7 @@ use vswitch::frontend::{FrameBytes, FrontendOptions, Touch, Traffic, TrafficFlow
 
 use crate::machine::{distance, ran_ns, wakes_ns};
 use crate::peers::{Kind, Peer};
-use crate::trial::{Dropped, Figure, GREETING, Judge, Unusable, Waits, again, connect};
+use crate::trial::{DropCounts, Figure, GREETING, Judge, UnusableTrial, Waits, again, connect};
 
 /// How long nobody sends, while the switch's time is counted.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -21,7 +21,7 @@ const MOST_P99_US: f64 = 100.0;
 
 /// What was seen of a switch in one round.
 #[derive(Debug)]
-struct Seen {
+struct IdleSighting {
     /// Of a pCPU, while nobody sent.
     percent: f64,
     times: Times,
@@ -34,15 +34,15 @@ struct Times {
     p99_us: f64,
 }
 
-fn once(peer: &mut Peer, judge: &mut Judge) -> Result<Seen, Unusable> {
-    peer.wake(true).map_err(Unusable::Failed)?;
+fn once(peer: &mut Peer, judge: &mut Judge) -> Result<IdleSighting, UnusableTrial> {
+    peer.wake(true).map_err(UnusableTrial::Failed)?;
     let result = awake(peer, judge);
-    peer.wake(false).map_err(Unusable::Failed)?;
+    peer.wake(false).map_err(UnusableTrial::Failed)?;
     result
 }
 
-fn awake(peer: &Peer, judge: &mut Judge) -> Result<Seen, Unusable> {
-    let failed = |error: String| Unusable::Failed(format!("{}: {error}", peer.kind.name()));
+fn awake(peer: &Peer, judge: &mut Judge) -> Result<IdleSighting, UnusableTrial> {
+    let failed = |error: String| UnusableTrial::Failed(format!("{}: {error}", peer.kind.name()));
     let before = distance(judge.pcpus);
     let ends: Result<Vec<_>, _> = peer.sockets[..2]
         .iter()
@@ -71,16 +71,16 @@ fn awake(peer: &Peer, judge: &mut Judge) -> Result<Seen, Unusable> {
     }
     drop(traffic);
     judge.undisturbed(before, waiting, Figure::P99)?;
-    Ok(Seen { percent, times: Times::of(latencies_ns) })
+    Ok(IdleSighting { percent, times: Times::of(latencies_ns) })
 }
 
 /// A bare wake of the switch's pCPU, as often.
-fn wake(judge: &mut Judge) -> Result<Times, Unusable> {
+fn wake(judge: &mut Judge) -> Result<Times, UnusableTrial> {
     let before = distance(judge.pcpus);
     let count = (FRAMES.as_secs_f64() * FRAMES_PER_S) as u32;
     let wakes = wakes_ns(judge.pcpus, count, Duration::from_secs_f64(1.0 / FRAMES_PER_S));
     let (wakes, waiting) =
-        wakes.map_err(|error| Unusable::Failed(format!("an eventfd: {error}")))?;
+        wakes.map_err(|error| UnusableTrial::Failed(format!("an eventfd: {error}")))?;
     judge.undisturbed(before, waiting, Figure::P99)?;
     Ok(Times::of(wakes))
 }
@@ -121,9 +121,9 @@ pub(crate) fn compare(
     peers: &mut [Peer],
     rounds: usize,
     judge: &mut Judge,
-    dropped: &mut Dropped,
+    dropped: &mut DropCounts,
 ) -> Result<(), String> {
-    let mut seen: Vec<Vec<Seen>> = peers.iter().map(|_| Vec::new()).collect();
+    let mut seen: Vec<Vec<IdleSighting>> = peers.iter().map(|_| Vec::new()).collect();
     let mut wakes = Vec::new();
     for round in 0..rounds {
         for place in 0..peers.len() {

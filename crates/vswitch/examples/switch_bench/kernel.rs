@@ -7,7 +7,7 @@ use vswitch::frontend::{FrontendOptions, Touch, TrafficPlan};
 use crate::machine::Distance;
 use crate::peers::{Kind, Peer};
 use crate::rows::{self, verdict};
-use crate::trial::{Dropped, Figure, Judge, Unusable, again};
+use crate::trial::{DropCounts, Figure, Judge, UnusableTrial, again};
 
 /// What each is to be faster by.
 const GOAL: f64 = 30.0;
@@ -18,7 +18,7 @@ pub(crate) fn compare(
     rounds: usize,
     peers: &mut [Peer],
     judge: &mut Judge,
-    dropped: &mut Dropped,
+    dropped: &mut DropCounts,
 ) -> bool {
     let Some(ours) = peers.iter_mut().find(|peer| peer.kind == Kind::Ours) else { return false };
     let plan = TrafficPlan { touch: Touch::All, ..rows::all().swap_remove(0).plan };
@@ -27,7 +27,7 @@ pub(crate) fn compare(
         let mut all = Vec::new();
         for _ in 0..rounds {
             let both = again(dropped, || {
-                let theirs = bridge(script, way, judge).map_err(Unusable::Failed)?;
+                let theirs = bridge(script, way, judge).map_err(UnusableTrial::Failed)?;
                 let measured =
                     judge.trial(ours, FrontendOptions::default(), &plan, 2, Figure::Rate)?;
                 Ok((measured.distance, measured.value, theirs))

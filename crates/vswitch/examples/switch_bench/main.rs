@@ -21,20 +21,24 @@ use std::time::Duration;
 use machine::Pcpus;
 use peers::{Kind, Pages, Peer};
 use rows::Row;
-use trial::{Dropped, Judge, Unusable, again};
+use trial::{DropCounts, Judge, UnusableTrial, again};
 use vswitch::{PortConfig, Switch, SwitchConfig};
 
 /// What is asked for.
-struct Wanted {
+struct BenchOrder {
     rounds: usize,
     trial: Duration,
     kernel: Option<String>,
     words: Vec<String>,
 }
 
-fn wanted(mut args: impl Iterator<Item = String>) -> Result<Wanted, String> {
-    let mut wanted =
-        Wanted { rounds: 9, trial: Duration::from_millis(150), kernel: None, words: Vec::new() };
+fn wanted(mut args: impl Iterator<Item = String>) -> Result<BenchOrder, String> {
+    let mut wanted = BenchOrder {
+        rounds: 9,
+        trial: Duration::from_millis(150),
+        kernel: None,
+        words: Vec::new(),
+    };
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
         let number = |text: String| text.parse::<u32>().map_err(|error| format!("{text}: {error}"));
@@ -80,7 +84,7 @@ fn serve(mut args: impl Iterator<Item = String>) -> Result<bool, String> {
     Ok(true)
 }
 
-fn run(wanted: &Wanted) -> Result<bool, String> {
+fn run(wanted: &BenchOrder) -> Result<bool, String> {
     let pcpus = Pcpus::find()?;
     machine::prefer();
     let free: u64 =
@@ -140,7 +144,7 @@ fn run(wanted: &Wanted) -> Result<bool, String> {
     );
     let mut judge =
         Judge { pcpus, length: wanted.trial, copies_ns: [machine::hot_copy_ns()].into() };
-    let mut dropped = Dropped::new();
+    let mut dropped = DropCounts::new();
     for round in 0..wanted.rounds {
         for row in &mut rows {
             fine &= one_round(row, round, &mut peers, &mut judge, &mut dropped);
@@ -179,7 +183,7 @@ fn one_round(
     round: usize,
     peers: &mut [Peer],
     judge: &mut Judge,
-    dropped: &mut Dropped,
+    dropped: &mut DropCounts,
 ) -> bool {
     let mut kinds = [row.ours, row.against];
     if kinds.iter().any(|kind| !peers.iter().any(|peer| peer.kind == *kind)) {
@@ -195,7 +199,7 @@ fn one_round(
         };
         let (a, b) = (one(kinds[0])?, one(kinds[1])?);
         if a.distance != b.distance {
-            return Err(Unusable::Disturbed("the pCPUs moved"));
+            return Err(UnusableTrial::Disturbed("the pCPUs moved"));
         }
         Ok(if kinds[0] == row.ours { (a, b) } else { (b, a) })
     });

@@ -10,7 +10,7 @@ use vswitch::message::features;
 
 use crate::machine::Distance;
 use crate::peers::Kind;
-use crate::trial::{Figure, Measured};
+use crate::trial::{Figure, TrialValue};
 
 /// The most ports that a row has.
 pub(crate) const MOST_PORTS: usize = 8;
@@ -35,7 +35,7 @@ pub(crate) struct Row {
     /// from one to the other are nearly all that a short frame costs, whoever moves it.
     only_near: bool,
     /// Ours and theirs, of each round.
-    pairs: Vec<[Measured; 2]>,
+    pairs: Vec<[TrialValue; 2]>,
 }
 
 fn plan(flows: Vec<TrafficFlow>, bytes: usize) -> TrafficPlan {
@@ -113,7 +113,7 @@ pub(crate) fn all() -> Vec<Row> {
 }
 
 impl Row {
-    pub(crate) fn add(&mut self, ours: Measured, theirs: Measured) {
+    pub(crate) fn add(&mut self, ours: TrialValue, theirs: TrialValue) {
         self.pairs.push([ours, theirs]);
     }
 
@@ -121,7 +121,7 @@ impl Row {
     pub(crate) fn text(&self) -> String {
         let mut lines = Vec::new();
         for distance in [Distance::Near, Distance::Far] {
-            let of: Vec<&[Measured; 2]> =
+            let of: Vec<&[TrialValue; 2]> =
                 self.pairs.iter().filter(|pair| pair[0].distance == distance).collect();
             if of.is_empty() {
                 continue;

@@ -35,7 +35,7 @@ pub(crate) enum Figure {
 
 /// A trial's result.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Measured {
+pub(crate) struct TrialValue {
     pub(crate) value: f64,
     pub(crate) distance: Distance,
     pub(crate) lost: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Measured {
 
 /// Why a trial has no result.
 #[derive(Debug)]
-pub(crate) enum Unusable {
+pub(crate) enum UnusableTrial {
     /// The machine was another one before than after, or somebody else was there.
     Disturbed(&'static str),
     /// It failed: nothing of its switch can be compared.
@@ -70,10 +70,10 @@ impl Judge {
         plan: &TrafficPlan,
         ports: usize,
         figure: Figure,
-    ) -> Result<Measured, Unusable> {
-        peer.wake(true).map_err(Unusable::Failed)?;
+    ) -> Result<TrialValue, UnusableTrial> {
+        peer.wake(true).map_err(UnusableTrial::Failed)?;
         let result = self.awake(peer, options, plan, ports, figure);
-        peer.wake(false).map_err(Unusable::Failed)?;
+        peer.wake(false).map_err(UnusableTrial::Failed)?;
         result
     }
 
@@ -84,8 +84,9 @@ impl Judge {
         plan: &TrafficPlan,
         ports: usize,
         figure: Figure,
-    ) -> Result<Measured, Unusable> {
-        let failed = |error: String| Unusable::Failed(format!("{}: {error}", peer.kind.name()));
+    ) -> Result<TrialValue, UnusableTrial> {
+        let failed =
+            |error: String| UnusableTrial::Failed(format!("{}: {error}", peer.kind.name()));
         let before = distance(self.pcpus);
         let connect = |socket: &std::path::PathBuf| connect(socket, options);
         let ends: Result<Vec<_>, _> = peer.sockets[..ports].iter().map(connect).collect();
@@ -139,7 +140,7 @@ impl Judge {
         };
         drop(traffic);
         self.undisturbed(before, waiting, figure)?;
-        Ok(Measured { value, distance: before, lost, generator_busy })
+        Ok(TrialValue { value, distance: before, lost, generator_busy })
     }
 
     /// Whether a trial that has just ended is to be kept: `before` it, the pCPUs were this
@@ -149,13 +150,13 @@ impl Judge {
         before: Distance,
         waiting: f64,
         figure: Figure,
-    ) -> Result<(), Unusable> {
+    ) -> Result<(), UnusableTrial> {
         let most = match figure {
             Figure::Rate => MOST_WAITING,
             Figure::P99 => MOST_WAITING_P99,
         };
         if waiting > most {
-            return Err(Unusable::Disturbed("others had a pCPU"));
+            return Err(UnusableTrial::Disturbed("others had a pCPU"));
         }
         let copy_ns = hot_copy_ns();
         let best_ns = self.copies_ns.iter().copied().fold(copy_ns, f64::min);
@@ -164,10 +165,10 @@ impl Judge {
             self.copies_ns.pop_front();
         }
         if copy_ns > MOST_SLOWER * best_ns {
-            return Err(Unusable::Disturbed("a pCPU was slower"));
+            return Err(UnusableTrial::Disturbed("a pCPU was slower"));
         }
         if distance(self.pcpus) != before {
-            return Err(Unusable::Disturbed("the pCPUs moved"));
+            return Err(UnusableTrial::Disturbed("the pCPUs moved"));
         }
         Ok(())
     }
@@ -195,18 +196,18 @@ impl Waits {
 }
 
 /// Why trials were dropped, and how many.
-pub(crate) type Dropped = BTreeMap<&'static str, u32>;
+pub(crate) type DropCounts = BTreeMap<&'static str, u32>;
 
 /// A trial, done again while it was disturbed; none if it always was. What failed is said.
 pub(crate) fn again<T>(
-    dropped: &mut Dropped,
-    mut trial: impl FnMut() -> Result<T, Unusable>,
+    dropped: &mut DropCounts,
+    mut trial: impl FnMut() -> Result<T, UnusableTrial>,
 ) -> Result<Option<T>, String> {
     for _ in 0..AGAIN {
         match trial() {
             Ok(result) => return Ok(Some(result)),
-            Err(Unusable::Disturbed(why)) => *dropped.entry(why).or_default() += 1,
-            Err(Unusable::Failed(error)) => return Err(error),
+            Err(UnusableTrial::Disturbed(why)) => *dropped.entry(why).or_default() += 1,
+            Err(UnusableTrial::Failed(error)) => return Err(error),
         }
     }
     Ok(None)

@@ -16,7 +16,7 @@ const PORTS: [&str; 6] =
 const PLAIN: [u8; HEADER] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 
 /// A frame that arrived at a port.
-type Arrived = (usize, [u8; HEADER], Vec<u8>);
+type ReceivedFrame = (usize, [u8; HEADER], Vec<u8>);
 
 struct Vlans {
     lab: Lab,
@@ -45,14 +45,14 @@ impl Vlans {
     }
 
     /// All that has arrived anywhere of what `from` sends.
-    fn sent(&mut self, from: usize, header: [u8; HEADER], frame: &[u8]) -> Vec<Arrived> {
+    fn sent(&mut self, from: usize, header: [u8; HEADER], frame: &[u8]) -> Vec<ReceivedFrame> {
         let before = self.lab.port(from).counts.frames_in;
         send(&mut self.ends[from], header, frame);
         self.wait_for(from, before + 1);
         self.arrived()
     }
 
-    fn arrived(&mut self) -> Vec<Arrived> {
+    fn arrived(&mut self) -> Vec<ReceivedFrame> {
         let mut arrived = Vec::new();
         for (port, end) in self.ends.iter_mut().enumerate() {
             while let Some((header, frame)) = try_receive(end) {
@@ -66,7 +66,7 @@ impl Vlans {
     #[track_caller]
     fn check(&mut self, from: usize, frame: &[u8], expected: &[(usize, &[u8])]) {
         let arrived = self.sent(from, [0; HEADER], frame);
-        let expected: Vec<Arrived> =
+        let expected: Vec<ReceivedFrame> =
             expected.iter().map(|&(port, frame)| (port, PLAIN, frame.to_vec())).collect();
         assert_eq!(arrived, expected, "from {from}: {frame:02x?}");
     }
