@@ -326,6 +326,12 @@ impl Log {
         self.push(metric, value, "count", None, MetricKind::Count, at)
     }
 
+    /// The most memory that was resident, told in KiB: less is better.
+    pub(crate) fn max_resident(&mut self, kib: f64, at: impl LogPosition) {
+        let better = Some(BetterDirection::Lower);
+        self.push("max-resident", kib * 1024.0, "B", better, MetricKind::Count, at);
+    }
+
     /// Any value, in a base unit. One that isn't finite, or whose name has no
     /// letter, is none. A time, a quantile or a rate below zero is reported: no
     /// benchmark measures that.

@@ -169,14 +169,7 @@ fn row(stressor: &str, values: &[f64], line: TextLine<'_>, log: &mut Log) {
         log.push("cpu-per-instance", *percent, "%", None, MetricKind::Count, line);
     }
     if let Some(kib) = values.get(7) {
-        log.push(
-            "max-resident",
-            kib * 1024.0,
-            "B",
-            Some(BetterDirection::Lower),
-            MetricKind::Count,
-            line,
-        );
+        log.max_resident(*kib, line);
     }
     log.clear_labels();
 }
@@ -318,16 +311,7 @@ fn yaml(line: TextLine<'_>, part: &mut OutputSection, log: &mut Log) -> bool {
         "cpu-usage-per-instance" => {
             log.push("cpu-per-instance", number, "%", None, MetricKind::Count, line);
         }
-        "max-rss" => {
-            log.push(
-                "max-resident",
-                number * 1024.0,
-                "B",
-                Some(BetterDirection::Lower),
-                MetricKind::Count,
-                line,
-            );
-        }
+        "max-rss" => log.max_resident(number, line),
         _ => described(&slug(key), number, line, log, ""),
     }
     true

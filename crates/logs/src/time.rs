@@ -3,7 +3,7 @@
 //! Source: GNU time's manual, section "Format"; bash(1) TIMEFORMAT; zshparam(1)
 //! TIMEFMT.
 
-use record::{BetterDirection, MetricKind};
+use record::MetricKind;
 
 use super::failure::failed;
 use super::number;
@@ -139,7 +139,7 @@ fn default_line(line: TextLine<'_>, log: &mut Log) {
         } else if let Some(value) = word.strip_suffix("%CPU").and_then(number::parse) {
             cpu(value, line, log);
         } else if let Some(kib) = word.strip_suffix("maxresident)k").and_then(number::parse) {
-            resident(kib, line, log);
+            log.max_resident(kib, line);
         }
     }
 }
@@ -200,7 +200,7 @@ fn verbose(line: TextLine<'_>, log: &mut Log) {
                 cpu(value, line, log);
             }
         }
-        ("Maximum resident set size (kbytes)", Some(kib)) => resident(kib, line, log),
+        ("Maximum resident set size (kbytes)", Some(kib)) => log.max_resident(kib, line),
         (
             "Major (requiring I/O) page faults"
             | "Minor (reclaiming a frame) page faults"
@@ -221,15 +221,4 @@ fn verbose(line: TextLine<'_>, log: &mut Log) {
 
 fn cpu(percent: f64, line: TextLine<'_>, log: &mut Log) {
     log.push("cpu", percent, "%", None, MetricKind::Count, line);
-}
-
-fn resident(kib: f64, line: TextLine<'_>, log: &mut Log) {
-    log.push(
-        "max-resident",
-        kib * 1024.0,
-        "B",
-        Some(BetterDirection::Lower),
-        MetricKind::Count,
-        line,
-    );
 }

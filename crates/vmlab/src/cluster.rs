@@ -195,7 +195,7 @@ fn up(args: &UpArgs) -> anyhow::Result<ExitCode> {
     };
     terminal::print(&format!(
         "{name} is up after {:.1} s: Kubernetes {}, {nodes}\n\
-         NextStep: export KUBECONFIG={}\n      vmlab cluster down {name}\n",
+         Next: export KUBECONFIG={}\n      vmlab cluster down {name}\n",
         cluster.made.ready_s.unwrap_or_default(),
         programs.kubernetes(),
         remote::quote([cluster.kubeconfig().display().to_string()]),

@@ -19,7 +19,7 @@ use crate::{input, terminal};
 const EXAMPLES: &str = "\
 Examples:
   vmlab rollout cpu-pm.toml --plan-only   how many hosts, for how many days?
-  vmlab rollout cpu-pm.toml               widen, wait or stop? CalibrationRequest every day
+  vmlab rollout cpu-pm.toml               widen, wait or stop? Ask every day
   vmlab rollout cpu-pm.toml --looks       what each day said
   vmlab rollout cpu-pm.toml --html cpu-pm.html
   vmlab rollout cpu-pm.toml --gate --require-decision

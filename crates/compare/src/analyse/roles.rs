@@ -292,7 +292,9 @@ fn no_label(data: &Data, label: &str) -> AnalyseError {
 /// All labels, for errors.
 pub(super) fn known_labels(data: &Data) -> String {
     let mut labels = vec![FILE.to_owned()];
-    labels.extend((0..data.keys.len() as u32).map(|key| data.keys.text(key).into_owned()));
+    // Imported values say their file by the same name.
+    let keys = (0..data.keys.len() as u32).map(|key| data.keys.text(key).into_owned());
+    labels.extend(keys.filter(|key| key != FILE));
     let named = data.settings.iter().filter(|setting| !data.words.bytes(setting.name).is_empty());
     // The labels of a few names stand for all.
     for setting in named.take(100) {

@@ -247,6 +247,13 @@ fn errors_name_what_there_is() {
         CompareOptions { variant: some("nope"), ..CompareOptions::default() },
         "No value bears the label \"nope\"; there are: file, name, k, gomaxprocs",
     );
+    // Input that says where it is from, as imported values do.
+    let said = [("a", format!("file: log\n{}", inputs[0].1))];
+    check(
+        &said,
+        CompareOptions { variant: some("nope"), ..CompareOptions::default() },
+        "No value bears the label \"nope\"; there are: file, name, k, gomaxprocs",
+    );
     check(
         &inputs,
         CompareOptions { variant: some("k"), ..CompareOptions::default() },

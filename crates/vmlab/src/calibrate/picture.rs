@@ -143,7 +143,9 @@ pub(super) fn svg(lists: &[(String, &Calibration)]) -> String {
             "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{:.1}\"/>",
             TOP + rows * row
         );
-        text += &say(at, TOP + rows * row + 18.0, "middle", &format!("{value} {unit}"));
+        // The last one ends at the border: a unit may be longer than the room beside it.
+        let (at, anchor) = if decade == decades.1 { (WIDTH - 4.0, "end") } else { (at, "middle") };
+        text += &say(at, TOP + rows * row + 18.0, anchor, &format!("{value} {unit}"));
     }
     let mut differs = false;
     for (number, name) in operations.iter().enumerate() {

@@ -81,7 +81,7 @@ fn versions_stand_in_the_root_alone() {
     }
 }
 
-fn sources(folder: &Path, kind: &str, found: &mut Vec<PathBuf>) {
+pub(crate) fn sources(folder: &Path, kind: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {

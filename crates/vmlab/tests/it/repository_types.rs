@@ -16,6 +16,9 @@ const SHARED: &[(&str, &str)] = &[
     ("Node", "a NUMA node of the host, and the device tree's own word in the bare-metal guest"),
 ];
 
+/// Kinds of Kubernetes' that types of vmlab's are called after.
+const KUBERNETES_KINDS: [&str; 1] = ["KubeletConfiguration"];
+
 /// The folders of one architecture each: of what lies in them one is built in.
 const ARCHITECTURES: [&str; 2] = ["aarch64", "x86_64"];
 
@@ -75,19 +78,76 @@ fn read(folder: &Path, root: &Path, found: &mut BTreeMap<String, BTreeSet<String
     }
 }
 
-#[test]
-fn a_public_type_s_name_stands_for_one_thing() {
+/// The public types of all crates, with the files of each.
+fn all_public_types() -> BTreeMap<String, BTreeSet<String>> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(&crates).unwrap() {
         read(&entry.unwrap().path().join("src"), &crates, &mut found);
     }
     assert!(found.len() > 1000, "{} names: little was read", found.len());
+    found
+}
+
+#[test]
+fn a_public_type_s_name_stands_for_one_thing() {
+    let mut found = all_public_types();
     found.retain(|_, files| files.len() > 1);
     for (name, why) in SHARED {
         assert!(found.remove(*name).is_some(), "{name} is one type: {why:?} is not needed");
     }
     assert!(found.is_empty(), "names of two things, give each its own: {found:#?}");
+}
+
+/// Adds the texts that `tokens` hold, those of attributes apart.
+fn texts(tokens: TokenStream, found: &mut Vec<String>) {
+    let mut is_attribute = false;
+    for token in tokens {
+        match &token {
+            TokenTree::Group(group) if !is_attribute => texts(group.stream(), found),
+            TokenTree::Literal(literal) => {
+                let text = literal.to_string();
+                found.extend(text.contains('"').then_some(text));
+            }
+            _ => (),
+        }
+        is_attribute = is_punct(Some(&token), '#') || is_attribute && is_punct(Some(&token), '!');
+    }
+}
+
+/// A type that is renamed everywhere is easily renamed in a sentence, too.
+#[test]
+fn what_people_read_names_no_type() {
+    let types = all_public_types();
+    // Of one word, a type is called as people call things.
+    let is_type = |word: &&str| {
+        word.chars().filter(char::is_ascii_uppercase).count() > 1 && types.contains_key(*word)
+    };
+    let mut files = Vec::new();
+    crate::repository::sources(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
+        "rs",
+        &mut files,
+    );
+    let (mut number, mut named) = (0, BTreeSet::new());
+    for file in files {
+        let mut found = Vec::new();
+        texts(fs::read_to_string(&file).unwrap().parse().unwrap(), &mut found);
+        let words = found.iter().flat_map(|text| text.split(|c: char| !c.is_alphanumeric()));
+        named.extend(words.filter(is_type).map(|word| (word.to_owned(), file.clone())));
+        number += found.len();
+    }
+    named.retain(|(word, _)| !KUBERNETES_KINDS.contains(&&**word));
+    assert!(named.is_empty(), "{named:#?}");
+    assert!(number > 1000, "{number} texts: little was read");
+}
+
+#[test]
+fn texts_are_found() {
+    let mut found = Vec::new();
+    let code = "#![doc = \"a\"] #[doc = \"b\"] fn a() { say!(\"NextStep: {}\", 'b', [r#\"c\"#]); }";
+    texts(code.parse().unwrap(), &mut found);
+    assert_eq!(found, ["\"NextStep: {}\"", "r#\"c\"#"]);
 }
 
 #[test]
