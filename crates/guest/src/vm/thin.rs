@@ -63,16 +63,29 @@ const SHOWN_CHARS: usize = 120;
 ///
 /// # Errors
 /// If vmlab was built without it, or the file that [`FILE_VARIABLE`] names can't be
-/// read.
+/// read or is nothing that QEMU boots on this architecture.
 pub fn program(arch: Arch) -> Result<Vec<u8>, NoProgram> {
     if let Some(path) = std::env::var_os(FILE_VARIABLE).map(PathBuf::from) {
-        return std::fs::read(&path).map_err(|source| NoProgram::Unreadable { path, source });
+        return match std::fs::read(&path) {
+            Err(source) => Err(NoProgram::Unreadable { path, source }),
+            Ok(program) if !is_kernel(arch, &program) => Err(NoProgram::NoKernel { path, arch }),
+            Ok(program) => Ok(program),
+        };
     }
     let carried = match arch {
         Arch::X86_64 => FOR_X86_64,
         Arch::Aarch64 => FOR_AARCH64,
     };
     if carried.is_empty() { Err(NoProgram::NotCarried) } else { Ok(carried.to_vec()) }
+}
+
+/// True if the file begins as one that QEMU boots by `-kernel`: an ELF program on x86-64
+/// (PVH), an `Image` on arm64 (Documentation/arch/arm64/booting.rst).
+fn is_kernel(arch: Arch, program: &[u8]) -> bool {
+    match arch {
+        Arch::X86_64 => program.starts_with(b"\x7fELF"),
+        Arch::Aarch64 => program.get(56..60) == Some(b"ARM\x64"),
+    }
 }
 
 /// The program's functions in the form of Linux's `/proc/kallsyms`, which the program itself
@@ -147,6 +160,14 @@ pub enum NoProgram {
         /// Why.
         #[source]
         source: std::io::Error,
+    },
+    /// The file that was named is another thing, or empty.
+    #[error("{path:?}, which {FILE_VARIABLE} names, is no thin guest of {arch}")]
+    NoKernel {
+        /// The file.
+        path: PathBuf,
+        /// What it should be for.
+        arch: Arch,
     },
     /// The cache takes no file.
     #[error("Cannot write {path:?}")]

@@ -485,6 +485,17 @@ fn what_counts_are_of_is_compared_too() {
 }
 
 #[test]
+fn a_file_that_is_no_thin_guest_is_told_before_qemu_refuses_it() {
+    let files = Files::new();
+    for (name, content) in [("empty", ""), ("text", "No kernel begins so.\n")] {
+        let path = files.path(name);
+        fs::write(&path, content).unwrap();
+        let mut run = vmlab(["calibrate", "--accel", "tcg"]);
+        said(run.env(guest::thin::FILE_VARIABLE, &path)).is_error(&[&path, "is no thin guest of"]);
+    }
+}
+
+#[test]
 fn what_is_in_the_way_of_files_is_found_before_anything_is_measured() {
     let files = Files::new();
     let precious = files.path("precious.txt");
