@@ -12,8 +12,9 @@ pub(crate) struct QueueLoad {
 }
 
 /// A thread that was busy for less than this, per thousand of the time, needs no relief:
-/// what is known of its queues is chance.
-const LEAST_BUSY_PERMILLE: u64 = 50;
+/// what is known of its queues is chance. It is processor time, of which a thread gets a
+/// twentieth and less where many others want its pCPU, so that it can't be much.
+const LEAST_BUSY_PERMILLE: u64 = 10;
 
 /// The queue whose move relieves the busiest thread most, and to which thread. None if it
 /// is not worth it: less than a tenth of what the busiest has to do, or little in the whole
