@@ -3,22 +3,29 @@
 use super::*;
 
 /// Two tasks that take turns, each on a CPU of its own: both compute for `pause_ns` between
-/// being woken and waking the other. Only going idle costs, and waking a pCPU.
+/// being woken and waking the other. Only going idle costs, and waking a pCPU, so that the first
+/// of them, which a third task wakes, is some way ahead of the other.
 fn turns(pause_ns: u64, entry_ns: f64) -> SimModel {
-    let mut model = free(host(1, 2, 1), SchedKernel::V5);
+    let mut model = free(host(1, 3, 1), SchedKernel::V5);
     model.warmup_ns = 0;
+    model.kvm.halt_poll_ns = 0;
     model.costs.idle_entry_ns = entry_ns;
-    // Who is woken first is late by this, so that nobody is woken at the end of its way.
     model.costs.idle_wake_ns = 500.0;
-    let mut guest = vm("vm", &[0, 1], 0, &[]);
-    let channel =
-        |name: &str, initial| SimChannel { name: name.to_owned(), initial, capacity: u64::MAX };
-    guest.channels = vec![channel("there", 0), channel("back", 1)];
-    let work = Op::Work(Duration::Constant(pause_ns), WorkClass::COMPUTE);
-    guest.tasks[0].program = vec![Op::Receive(1), work, Op::Send(0), Op::Done(0)];
-    guest.tasks[1].program = vec![Op::Receive(0), work, Op::Send(1)];
+    let mut guest = vm("vm", &[0, 1, 2], 0, &[]);
+    let channel = |name: &str| SimChannel { name: name.to_owned(), initial: 0, capacity: u64::MAX };
+    guest.channels = vec![channel("there"), channel("back")];
+    let work = |ns| Op::Work(Duration::Constant(ns), WorkClass::COMPUTE);
+    guest.tasks[0].program = vec![Op::Receive(1), work(pause_ns), Op::Send(0), Op::Done(0)];
+    guest.tasks[1].program = vec![Op::Receive(0), work(pause_ns), Op::Send(1)];
+    let for_ever = Op::Sleep(Duration::Constant(1_000_000_000_000));
+    guest.tasks[2].program = vec![work(10_000), Op::Send(1), for_ever];
     model.vms = vec![guest];
     model
+}
+
+/// Nobody halts, but at the beginning and where a tick comes between.
+fn never_halts(outcome: &SimOutcome) -> bool {
+    outcome.counters.halt_exits * 50 < outcome.meters[0].done
 }
 
 /// `do_idle`, `set_nr_if_polling`, `ttwu_queue_wakelist`: a vCPU that is woken on its way to
@@ -27,14 +34,14 @@ fn turns(pause_ns: u64, entry_ns: f64) -> SimModel {
 #[test]
 fn a_vcpu_on_its_way_to_hlt_needs_no_ipi() {
     let short = run(&turns(1_000, 2_500.0), || true).unwrap();
-    assert_eq!((short.counters.halt_exits, short.counters.ipis), (0, 0), "{short:?}");
+    assert!(never_halts(&short) && short.counters.ipis <= 10, "{short:?}");
     // Each goes all the way before it sees what it was woken for.
     near(short.meters[0].per_s, 1e9 / 3_500.0, "turns");
-    // Who is woken later has halted, and an item is two works and two wake-ups.
+    // Who is woken later has halted, and its pCPU goes all its way before it turns back, too.
     let long = run(&turns(3_000, 2_500.0), || true).unwrap();
-    near(long.counters.halt_exits as f64, 2e9 / 7_000.0, "halts");
-    near(long.counters.ipis as f64, 2e9 / 7_000.0, "IPIs");
-    near(long.meters[0].per_s, 1e9 / 7_000.0, "turns");
+    near(long.counters.halt_exits as f64, 2e9 / 8_000.0, "halts");
+    near(long.counters.ipis as f64, 2e9 / 8_000.0, "IPIs");
+    near(long.meters[0].per_s, 1e9 / 8_000.0, "turns");
 }
 
 /// Without the mechanism all halt at once.
@@ -53,7 +60,7 @@ fn a_guest_polls_before_it_goes_idle() {
     let mut model = turns(1_000, 2_500.0);
     model.vms[0].idle_poll_ns = 5_000;
     let outcome = run(&model, || true).unwrap();
-    assert_eq!((outcome.counters.halt_exits, outcome.counters.ipis), (0, 0));
+    assert!(never_halts(&outcome) && outcome.counters.ipis <= 10, "{outcome:?}");
     near(outcome.meters[0].per_s, 1e9 / 2_002.0, "turns");
 }
 
@@ -106,7 +113,7 @@ fn older_kernels_interrupt_who_polls() {
         let mut model = turns(1_000, 2_500.0);
         model.vms[0].idle = IdleRules::defaults(KernelRelease { major: 3, minor });
         if one_cache {
-            model.vms[0].machine = host(1, 2, 1);
+            model.vms[0].machine = host(1, 3, 1);
         }
         let outcome = run(&model, || true).unwrap();
         outcome.counters.ipis as f64 / outcome.meters[0].done as f64
@@ -123,13 +130,14 @@ fn older_kernels_interrupt_who_polls() {
 fn the_tick_stopped_first_of_all() {
     let exits = |minor| {
         let mut model = turns(1_000, 2_500.0);
-        model.costs.exit_ns = 1_000.0;
+        model.costs.exit_ns = 700.0;
         model.vms[0].policy.tick_ns = 10_000_000_000;
         model.vms[0].idle = IdleRules::defaults(KernelRelease { major: 4, minor });
         let outcome = run(&model, || true).unwrap();
-        assert_eq!(outcome.counters.halt_exits, 0);
+        assert!(never_halts(&outcome), "{outcome:?}");
         // The host's ticks on two pCPUs are exits too.
-        (outcome.time.exits as f64 - 2e6) / 1_000.0 / outcome.meters[0].done as f64
+        let exits = outcome.time.exits as f64 / 700.0 - 2_000.0;
+        exits / outcome.meters[0].done as f64
     };
     near(exits(16), 4.0, "4.16");
     assert!(exits(17).abs() < 0.01, "{}", exits(17));
