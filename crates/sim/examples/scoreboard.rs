@@ -3,7 +3,8 @@
 //!
 //! Arguments: the number of draws, then the scenarios (all if none), by name or as files; hosts
 //! that these name are JSON beside them. `KEY=off` for one of
-//! `queue_locks`, `smt`, `remote_memory`, `balance` and `ple` runs without it.
+//! `queue_locks`, `smt`, `remote_memory`, `balance`, `idle_entry`, `remote_lines` and `ple` runs
+//! without it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,6 +23,8 @@ fn without(model: &mut SimModel, off: &[String]) {
             "smt=off" => model.mechanisms.smt = false,
             "remote_memory=off" => model.mechanisms.remote_memory = false,
             "balance=off" => model.mechanisms.balance = false,
+            "idle_entry=off" => model.mechanisms.idle_entry = false,
+            "remote_lines=off" => model.mechanisms.remote_lines = false,
             "ple=off" => model.kvm.ple = false,
             _ => panic!("{key}: no such mechanism"),
         }

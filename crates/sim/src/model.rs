@@ -60,11 +60,22 @@ pub struct Mechanisms {
     pub remote_memory: bool,
     /// Idle pCPUs take from others, and guests' idle vCPUs do.
     pub balance: bool,
+    /// Going idle takes time, and who is on the way, or waits by MWAIT, is woken without an IPI.
+    pub idle_entry: bool,
+    /// Cache lines take longer from another node.
+    pub remote_lines: bool,
 }
 
 impl Default for Mechanisms {
     fn default() -> Self {
-        Self { queue_locks: true, smt: true, remote_memory: true, balance: true }
+        Self {
+            queue_locks: true,
+            smt: true,
+            remote_memory: true,
+            balance: true,
+            idle_entry: true,
+            remote_lines: true,
+        }
     }
 }
 
@@ -210,6 +221,8 @@ pub struct SimVm {
     /// How long an idle vCPU polls before it halts, ns (`cpuidle-haltpoll`);
     /// [`u64::MAX`] never halts.
     pub idle_poll_ns: u64,
+    /// How its kernel goes idle.
+    pub idle: IdleRules,
     /// It is not a VM: its tasks run on the host, without exits.
     pub metal: bool,
     /// The nodes that its memory is spread over; where it runs if empty.
@@ -229,6 +242,40 @@ impl SimVm {
     pub(crate) fn steps(&self) -> u64 {
         self.tasks.iter().map(|task| task.program.len() as u64).sum()
     }
+}
+
+/// How a kernel goes idle, by version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IdleRules {
+    /// The tick stops first of all, not as the last thing before HLT (until 4.16).
+    pub stops_tick_first: bool,
+    /// Who takes an IPI to be woken though it polls.
+    pub ipis: IdleIpis,
+}
+
+impl IdleRules {
+    /// As of `release`.
+    #[must_use]
+    pub fn defaults(release: impl Into<KernelRelease>) -> Self {
+        let KernelRelease { major, minor } = release.into();
+        let ipis = match (major, minor) {
+            (3, 0..=2) => IdleIpis::All,
+            (3, 3..=15) => IdleIpis::AcrossCaches,
+            _ => IdleIpis::Halted,
+        };
+        Self { stops_tick_first: (major, minor) < (4, 17), ipis }
+    }
+}
+
+/// Which idle CPUs are woken by an IPI (`ttwu_queue()`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdleIpis {
+    /// Those that do not watch `TIF_POLLING_NRFLAG` alone (since 3.16).
+    Halted,
+    /// All that share no cache with who wakes them, too (3.3 to 3.15).
+    AcrossCaches,
+    /// All (3.0 to 3.2).
+    All,
 }
 
 /// One task of a guest: a program that repeats.

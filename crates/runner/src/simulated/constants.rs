@@ -90,7 +90,8 @@ pub fn share_a_core(found: &MicroBenchmarks) -> bool {
 pub fn of_micro(found: &MicroBenchmarks) -> Vec<MeasuredConstant> {
     let half = |of: MeasuredTime| of.map(|ns| ns / 2.0);
     let own = found.wake_and_switch;
-    let rest = own.median + median_of("resched_ipi_ns");
+    // Who is idle waits for a line.
+    let rest = own.median + found.handoff.median;
     let factor = |name, of: MeasuredTime| {
         let MeasuredTime { low, median, high } = of;
         MeasuredConstant { name, low, median, high }

@@ -21,7 +21,8 @@ impl EngineState<'_> {
         let time = &mut self.account.time;
         match state.doing {
             PcpuActivity::Idle => time.idle += spent,
-            PcpuActivity::Waking
+            PcpuActivity::GoingIdle
+            | PcpuActivity::Waking
             | PcpuActivity::SchedLock
             | PcpuActivity::SchedHold
             | PcpuActivity::Switching => {

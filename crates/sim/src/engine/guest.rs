@@ -1,7 +1,7 @@
 //! Inside the guests: tasks' programs, locks, wake-ups, the guest's scheduler.
 
 use super::state::{Activity, BlockReason, Burden, EngineEvent, EngineState, Exit, SpinReason};
-use crate::model::{Op, RepeatSteps};
+use crate::model::{IdleIpis, Op, RepeatSteps};
 use crate::queue::NEVER;
 use crate::sched::balance::RunqueueView;
 use crate::sched::place::{TaskWakeup, WakingCpu};
@@ -38,6 +38,9 @@ impl EngineState<'_> {
                 continue;
             }
             let waits = state.queue.current().is_none() && !state.queue.is_empty();
+            // What an IPI is on its way for is on the queue of its handler yet.
+            let waits = waits && (!state.resched_sent || self.idle_ipis(vcpu) == IdleIpis::Halted);
+            let state = &self.vcpus[vcpu as usize];
             if waits || (state.resched && !self.is_atomic(vcpu)) {
                 self.guest_schedule(vcpu);
                 continue;
@@ -135,7 +138,10 @@ impl EngineState<'_> {
         let state = &mut self.vcpus[vcpu as usize];
         let poll = self.model.vms[state.vm as usize].idle_poll_ns;
         let polls = self.now < state.spin_from.saturating_add(poll);
-        if polls || self.stop_tick(vcpu) {
+        if polls {
+            state.idle_entered = false;
+            self.arm_guest(pcpu);
+        } else if self.is_going_idle(vcpu) {
             self.arm_guest(pcpu);
         } else if self.halt_exits(self.vcpus[vcpu as usize].vm) {
             self.exit(pcpu, Exit::Halt);
@@ -144,6 +150,28 @@ impl EngineState<'_> {
             self.vcpus[vcpu as usize].sleep.begins(self.now);
             self.arm_guest(pcpu);
         }
+        true
+    }
+
+    /// `do_idle()` on its way to `default_idle_call()`: true while there is something to do. As
+    /// long as that lasts `TIF_POLLING_NRFLAG` is set: who wakes something here sends no IPI.
+    fn is_going_idle(&mut self, vcpu: u32) -> bool {
+        let vm = self.vcpus[vcpu as usize].vm;
+        if self.model.vms[vm as usize].idle.stops_tick_first {
+            // In tick_nohz_idle_enter().
+            self.stop_tick(vcpu) || self.enter_idle(vcpu)
+        } else {
+            self.enter_idle(vcpu) || self.stop_tick(vcpu)
+        }
+    }
+
+    fn enter_idle(&mut self, vcpu: u32) -> bool {
+        let entry = self.ns.idle_entry;
+        let state = &mut self.vcpus[vcpu as usize];
+        if entry == 0 || std::mem::replace(&mut state.idle_entered, true) {
+            return false;
+        }
+        state.kernel_work += entry;
         true
     }
 
@@ -170,6 +198,7 @@ impl EngineState<'_> {
         }
         // PLE and polling look at one go only.
         state.spin_from = self.now;
+        state.idle_entered = false;
         if next.is_some() {
             state.idle.ends(self.now);
             self.restart_tick(vcpu);
@@ -273,18 +302,50 @@ impl EngineState<'_> {
         if !state.queue.preempts(&model.policy, &self.task_entities, task) {
             return;
         }
-        state.resched = true;
-        let Some(by) = by.filter(|by| *by != target) else { return };
-        // TIF_POLLING_NRFLAG: who polls sees it without an interrupt.
-        let polls = state.in_guest && !state.asleep && state.queue.current().is_none();
+        let by = by.filter(|by| *by != target);
+        let idle = state.in_guest && state.queue.current().is_none();
+        if idle && by.is_some_and(|by| self.is_queued_by_ipi(by, target)) {
+            // ttwu_queue_remote: what it does meanwhile it does to its end.
+        } else {
+            self.vcpus[target as usize].resched = true;
+        }
+        let Some(by) = by else { return };
+        let state = &self.vcpus[target as usize];
+        // TIF_POLLING_NRFLAG: who polls, or is on the way to its idle state, sees it without an
+        // interrupt. So does a pCPU that waits by MWAIT.
+        let waits = self.vms[vm as usize].metal && self.model.mechanisms.idle_entry;
+        let polls = idle && (!state.asleep || waits) && !self.is_queued_by_ipi(by, target);
         if polls {
             let pcpu = self.guest_pcpu(target).expect("it is in guest mode");
             let delay = self.vcpus[by as usize].exit_work + self.vcpus[by as usize].kernel_work;
-            self.vcpus[target as usize].kernel_work += self.ns.handoff + delay;
+            let seen = self.line(self.ns.handoff, self.pcpu_of(by), pcpu) + delay;
+            let state = &mut self.vcpus[target as usize];
+            if std::mem::take(&mut state.asleep) {
+                state.exit_work += seen + state.sleep.ends(self.now, &self.ns);
+            } else {
+                // What it does on its way is done meanwhile.
+                let left = state.exit_work + state.kernel_work;
+                state.kernel_work += seen.saturating_sub(left);
+            }
             self.arm_guest(pcpu);
         } else if !self.vcpus[target as usize].resched_sent {
             self.vcpus[target as usize].resched_sent = true;
             self.send_interrupt(by, target, true);
+        }
+    }
+
+    fn idle_ipis(&self, vcpu: u32) -> IdleIpis {
+        self.model.vms[self.vcpus[vcpu as usize].vm as usize].idle.ipis
+    }
+
+    /// `ttwu_queue()`: whether `by` wakes tasks of the idle vCPU `target` by an IPI alone.
+    fn is_queued_by_ipi(&self, by: u32, target: u32) -> bool {
+        let machine = &self.model.vms[self.vcpus[by as usize].vm as usize].machine;
+        let cache = |vcpu: u32| machine.place(self.vcpus[vcpu as usize].own).cache;
+        match self.idle_ipis(target) {
+            IdleIpis::Halted => false,
+            IdleIpis::AcrossCaches => cache(by) != cache(target),
+            IdleIpis::All => true,
         }
     }
 
@@ -376,7 +437,7 @@ impl EngineState<'_> {
                 if let Some(pcpu) = pcpu {
                     self.settle(pcpu);
                 }
-                let wait = self.ns.handoff * 1024;
+                let wait = 1024 * self.line(self.ns.handoff, self.pcpu_of(by), self.pcpu_of(vcpu));
                 self.tasks[task as usize].activity =
                     Activity::Work(wait, crate::model::WorkClass::KERNEL);
                 if let Some(pcpu) = pcpu {

@@ -2,8 +2,10 @@
 //!
 //! A tick is a timer's interrupt, which takes the vCPU out of the guest, its handler, and
 //! writing the next deadline to an MSR, which does so again. An idle vCPU has none
-//! (`NO_HZ_IDLE`); stopping it and starting it anew are writes of the deadline, too. On a
-//! host without VMs all this is the host's tick.
+//! (`NO_HZ_IDLE`); stopping it and starting it anew are writes of the deadline, too, and
+//! guests do so before each HLT, as they have no cpuidle driver that would say that the sleep
+//! is too short for it (`cpuidle_idle_call()`), or one whose governor says so before it polls
+//! alone (`haltpoll_select()`). On a host without VMs all this is the host's tick.
 
 use super::state::{EngineEvent, EngineState};
 use crate::queue::NEVER;
@@ -49,15 +51,17 @@ impl EngineState<'_> {
     }
 
     /// A vCPU is about to halt: its tick stops (`tick_nohz_idle_stop_tick`), unless a timer
-    /// is due as soon or, since 4.17, the vCPU is expected not to sleep so long. True if
-    /// that takes time.
+    /// is due as soon. Where MWAIT stays in the guest, `intel_idle` does too, and since 4.17
+    /// the tick goes on if the vCPU is expected not to sleep so long. True if that takes time.
     pub(super) fn stop_tick(&mut self, vcpu: u32) -> bool {
         if self.is_metal(vcpu) || !self.vcpus[vcpu as usize].tick_on {
             return false;
         }
         let state = &mut self.vcpus[vcpu as usize];
         let policy = &self.model.vms[state.vm as usize].policy;
-        let is_short = policy.kernel >= SchedKernel::V5 && state.idle.last_ns < policy.tick_ns;
+        let is_short = !self.model.kvm.hlt_exits
+            && policy.kernel >= SchedKernel::V5
+            && state.idle.last_ns < policy.tick_ns;
         if is_short || state.timer_at <= state.next_tick {
             if !std::mem::replace(&mut state.tick_sent, true) {
                 let next = state.next_tick.max(self.now);

@@ -32,6 +32,7 @@ impl EngineState<'_> {
             | PcpuActivity::Yielding { .. }
             | PcpuActivity::SchedHold
             | PcpuActivity::Switching
+            | PcpuActivity::GoingIdle
             | PcpuActivity::Halting
                 if self.smt && ns > 0 =>
             {
@@ -74,6 +75,7 @@ impl EngineState<'_> {
     pub(super) fn phase_ends(&mut self, pcpu: u32) {
         match self.pcpus[pcpu as usize].doing {
             PcpuActivity::Idle => {}
+            PcpuActivity::GoingIdle => self.idles(pcpu),
             PcpuActivity::Waking => self.begin_schedule(pcpu),
             PcpuActivity::SchedLock => {
                 let hold = self.ns.sched_hold;
@@ -122,11 +124,24 @@ impl EngineState<'_> {
             return;
         }
         let lock = &mut self.pcpus[queue as usize].lock;
+        let before = lock.holder;
         lock.holder = lock.waiters.pop_front();
         if let Some(next) = lock.holder {
             let crowd = lock.waiters.len() as u64;
-            let moved = self.ns.lock_transfer + self.ns.lock_waiter * crowd;
+            let line = self.line(self.ns.lock_transfer, before.unwrap_or(next), next);
+            let moved = line + self.ns.lock_waiter * crowd;
             self.queue.set(next, self.now + moved);
+        }
+    }
+
+    /// How long a cache line that takes `ns` within a node takes from one pCPU to another.
+    #[inline]
+    pub(super) fn line(&self, ns: u64, from: u32, to: u32) -> u64 {
+        let machine = &self.model.machine;
+        if machine.place(from).node == machine.place(to).node {
+            ns
+        } else {
+            ns * self.ns.remote_line / 1024
         }
     }
 
@@ -196,9 +211,11 @@ impl EngineState<'_> {
         }
         match next {
             None => {
-                self.pcpus[pcpu as usize].sleep.begins(self.now);
                 self.pcpus[pcpu as usize].idle.begins(self.now);
-                self.enter_phase(pcpu, PcpuActivity::Idle, NEVER - self.now);
+                match self.ns.idle_entry {
+                    0 => self.idles(pcpu),
+                    entry => self.enter_phase(pcpu, PcpuActivity::GoingIdle, entry),
+                }
             }
             Some(_) if next == before => self.resume(pcpu),
             Some(thread) => {
@@ -211,6 +228,17 @@ impl EngineState<'_> {
                 self.enter_phase(pcpu, PcpuActivity::Switching, cost);
             }
         }
+    }
+
+    /// The end of `do_idle()`'s way to its state: what was woken meanwhile runs at once
+    /// (`TIF_POLLING_NRFLAG`, `need_resched()`), and nobody has sent an IPI for it.
+    fn idles(&mut self, pcpu: u32) {
+        if !self.pcpus[pcpu as usize].queue.is_empty() {
+            self.pcpus[pcpu as usize].idle.ends(self.now);
+            return self.begin_schedule(pcpu);
+        }
+        self.pcpus[pcpu as usize].sleep.begins(self.now);
+        self.enter_phase(pcpu, PcpuActivity::Idle, NEVER - self.now);
     }
 
     /// Takes a thread that blocks or moves off its queue.
@@ -390,16 +418,19 @@ impl EngineState<'_> {
             if !state.queue.is_empty() {
                 self.wake_pcpu(pcpu);
             }
+        } else if state.doing == PcpuActivity::GoingIdle {
+            // It looks itself.
         } else if state.queue.preempts(policy, &self.entities, thread) {
             self.ask_to_schedule(pcpu);
         }
     }
 
-    /// An idle pCPU leaves its state to schedule.
+    /// An idle pCPU leaves its state to schedule. It waits by MWAIT for a line that is written
+    /// (`mwait_idle_with_hints()`, `set_nr_and_not_polling()`).
     pub(super) fn wake_pcpu(&mut self, pcpu: u32) {
         self.pcpus[pcpu as usize].idle.ends(self.now);
         let sleep = &mut self.pcpus[pcpu as usize].sleep;
-        let wake = self.ns.resched_ipi + sleep.ends(self.now, &self.ns);
+        let wake = self.ns.idle_signal + sleep.ends(self.now, &self.ns);
         self.enter_phase(pcpu, PcpuActivity::Waking, wake);
     }
 
@@ -443,7 +474,7 @@ impl EngineState<'_> {
         let policy = &self.model.policy;
         self.queue.push(self.now + policy.tick_ns.max(1), EngineEvent::Tick(pcpu));
         let state = &self.pcpus[pcpu as usize];
-        if state.doing == PcpuActivity::Idle {
+        if matches!(state.doing, PcpuActivity::Idle | PcpuActivity::GoingIdle) {
             if self.balances() {
                 self.rebalance_idle(pcpu);
             }

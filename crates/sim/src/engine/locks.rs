@@ -95,13 +95,14 @@ impl EngineState<'_> {
 
     /// The task's vCPU gets the lock's cache line, behind all who asked for it before.
     fn fetch_line(&mut self, vcpu: u32, task: u32, lock: u32) {
-        let state = &mut self.locks[lock as usize];
-        let (owner, from) = state.line;
+        let (owner, from) = self.locks[lock as usize].line;
         if owner == Some(vcpu) && from <= self.now {
             return;
         }
-        let from = from.max(self.now) + self.ns.lock_transfer;
-        state.line = (Some(vcpu), from);
+        let here = self.pcpu_of(vcpu);
+        let there = owner.map_or(here, |owner| self.pcpu_of(owner));
+        let from = from.max(self.now) + self.line(self.ns.lock_transfer, there, here);
+        self.locks[lock as usize].line = (Some(vcpu), from);
         let wait = (from - self.now) * 1024;
         self.tasks[task as usize].activity = Activity::Work(wait, WorkClass::KERNEL);
     }

@@ -54,7 +54,7 @@ impl EngineState<'_> {
             let vm = &self.vms[vm as usize];
             (vm.first_vcpu, vm.vcpus)
         };
-        let mut checked = 0;
+        let mut cost = 0;
         let mut found = None;
         while self.vcpus[me as usize].scan_left > 0 {
             let state = &mut self.vcpus[me as usize];
@@ -64,13 +64,12 @@ impl EngineState<'_> {
             if candidate == me {
                 continue;
             }
-            checked += 1;
+            cost += self.line(self.ns.check, self.pcpu_of(candidate), pcpu);
             if self.is_candidate(candidate) {
                 found = Some(candidate);
                 break;
             }
         }
-        let cost = self.ns.check * checked;
         self.enter_phase(pcpu, PcpuActivity::Scanning(found), cost);
     }
 

@@ -56,6 +56,8 @@ pub(super) enum Exit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PcpuActivity {
     Idle,
+    /// On its way to its idle state; looks once more whether there is something to do.
+    GoingIdle,
     /// Leaves its idle state.
     Waking,
     HostTask,
@@ -327,6 +329,8 @@ pub(super) struct VcpuState {
     pub(super) tries: u32,
     /// Slow-down by remote memory where it runs, per thousand of memory-bound time.
     pub(super) remote_permille: u64,
+    /// It has gone all the way to its idle state since it had something to do.
+    pub(super) idle_entered: bool,
     /// Turned off by an HLT that makes no exit: asleep inside the guest.
     pub(super) asleep: bool,
     pub(super) sleep: IdleSleep,
@@ -401,6 +405,9 @@ pub(super) struct Ns {
     pub(super) idle_wake: u64,
     pub(super) idle_wake_short: u64,
     pub(super) idle_short: u64,
+    pub(super) idle_entry: u64,
+    /// From asking a pCPU that sleeps to leave its state to its doing so.
+    pub(super) idle_signal: u64,
     pub(super) halt_work: u64,
     pub(super) guest_switch: u64,
     pub(super) guest_wake: u64,
@@ -409,6 +416,8 @@ pub(super) struct Ns {
     pub(super) smt_stream: u64,
     pub(super) smt_spin: u64,
     pub(super) remote_permille: u64,
+    /// A line of another node's time, in 1024ths of one of this node's.
+    pub(super) remote_line: u64,
 }
 
 /// All of it.
@@ -485,6 +494,12 @@ impl<'m> EngineState<'m> {
                 idle_wake: ns(costs.idle_wake_ns),
                 idle_wake_short: ns(costs.idle_wake_short_ns),
                 idle_short: ns(costs.idle_short_ns),
+                idle_entry: if model.mechanisms.idle_entry { ns(costs.idle_entry_ns) } else { 0 },
+                idle_signal: ns(if model.mechanisms.idle_entry {
+                    costs.handoff_ns
+                } else {
+                    costs.resched_ipi_ns
+                }),
                 halt_work: ns(costs.halt_work_ns),
                 guest_switch: ns(costs.guest_switch_ns),
                 guest_wake: ns(costs.guest_wake_ns),
@@ -493,6 +508,11 @@ impl<'m> EngineState<'m> {
                 smt_stream: speed(costs.smt_stream_factor),
                 smt_spin: speed(costs.smt_spin_factor),
                 remote_permille: ns(costs.remote_memory_cost * 1000.0),
+                remote_line: if model.mechanisms.remote_lines {
+                    ns(costs.remote_line_factor.max(1.0) * 1024.0)
+                } else {
+                    1024
+                },
             },
             pcpus: (0..pcpus)
                 .map(|_| PcpuState {
@@ -662,6 +682,7 @@ impl<'m> EngineState<'m> {
                 scan_left: 0,
                 tries: 0,
                 remote_permille: 0,
+                idle_entered: false,
                 asleep: false,
                 sleep: IdleSleep::new(),
             });

@@ -2,6 +2,7 @@
 
 mod balance;
 mod guest;
+mod idle;
 mod locks;
 mod map;
 
@@ -59,6 +60,7 @@ fn vm(name: &str, pcpus: &[u32], locks: u32, program: &[Op]) -> SimVm {
         weight: 1024,
         group: None,
         idle_poll_ns: 0,
+        idle: IdleRules::defaults(SchedKernel::V5),
         metal: false,
         memory_nodes: Vec::new(),
         tasks: (0..vcpus)

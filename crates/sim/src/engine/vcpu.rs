@@ -18,6 +18,12 @@ impl EngineState<'_> {
         }
     }
 
+    /// The pCPU that the vCPU runs, waits or last ran on.
+    #[inline]
+    pub(super) fn pcpu_of(&self, vcpu: u32) -> u32 {
+        self.threads[self.vcpus[vcpu as usize].thread as usize].pcpu
+    }
+
     /// The pCPU on which the vCPU is in guest mode, if it is.
     pub(super) fn guest_pcpu(&self, vcpu: u32) -> Option<u32> {
         let state = &self.vcpus[vcpu as usize];

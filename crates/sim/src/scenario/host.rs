@@ -72,6 +72,8 @@ pub(super) fn read(top: &TableReader<'_>, load_host: &LoadHost<'_>) -> HostPart 
         smt: switches.flag("smt", true),
         remote_memory: switches.flag("remote_memory", true),
         balance: switches.flag("balance", true),
+        idle_entry: switches.flag("idle_entry", true),
+        remote_lines: switches.flag("remote_lines", true),
     };
     switches.finish();
     let costs = table.table("costs");

@@ -5,7 +5,7 @@ use super::node::{ScenarioNode, ScenarioValue, TableReader};
 use super::planned;
 use super::workload::{self, MOST_STEPS, Meters};
 use crate::machine::{PcpuNumbering, SimMachine, UniformMachine};
-use crate::model::{SimGroup, SimVm};
+use crate::model::{IdleIpis, IdleRules, SimGroup, SimVm};
 use crate::sched::{KernelRelease, SchedKernel};
 
 /// More vCPUs than KVM gives a VM (`KVM_MAX_VCPUS` was 1024 until 6.x).
@@ -113,6 +113,7 @@ fn one<'a>(
             }
             _ => table.time("idle_poll_us", 0, 1e3),
         },
+        idle: idle_rules(table, kernel),
         metal: table.flag("metal", false),
         memory_nodes,
         tasks: Vec::new(),
@@ -154,6 +155,16 @@ fn one<'a>(
         parts.join(&mut vm);
     }
     vm
+}
+
+fn idle_rules(table: &TableReader<'_>, kernel: KernelRelease) -> IdleRules {
+    let known = IdleRules::defaults(kernel);
+    let words = [
+        ("halted", IdleIpis::Halted),
+        ("across-caches", IdleIpis::AcrossCaches),
+        ("all", IdleIpis::All),
+    ];
+    IdleRules { ipis: table.choice("idle_ipis", &words, known.ipis), ..known }
 }
 
 fn guest_machine(table: &TableReader<'_>, vcpus: u32) -> SimMachine {

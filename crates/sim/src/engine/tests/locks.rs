@@ -241,3 +241,19 @@ fn paravirtual_locks_go_with_the_release() {
         [false, true, true, true, false, false]
     );
 }
+
+/// A waiter sees a lock that is given back on another node later.
+#[test]
+fn locks_are_handed_over_within_a_node_sooner() {
+    let work = Op::Work(Duration::Constant(1_000), WorkClass::KERNEL);
+    let program = [Op::Lock(0), work, Op::Unlock(0), Op::Done(0)];
+    for (machine, handoff_ns) in [(host(1, 2, 1), 100), (host(2, 1, 1), 250)] {
+        let mut model = free(machine, SchedKernel::V5);
+        model.costs.handoff_ns = 100.0;
+        model.costs.remote_line_factor = 2.5;
+        model.vms = vec![vm("vm", &[0, 1], 1, &program)];
+        near(rate(&model), 1e9 / f64::from(1_000 + handoff_ns), "a lock");
+        model.mechanisms.remote_lines = false;
+        near(rate(&model), 1e9 / 1_100.0, "as within a node");
+    }
+}
