@@ -395,6 +395,14 @@ fn a_machine_config_tells_what_kernel_and_kubelet_were_given() {
         "it is to have MachineConfig rendered-worker-2, and has rendered-worker-1 (Degraded)";
     assert!(text.contains(waits), "{text}");
 
+    // VMs without pCPUs of their own are where nothing balances.
+    let found = rules(&json_of(&lab.say(&["lint", "--json"])));
+    let isolated = |name: &str| {
+        let ids = found.get(&format!("shop/virtualmachine/{name}"));
+        ids.is_some_and(|ids| ids.contains(&"kubevirt-shared-isolated".to_owned()))
+    };
+    assert!(isolated("small") && !isolated("web"), "{found:?}");
+
     // Where the kubelet can't be asked.
     let forbidden = |what: &str| Answer::refusal(403, &format!("{what} is forbidden: User \"x\""));
     for name in ["one", "two"] {
