@@ -221,7 +221,7 @@ mod tests {
     fn what_can_not_be_read_is_said() {
         for (contents, said) in [
             (json!({ "source": "data:;base64,AAAA", "compression": "gzip" }), "compressed by gzip"),
-            (json!({ "source": "https://example.com/kubelet" }), "from elsewhere"),
+            (json!({ "source": "https://example.com/kubelet" }), "it comes from elsewhere"),
             (json!({ "source": "data:;base64,A" }), "no base64: "),
             (json!({ "source": "data:,%e" }), "a percent sign"),
             (json!({ "source": "data:,%ff" }), "no text"),
