@@ -52,7 +52,7 @@ pub struct NodeBoot {
 
 /// A MachineConfig, the part that bears on VMs.
 #[derive(Debug)]
-pub(crate) struct MachineConfig {
+pub(crate) struct RenderedConfig {
     name: Arc<str>,
     arguments: Vec<String>,
     /// Settings of the kubelet; `None`: it brings none.
@@ -103,7 +103,7 @@ struct IgnitionContents {
     compression: Option<String>,
 }
 
-impl MachineConfig {
+impl RenderedConfig {
     /// From its object.
     pub(crate) fn read(text: &[u8]) -> Result<Self, serde_json::Error> {
         let ConfigObject { metadata, spec } = serde_json::from_slice(text)?;
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn config(contents: Value) -> MachineConfig {
+    fn config(contents: Value) -> RenderedConfig {
         let object = json!({
             "metadata": { "name": "rendered-worker-1" },
             "spec": {
@@ -195,7 +195,7 @@ mod tests {
                 },
             },
         });
-        MachineConfig::read(object.to_string().as_bytes()).expect("a MachineConfig")
+        RenderedConfig::read(object.to_string().as_bytes()).expect("a MachineConfig")
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
             let why = why.strip_prefix("/etc/kubernetes/kubelet.conf in it: ");
             assert!(why.is_some_and(|why| why.starts_with(said)), "{contents}: {why:?}");
         }
-        assert!(MachineConfig::read(b"{}").is_err());
+        assert!(RenderedConfig::read(b"{}").is_err());
     }
 
     #[test]

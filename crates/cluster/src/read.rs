@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::api::{Api, ClusterTarget, ListError, RequestFailure};
 use crate::error::{ClusterError, UnreadResource};
-use crate::machine_config::MachineConfig;
+use crate::machine_config::RenderedConfig;
 use crate::node::ClusterNode;
 use crate::object::ClusterObject;
 use crate::pod::GuaranteedPod;
@@ -201,7 +201,7 @@ impl Reader<'_> {
     async fn machine_configs(
         &mut self,
         nodes: &mut [ClusterNode],
-    ) -> Result<BTreeMap<String, MachineConfig>, ClusterError> {
+    ) -> Result<BTreeMap<String, RenderedConfig>, ClusterError> {
         let mut configs = BTreeMap::new();
         let states = nodes.iter().filter_map(|node| node.machine_config.as_ref());
         let names: BTreeSet<String> = states.map(|state| state.current.clone()).collect();
@@ -213,7 +213,7 @@ impl Reader<'_> {
             if self.unread[before..].iter().any(|unread| unread.is_forbidden) {
                 break;
             }
-            let config = match read.map(|text| MachineConfig::read(&text)) {
+            let config = match read.map(|text| RenderedConfig::read(&text)) {
                 Some(Ok(config)) => config,
                 None if self.unread.len() > before => continue,
                 unread => {
@@ -251,7 +251,7 @@ impl Reader<'_> {
     async fn kubelets(
         &mut self,
         nodes: &mut [ClusterNode],
-        configs: &BTreeMap<String, MachineConfig>,
+        configs: &BTreeMap<String, RenderedConfig>,
     ) -> Result<(), ClusterError> {
         let api = self.api;
         let asked = nodes.iter().enumerate().map(|(index, node)| {
