@@ -137,7 +137,11 @@ impl Instance {
                 | GuestFailure::Hung { .. }
                 | GuestFailure::Agent { .. }
                 | GuestFailure::Cluster { .. }),
-            ) => Err(self.check_alive(cancel).err().unwrap_or(failure)),
+            ) => match self.check_alive(cancel) {
+                Err(ended) => Err(ended),
+                // Of a namespace that goes, pods may be gone before the instance is told.
+                Ok(()) => Err(self.explained(failure, cancel)),
+            },
             other => other,
         }
     }
@@ -337,14 +341,20 @@ fn conditions(object: &Value) -> impl Iterator<Item = (&str, bool, String)> {
 /// Source: Kubernetes, "Pod disruption conditions".
 fn pod_end(pods: &[Value]) -> Option<String> {
     let Some(pod) = pods.first() else {
-        return Some("its pod was deleted: an eviction, or a drained node".to_owned());
+        return Some(
+            "its pod was deleted: an eviction, a drained node, or its namespace is being deleted"
+                .to_owned(),
+        );
     };
     let evicted = conditions(pod).find(|(kind, holds, _)| *kind == "DisruptionTarget" && *holds);
     if let Some((_, _, why)) = evicted {
         return Some(format!("its pod was evicted from its node ({why})"));
     }
     let is_deleted = pod.pointer("/metadata/deletionTimestamp").is_some();
-    is_deleted.then(|| "somebody else deleted its pod: a drained node".to_owned())
+    is_deleted.then(|| {
+        "somebody else deleted its pod: a drained node, or its namespace is being deleted"
+            .to_owned()
+    })
 }
 
 fn deleted() -> GuestFailure {
