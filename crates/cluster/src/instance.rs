@@ -137,7 +137,11 @@ impl Instance {
                 | GuestFailure::Hung { .. }
                 | GuestFailure::Agent { .. }
                 | GuestFailure::Cluster { .. }),
-            ) => Err(self.check_alive(cancel).err().unwrap_or(failure)),
+            ) => match self.check_alive(cancel) {
+                Err(ended) => Err(ended),
+                // Of a namespace that goes, pods may be gone before the instance is told.
+                Ok(()) => Err(self.explained(failure, cancel)),
+            },
             other => other,
         }
     }
@@ -156,8 +160,16 @@ impl Instance {
         }
     }
 
-    /// `failure` with the last warnings of the cluster.
+    /// `failure` with the last warnings of the cluster, or what they made of the pod: a guest
+    /// whose pod is evicted shuts down.
     fn explained(&self, failure: GuestFailure, cancel: &Cancel) -> GuestFailure {
+        let has_ended =
+            matches!(failure, GuestFailure::Shutdown { .. } | GuestFailure::Died { .. });
+        let pods = has_ended.then(|| self.pods(cancel).ok()).flatten();
+        let failure = match pods.and_then(|pods| pod_end(&pods)) {
+            Some(detail) => GuestFailure::Cluster { detail },
+            None => failure,
+        };
         let warnings = self.warnings(cancel);
         if warnings.is_empty() {
             return failure;
@@ -324,6 +336,27 @@ fn conditions(object: &Value) -> impl Iterator<Item = (&str, bool, String)> {
     })
 }
 
+/// How somebody else ended the pod of an instance that has ended; `None`: nobody did.
+///
+/// Source: Kubernetes, "Pod disruption conditions".
+fn pod_end(pods: &[Value]) -> Option<String> {
+    let Some(pod) = pods.first() else {
+        return Some(
+            "its pod was deleted: an eviction, a drained node, or its namespace is being deleted"
+                .to_owned(),
+        );
+    };
+    let evicted = conditions(pod).find(|(kind, holds, _)| *kind == "DisruptionTarget" && *holds);
+    if let Some((_, _, why)) = evicted {
+        return Some(format!("its pod was evicted from its node ({why})"));
+    }
+    let is_deleted = pod.pointer("/metadata/deletionTimestamp").is_some();
+    is_deleted.then(|| {
+        "somebody else deleted its pod: a drained node, or its namespace is being deleted"
+            .to_owned()
+    })
+}
+
 fn deleted() -> GuestFailure {
     let detail = "somebody else deleted the instance: an eviction, a drained node, or its \
                   namespace is being deleted";
@@ -438,6 +471,26 @@ mod tests {
         assert!(matches!(stage(Some(&up)), Some(InstanceStage::Connected)));
         assert_eq!(phases_s(&up)["Running"], 6.0);
         assert_eq!(condition_lines(&up), ["AgentConnected: True"]);
+    }
+
+    #[test]
+    fn a_guest_whose_pod_is_evicted_did_not_shut_down_by_itself() {
+        let pod = |reason: &str, deleted: Option<&str>| {
+            let conditions = condition("DisruptionTarget", "True", reason, "evicting");
+            let conditions = if reason.is_empty() { json!([]) } else { conditions };
+            let mut pod = json!({ "metadata": {}, "status": { "conditions": conditions } });
+            if let Some(at) = deleted {
+                pod["metadata"]["deletionTimestamp"] = at.into();
+            }
+            vec![pod]
+        };
+        assert_eq!(pod_end(&pod("", None)), None);
+        let evicted = pod_end(&pod("EvictionByEvictionAPI", Some("2026-01-02T03:05:05Z")));
+        let expected = "its pod was evicted from its node (EvictionByEvictionAPI: evicting)";
+        assert_eq!(evicted.as_deref(), Some(expected));
+        let deleted = pod_end(&pod("", Some("2026-01-02T03:05:05Z"))).expect("an end");
+        assert!(deleted.contains("deleted its pod"), "{deleted}");
+        assert!(pod_end(&[]).expect("an end").contains("an eviction"));
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod instance;
 mod job;
 mod kind;
 mod left;
+mod machine_config;
 mod made;
 mod node;
 mod node_run;
@@ -43,6 +44,7 @@ pub use job::{JobSpec, KvmAccess, WORK, manifest};
 pub use left::{
     MACHINE_ANNOTATION, MANAGED_BY, MarkedKind, MarkedObject, OWNER_ANNOTATION, RUN_LABEL, marked,
 };
+pub use machine_config::{MachineConfigState, NodeBoot};
 pub use node::ClusterNode;
 pub use node_run::{NodeFailure, NodeFile, NodeRun};
 pub use object::ClusterObject;

@@ -9,6 +9,8 @@ use vmconfig::kubevirt::Quantity;
 
 use placement::predict::kubelet::KubeletSettings;
 
+use crate::machine_config::{MachineConfigState, NodeBoot};
+
 /// A node.
 #[derive(Clone, Debug)]
 pub struct ClusterNode {
@@ -22,6 +24,10 @@ pub struct ClusterNode {
     pub cpus: u32,
     /// The kubelet's settings; `None`: nobody tells.
     pub kubelet: Option<KubeletSettings>,
+    /// The MachineConfig that OpenShift gave it, if it has one.
+    pub machine_config: Option<MachineConfigState>,
+    /// What its kernel is told by that; `None`: nobody tells.
+    pub boot: Option<NodeBoot>,
 }
 
 impl ClusterNode {
@@ -66,6 +72,8 @@ impl ClusterNode {
             kernel: info.kernel_version,
             cpus: cpus.and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(0),
             kubelet: None,
+            machine_config: MachineConfigState::of(node.metadata.annotations.as_ref()),
+            boot: None,
         }
     }
 }

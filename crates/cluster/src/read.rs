@@ -1,5 +1,7 @@
 //! All that is read of a cluster.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde::Deserialize;
@@ -7,12 +9,13 @@ use serde_json::value::RawValue;
 
 use crate::api::{Api, ClusterTarget, ListError, RequestFailure};
 use crate::error::{ClusterError, UnreadResource};
+use crate::machine_config::RenderedConfig;
 use crate::node::ClusterNode;
 use crate::object::ClusterObject;
 use crate::pod::GuaranteedPod;
 use crate::resource::{
-    INSTANCES, INSTANCETYPES, KUBELETS, KUBEVIRTS, NAMESPACES, NODES, PODS, PROFILES, ResourceKind,
-    VMS,
+    INSTANCES, INSTANCETYPES, KUBELETS, KUBEVIRTS, MACHINE_CONFIGS, NAMESPACES, NODES, PODS,
+    PROFILES, ResourceKind, VMS,
 };
 use placement::predict::kubelet::{KubeletSettings, PerformanceProfile};
 
@@ -65,7 +68,8 @@ async fn read_all(
     let nodes = reader.needed(&NODES, None, typed::<Node>).await?.unwrap_or_default();
     let mut nodes: Vec<ClusterNode> = nodes.into_iter().map(ClusterNode::of).collect();
     nodes.sort_by(|one, other| one.offer.name.cmp(&other.offer.name));
-    reader.kubelets(&mut nodes).await?;
+    let configs = reader.machine_configs(&mut nodes).await?;
+    reader.kubelets(&mut nodes, &configs).await?;
     let kubevirts = reader.objects(&KUBEVIRTS, None).await?;
     let vms = reader.needed(&VMS, namespace, |item| object(&VMS, item)).await?;
     let instances = reader.needed(&INSTANCES, namespace, |item| object(&INSTANCES, item)).await?;
@@ -149,36 +153,89 @@ impl Reader<'_> {
         }
     }
 
-    /// The namespace is there, as far as that may be asked.
-    async fn namespace(&mut self, namespace: &str) -> Result<(), ClusterError> {
-        let unread = |is_forbidden, reason| UnreadResource {
-            resource: NAMESPACES.name(),
-            verb: NAMESPACES.verb,
-            name: Some(namespace.to_owned()),
-            is_forbidden,
-            reason,
-        };
-        match self.api.get(&format!("{}/{namespace}", NAMESPACES.path(None))).await {
-            Ok(_) => {}
-            Err(RequestFailure::Absent) => {
-                let namespace = namespace.to_owned();
-                return Err(ClusterError::NoNamespace { namespace, place: None });
-            }
+    /// One object by its name; `None`: it may not be read, which is then said, or is not there.
+    async fn one(
+        &mut self,
+        what: &ResourceKind,
+        name: &str,
+    ) -> Result<Option<Vec<u8>>, ClusterError> {
+        let path = format!("{}/{name}", what.path(None));
+        let (is_forbidden, reason) = match self.api.get(&path).await {
+            Ok(text) => return Ok(Some(text)),
+            Err(RequestFailure::Absent) => return Ok(None),
             Err(RequestFailure::Unauthorized(reason)) => {
                 let server = self.api.server.clone();
                 return Err(ClusterError::Unauthorized { server, reason });
             }
-            Err(RequestFailure::Forbidden(said)) => self.unread.push(unread(true, said)),
-            Err(RequestFailure::Gone(said)) => {
-                self.unread.push(unread(false, said.unwrap_or_default()));
-            }
+            Err(RequestFailure::Forbidden(said)) => (true, said),
+            Err(RequestFailure::Gone(said)) => (false, said.unwrap_or_default()),
             Err(
                 RequestFailure::Unreachable(said)
                 | RequestFailure::Other(said)
                 | RequestFailure::Exists(said),
-            ) => self.unread.push(unread(false, said)),
+            ) => (false, said),
+        };
+        self.unread.push(UnreadResource {
+            resource: what.name(),
+            verb: what.verb,
+            name: Some(name.to_owned()),
+            is_forbidden,
+            reason,
+        });
+        Ok(None)
+    }
+
+    /// The namespace is there, as far as that may be asked.
+    async fn namespace(&mut self, namespace: &str) -> Result<(), ClusterError> {
+        let before = self.unread.len();
+        match self.one(&NAMESPACES, namespace).await? {
+            None if self.unread.len() == before => {
+                let namespace = namespace.to_owned();
+                Err(ClusterError::NoNamespace { namespace, place: None })
+            }
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// The MachineConfigs that nodes say they have, by name, and what their kernels are told.
+    async fn machine_configs(
+        &mut self,
+        nodes: &mut [ClusterNode],
+    ) -> Result<BTreeMap<String, RenderedConfig>, ClusterError> {
+        let mut configs = BTreeMap::new();
+        let states = nodes.iter().filter_map(|node| node.machine_config.as_ref());
+        let names: BTreeSet<String> = states.map(|state| state.current.clone()).collect();
+        for name in names {
+            (self.progress)(&format!("MachineConfig {name}"));
+            let before = self.unread.len();
+            let read = self.one(&MACHINE_CONFIGS, &name).await?;
+            // One role for all: said once.
+            if self.unread[before..].iter().any(|unread| unread.is_forbidden) {
+                break;
+            }
+            let config = match read.map(|text| RenderedConfig::read(&text)) {
+                Some(Ok(config)) => config,
+                None if self.unread.len() > before => continue,
+                unread => {
+                    let reason = match unread {
+                        Some(Err(error)) => format!("the server's answer is none: {error}"),
+                        _ => "its nodes name it, and it is not there".to_owned(),
+                    };
+                    self.unread.push(config_unread(&name, reason));
+                    continue;
+                }
+            };
+            if let Some(Err(reason)) = &config.kubelet {
+                self.unread.push(config_unread(&name, reason.clone()));
+            }
+            configs.insert(name, config);
+        }
+        for node in nodes {
+            let state = node.machine_config.as_ref();
+            let config = state.and_then(|state| configs.get(&state.current));
+            node.boot = config.map(|config| config.boot(node.cpus));
+        }
+        Ok(configs)
     }
 
     async fn objects(
@@ -189,9 +246,13 @@ impl Reader<'_> {
         self.optional(what, namespace, |item| object(what, item)).await
     }
 
-    /// Asks every kubelet for its settings; where one can't be asked, OpenShift's profile
-    /// of its node.
-    async fn kubelets(&mut self, nodes: &mut [ClusterNode]) -> Result<(), ClusterError> {
+    /// Asks every kubelet for its settings; where one can't be asked, the MachineConfig of
+    /// its node, then OpenShift's profile for it.
+    async fn kubelets(
+        &mut self,
+        nodes: &mut [ClusterNode],
+        configs: &BTreeMap<String, RenderedConfig>,
+    ) -> Result<(), ClusterError> {
         let api = self.api;
         let asked = nodes.iter().enumerate().map(|(index, node)| {
             let path = format!("/api/v1/nodes/{}/proxy/configz", node.offer.name);
@@ -233,6 +294,11 @@ impl Reader<'_> {
         drop(answers);
         // One role for all: said once.
         unread.extend(forbidden.map(|said| kubelet_unread(None, true, said)));
+        for node in nodes.iter_mut().filter(|node| node.kubelet.is_none()) {
+            let state = node.machine_config.as_ref();
+            let config = state.and_then(|state| configs.get(&state.current));
+            node.kubelet = config.and_then(|config| config.kubelet.clone()?.ok());
+        }
         if nodes.iter().any(|node| node.kubelet.is_none()) {
             let profiles = self.optional(&PROFILES, None, typed::<PerformanceProfile>).await?;
             for profile in profiles.unwrap_or_default() {
@@ -263,4 +329,14 @@ impl Reader<'_> {
 
 fn kubelet_unread(name: Option<String>, is_forbidden: bool, reason: String) -> UnreadResource {
     UnreadResource { resource: KUBELETS.name(), verb: KUBELETS.verb, name, is_forbidden, reason }
+}
+
+fn config_unread(name: &str, reason: String) -> UnreadResource {
+    UnreadResource {
+        resource: MACHINE_CONFIGS.name(),
+        verb: MACHINE_CONFIGS.verb,
+        name: Some(name.to_owned()),
+        is_forbidden: false,
+        reason,
+    }
 }

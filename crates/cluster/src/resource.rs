@@ -137,11 +137,21 @@ pub(crate) const PROFILES: ResourceKind = ResourceKind {
     namespaced: false,
     purpose: "OpenShift's: reserved pCPUs and topology policy where a kubelet can't be asked",
 };
+pub(crate) const MACHINE_CONFIGS: ResourceKind = ResourceKind {
+    group: "machineconfiguration.openshift.io",
+    version: "v1",
+    resource: "machineconfigs",
+    kind: "MachineConfig",
+    verb: "get",
+    namespaced: false,
+    purpose: "OpenShift's: kernel parameters of nodes, settings of kubelets that can't be asked",
+};
 
 /// Everything that is read, in that order.
-pub const READS: [ResourceKind; 12] = {
+pub const READS: [ResourceKind; 13] = {
     let [a, b, c, d] = INSTANCETYPES;
-    [NODES, KUBELETS, PODS, KUBEVIRTS, VMS, INSTANCES, a, b, c, d, PROFILES, NAMESPACES]
+    let (configs, profiles, namespaces) = (MACHINE_CONFIGS, PROFILES, NAMESPACES);
+    [NODES, KUBELETS, PODS, KUBEVIRTS, VMS, INSTANCES, a, b, c, d, configs, profiles, namespaces]
 };
 
 /// Something that a run does in its namespace.

@@ -67,6 +67,8 @@ pub struct Context {
     /// pCPUs that VMs should stay away from: for the host's own work, the
     /// kubelet's reserved ones.
     pub reserved: PcpuSet,
+    /// pCPUs of the VM's node that its kernel isolates and pods share.
+    pub isolated: PcpuSet,
     /// pCPUs that the host itself is busy on.
     pub busy: BusyPcpus,
     /// What the host's QEMU and libvirt can do; `None` where nobody said.
@@ -88,6 +90,7 @@ impl Default for Context {
             kubernetes: DEFAULT_KUBERNETES,
             kubelet: Kubelet::default(),
             reserved: PcpuSet::new(),
+            isolated: PcpuSet::new(),
             busy: BusyPcpus::default(),
             offers: None,
             device_nodes: BTreeMap::new(),

@@ -7,12 +7,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::node::NODE_NAME;
+
 /// Where scripts/get-kube puts KubeVirt, below the folder of Kubernetes' programs.
 pub(crate) const FOLDER: &str = "kubevirt";
 /// What is applied to have the operator, one object a line.
 pub(crate) const OPERATOR: &str = "operator.json";
+/// The image of what runs on each node that takes VMs.
+pub(crate) const OF_NODES: &str = "node.tar";
 /// The images of its components.
-pub(crate) const ARCHIVES: [&str; 2] = ["control.tar", "node.tar"];
+pub(crate) const ARCHIVES: [&str; 2] = ["control.tar", OF_NODES];
 /// KubeVirt's own objects of its kind.
 const KUBEVIRTS: &str = "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts";
 /// Its phase when all of it is there.
@@ -87,7 +91,10 @@ pub(crate) fn object(wanted: &KubeVirtRequest) -> Value {
         "spec": {
             // There is no registry to ask.
             "imagePullPolicy": "IfNotPresent",
-            "infra": { "replicas": 1 },
+            // The API server reaches webhooks on its own node alone.
+            "infra": { "replicas": 1, "nodePlacement": { "nodeSelector": {
+                "kubernetes.io/hostname": NODE_NAME,
+            }}},
             "configuration": { "developerConfiguration": {
                 "useEmulation": wanted.emulated,
                 // VMs with pCPUs of their own; the kubelet has to hand them out, too.

@@ -13,6 +13,8 @@ use tokio::runtime::Runtime;
 use crate::kubevirt::{self, INSTANCES, KubeVirtStatus};
 use crate::status::NodeStatus;
 
+/// The label of nodes on which KubeVirt puts VMs.
+const SCHEDULABLE: &str = "kubevirt.io/schedulable";
 /// A program that takes longer is not well.
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -144,7 +146,7 @@ impl Prober {
     /// Whether VMs can be put on the node.
     pub(crate) fn takes_vms(&self, node: &str) -> Result<(), String> {
         let node = self.get_json(&format!("/api/v1/nodes/{node}"))?;
-        match node["metadata"]["labels"]["kubevirt.io/schedulable"] == "true" {
+        match node["metadata"]["labels"][SCHEDULABLE] == "true" {
             true => Ok(()),
             false => Err("the node takes no VMs yet".to_owned()),
         }
@@ -176,6 +178,7 @@ fn node_list(nodes: &Value, pods: &Value) -> Vec<NodeStatus> {
             kubelet: text(&info["kubeletVersion"]),
             runtime: text(&info["containerRuntimeVersion"]),
             running_pods: pods.iter().filter(|pod| pod["spec"]["nodeName"] == name).count(),
+            takes_vms: node["metadata"]["labels"][SCHEDULABLE] == "true",
             name,
             replica: None,
         }

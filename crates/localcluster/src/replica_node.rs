@@ -28,9 +28,11 @@ use crate::component::{
 use crate::error::UpError;
 use crate::image::CONTAINERD;
 use crate::keeper::LOGS;
+use crate::kubevirt::{self, OF_NODES};
 use crate::made_node::MadeNode;
 use crate::node::{SERVICE_ADDRESS, SERVICE_PORT};
 use crate::node_session::{ANSWER_LIMIT, CancelCheck, PLACE, told, with_session};
+use crate::status::NodeStatus;
 use crate::store::{API_SOCKET, LocalCluster, PAUSE};
 
 const START: &str = "start-node";
@@ -41,6 +43,8 @@ const PLUGINS: &str = "/usr/lib/cni";
 
 /// How long a kubelet may take until its node takes pods.
 const READY_LIMIT: Duration = Duration::from_secs(600);
+/// How long what KubeVirt has on a node may take until that takes VMs.
+const VMS_LIMIT: Duration = Duration::from_secs(1800);
 /// How often it is asked whether its node does.
 const LOOK: Duration = Duration::from_millis(200);
 /// How often it is looked whether it still runs, which costs the emulator something.
@@ -85,7 +89,11 @@ pub(crate) fn join(
     say(&format!("starting the host of {}", node.name));
     let replica = (wanted.bring_up)(&node.replica).map_err(failed)?;
     with_session(&replica, is_cancelled, |session| {
-        let patience = Patience::new(ANSWER_LIMIT, is_cancelled);
+        let patience = match cluster.made.kubevirt {
+            // An image of hundreds of megabytes is brought and unpacked.
+            Some(_) => Patience::unlimited(is_cancelled),
+            None => Patience::new(ANSWER_LIMIT, is_cancelled),
+        };
         say(&format!("bringing its programs to {}", node.name));
         bring(cluster, &node, more, session, patience)?;
         say(&format!("starting {}", node.name));
@@ -182,7 +190,11 @@ fn bring(
     for name in [CA, &certificate, &key, PAUSE] {
         put(&folder.join(name), name, 0o600)?;
     }
-    put(&cluster.made.programs.join("kubelet"), "kubelet", 0o755)?;
+    let programs = &cluster.made.programs;
+    put(&programs.join("kubelet"), "kubelet", 0o755)?;
+    if cluster.made.kubevirt.is_some() {
+        put(&kubevirt::file(programs, OF_NODES), OF_NODES, 0o600)?;
+    }
     let mut texts = vec![
         (KUBELET_YAML.to_owned(), kubelet.text().into_bytes()),
         (KUBELET_KUBECONFIG.to_owned(), kubeconfig.map_err(told)?.into_bytes()),
@@ -278,16 +290,19 @@ fn wait(
     let patience = Patience::new(ANSWER_LIMIT, is_cancelled);
     let begun = Instant::now();
     let mut looked = begun;
+    let is_for_vms = cluster.made.kubevirt.is_some();
+    let limit = if is_for_vms { VMS_LIMIT } else { READY_LIMIT };
     loop {
         if let Some(said) = is_lost() {
             return Err(format!("the ssh that leads to it has ended: {said}"));
         }
         let nodes = cluster.ask_keeper().map_err(|error| error.to_string())?.nodes;
         let found = nodes.into_iter().find(|one| one.name == node.name);
-        if found.as_ref().is_some_and(|node| node.ready) {
+        let is_up = |node: &NodeStatus| node.ready && (node.takes_vms || !is_for_vms);
+        if found.as_ref().is_some_and(is_up) {
             return Ok(());
         }
-        let is_late = begun.elapsed() > READY_LIMIT;
+        let is_late = begun.elapsed() > limit;
         if is_late || looked.elapsed() > LOOK_INSIDE {
             looked = Instant::now();
             let script = format!(
@@ -300,9 +315,12 @@ fn wait(
             }
         }
         if is_late {
-            let why = found.and_then(|node| node.reason);
-            let why = why.unwrap_or_else(|| "its kubelet has not made it".to_owned());
-            return Err(format!("it is not ready after {} s: {why}", READY_LIMIT.as_secs()));
+            let why = match found {
+                Some(node) if node.ready => "KubeVirt puts no VMs there".to_owned(),
+                Some(node) => node.reason.unwrap_or_default(),
+                None => "its kubelet has not made it".to_owned(),
+            };
+            return Err(format!("it is not ready after {} s: {why}", limit.as_secs()));
         }
         if is_cancelled() {
             return Err("it was cancelled".to_owned());

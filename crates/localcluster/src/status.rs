@@ -58,6 +58,9 @@ pub struct NodeStatus {
     pub runtime: String,
     /// Pods that run there.
     pub running_pods: usize,
+    /// Whether KubeVirt puts VMs there.
+    #[serde(default)]
+    pub takes_vms: bool,
     /// The replica that it is; absent: it is this machine.
     #[serde(default)]
     pub replica: Option<String>,

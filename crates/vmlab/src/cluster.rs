@@ -98,7 +98,7 @@ struct UpArgs {
     name: String,
     /// An emulated host as a further node: a host that `vmlab replica up --like` knows, or
     /// a file that describes one. Its name is the host's if none is given.
-    #[arg(long = "node", value_name = "[NAME=]HOST", conflicts_with = "kubevirt")]
+    #[arg(long = "node", value_name = "[NAME=]HOST")]
     nodes: Vec<String>,
     /// Memory of further nodes, or of one: 4GiB, 3000MiB. As `vmlab replica up` if not
     /// given.

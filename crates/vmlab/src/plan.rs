@@ -2,6 +2,8 @@
 //! like there.
 
 #[cfg(feature = "kubernetes")]
+mod boot;
+#[cfg(feature = "kubernetes")]
 mod cluster;
 #[cfg(feature = "kubernetes")]
 mod forecast;

@@ -255,6 +255,7 @@ pub static RULES: &[Rule] = &[
     fields::SCHEMA,
     forecast::REJECTED,
     nodes::NO_NODE,
+    nodes::SHARED_ISOLATED,
     forecast::SIBLINGS,
     forecast::NODES_HIDDEN,
     forecast::MEMORY_UNEVEN,

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, yaml};
 use crate::rules::samples::TUNED;
-use crate::rules::worlds::{ANY, CLUSTER};
+use crate::rules::worlds::{ANY, CLUSTER, ISOLATED_NODE};
 use crate::vm::Vm;
 
 /// Reasons that are listed; the rest is counted.
@@ -70,4 +70,42 @@ fn no_node(vm: &Vm, context: &Context, out: &mut Drafts) {
         let rest: usize = reasons[SHOWN..].iter().map(|reason| reason.nodes.len()).sum();
         draft.note(format!("and {rest} nodes more, for other reasons"));
     }
+}
+
+pub(crate) const SHARED_ISOLATED: Rule = Rule {
+    id: "kubevirt-shared-isolated",
+    severity: Severity::Warning,
+    summary: "a VM without pCPUs of its own is on a node whose kernel isolates those that it shares",
+    why: "isolcpus= takes pCPUs out of the scheduler's load balancing, and the kubelet does not \
+          know: pods without pCPUs of their own may run there, but a thread stays where it woke, \
+          beside whatever is there already, while other pCPUs are idle.",
+    mend: "Give the VM pCPUs of its own (dedicatedCpuPlacement), keep it from such nodes by a label \
+           or taint, or leave the isolation to the kubelet's static policy",
+    sources: &["https://docs.kernel.org/admin-guide/kernel-parameters.html"],
+    affected: &[],
+    check: Check::Vm(shared_isolated),
+    fires: &[yaml(
+        ISOLATED_NODE,
+        "\
+domain:
+  cpu:
+    cores: 2
+  memory:
+    guest: 4Gi
+  devices: {}
+",
+    )
+    .mended(&[(
+        "    cores: 2\n",
+        "    cores: 2\n    maxSockets: 1\n    dedicatedCpuPlacement: true\n",
+    )])],
+    quiet: &[yaml(ISOLATED_NODE, TUNED)],
+};
+
+fn shared_isolated(vm: &Vm, context: &Context, out: &mut Drafts) {
+    if context.isolated.is_empty() || vm.kubevirt.is_none() || vm.is_dedicated() {
+        return;
+    }
+    let message = "The VM shares pCPUs among which nothing balances";
+    out.at(vm.vcpus.span, message).note(format!("isolated are {}", context.isolated));
 }

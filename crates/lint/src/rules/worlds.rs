@@ -265,6 +265,10 @@ worlds! {
         nodes: [node("one", "true"), node("two", "false")].into(),
         ..Context::default()
     };
+    ISOLATED_NODE = "on a node with isolcpus=2-7 in its MachineConfig", Context {
+        isolated: (2..8).collect(),
+        ..Context::default()
+    };
     HOST_DEVICES = "for a cluster with the feature gate HostDevices", Context {
         cluster: Some(Cluster { gates: ["HostDevices".to_owned()].into(), ..Cluster::default() }),
         ..Context::default()

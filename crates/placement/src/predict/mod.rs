@@ -15,6 +15,7 @@
 //! What is not here: which of the possible nodes the scheduler picks, other containers of
 //! a VM's pod, hints of devices.
 
+pub mod boot;
 pub mod entry;
 mod explain;
 pub mod kubelet;

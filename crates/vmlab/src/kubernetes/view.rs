@@ -109,6 +109,10 @@ impl ClusterView {
             };
             context.reserved = reserved(settings, host);
         }
+        let boot = node.and_then(|node| node.boot.as_ref());
+        if let Some(boot) = boot {
+            context.isolated = boot.parameters.isolated.difference(&context.reserved);
+        }
         match host {
             Some(host) => context.on(host.clone()),
             None => context,

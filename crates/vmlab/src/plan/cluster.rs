@@ -1,9 +1,11 @@
 //! A cluster's forecast as text.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use report::counted;
 
+use super::boot::BootForecast;
 use super::forecast::{ClusterForecast, NodeForecast, StartForecast, VmForecast};
 
 /// What is said of a cluster.
@@ -25,6 +27,7 @@ pub(super) fn text(forecast: &ClusterForecast) -> String {
     let heading = ["NODE", "CPUS", "OWN", "FREE", "VMS", "RESERVED", "KUBELET"];
     let rows: Vec<[String; 7]> = nodes.iter().map(node_row).collect();
     out.push_str(&columns(heading, &rows));
+    boots(&mut out, nodes);
     let shown: Vec<&VmForecast> = vms.iter().filter(|vm| is_shown(vm)).collect();
     if !shown.is_empty() {
         out.push('\n');
@@ -62,6 +65,26 @@ pub(super) fn text(forecast: &ClusterForecast) -> String {
         let _ = writeln!(out, "\nNot read: {unread}");
     }
     out
+}
+
+/// What kernels are told at their boot, and what is wrong with nodes.
+fn boots(out: &mut String, nodes: &[NodeForecast]) {
+    let mut by_source: BTreeMap<&str, (&BootForecast, usize)> = BTreeMap::new();
+    for boot in nodes.iter().filter_map(|node| node.boot.as_ref()) {
+        by_source.entry(&boot.source).or_insert((boot, 0)).1 += 1;
+    }
+    for (source, (boot, count)) in by_source {
+        let said =
+            if boot.parameters.is_empty() { "nothing".into() } else { boot.parameters.join(" ") };
+        // Writing to a String can't fail.
+        let _ = writeln!(out, "\nKernel by {source} ({}): {said}", counted(count, "node"));
+    }
+    for node in nodes.iter().filter(|node| !node.findings.is_empty()) {
+        let _ = writeln!(out, "\n{}", node.name);
+        for finding in &node.findings {
+            let _ = writeln!(out, "  - {finding}");
+        }
+    }
 }
 
 /// Whether there is more to say of a VM than that it is there.

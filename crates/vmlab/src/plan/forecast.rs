@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use topology::PcpuSet;
 
+use super::boot::{self, BootForecast};
 use crate::kubernetes::ClusterView;
 
 /// Nodes that a VM which does not run is tried on, those with the most pCPUs free first.
@@ -43,6 +44,12 @@ pub(crate) struct NodeForecast {
     pub(super) pcpus: u32,
     /// Its kubelet; absent: nobody tells.
     pub(super) kubelet: Option<KubeletForecast>,
+    /// What its kernel is told at its boot, where a MachineConfig says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) boot: Option<BootForecast>,
+    /// What is wrong with the node.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub(super) findings: Vec<String>,
     /// Whether a host file tells where its pCPUs are.
     pub(super) is_topology_known: bool,
     /// pCPUs that pods have for themselves; absent: pods may not be read.
@@ -70,7 +77,7 @@ pub(crate) struct PodForecast {
 /// A kubelet's settings that bear on pCPUs.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct KubeletForecast {
-    /// `kubelet`, or `performance profile NAME`.
+    /// `kubelet`, `MachineConfig NAME`, or `performance profile NAME`.
     source: String,
     /// Whether pods get pCPUs of their own.
     pub(super) is_static: bool,
@@ -455,20 +462,20 @@ fn blank(object: &ClusterObject, state: StartForecast) -> VmForecast {
 
 fn node_forecast(state: NodeLoad<'_>, pods_known: bool) -> NodeForecast {
     let node = state.node;
+    let reserved = node.kubelet.as_ref().and_then(|kubelet| match &kubelet.reserved {
+        ReservedCpus::Set(set) => Some(set.clone()),
+        ReservedCpus::Milli(_) => state.policy.as_ref().map(|policy| policy.reserved().clone()),
+    });
     let kubelet = node.kubelet.as_ref().map(|kubelet| KubeletForecast {
         source: match &kubelet.source {
             SettingsSource::Kubelet => "kubelet".to_owned(),
+            SettingsSource::MachineConfig(name) => format!("MachineConfig {name}"),
             SettingsSource::PerformanceProfile(name) => format!("performance profile {name}"),
         },
         is_static: kubelet.is_static,
         options: kubelet.options.names(),
         reserved_pcpus: state.reserved_pcpus(),
-        reserved: match (&kubelet.reserved, &state.policy) {
-            (ReservedCpus::Set(set), _) => Some(set.clone()),
-            (ReservedCpus::Milli(_), policy) => {
-                policy.as_ref().map(|policy| policy.reserved().clone())
-            }
-        },
+        reserved: reserved.clone(),
         topology_manager: kubelet.topology.name(),
         is_memory_static: kubelet.memory != MemoryManagerPolicy::None,
         is_memory_predicted: state.policy.as_ref().is_some_and(StaticPolicy::binds_memory),
@@ -478,6 +485,8 @@ fn node_forecast(state: NodeLoad<'_>, pods_known: bool) -> NodeForecast {
         takes_pods: node.offer.takes_pods,
         pcpus: node.cpus,
         kubelet,
+        boot: BootForecast::of(node),
+        findings: boot::findings(node, reserved.as_ref()),
         is_topology_known: state.machine.is_some(),
         exclusive_pcpus: pods_known.then_some(state.exclusive_pcpus),
         free_pcpus: state.free_pcpus(pods_known),

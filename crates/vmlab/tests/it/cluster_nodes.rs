@@ -411,6 +411,71 @@ fn memory_is_beside_the_pcpus(
     }
 }
 
+/// KubeVirt's own handler and launcher run on an emulated host, and a VM's vCPUs where they
+/// were predicted.
+#[test]
+fn a_vm_runs_on_an_emulated_host_where_it_was_predicted() {
+    let Some((_turn, programs)) = programs(&["--kubevirt"]) else { return };
+    let user = User::new();
+    let [small, _] = kubelets(&user).map(|path| path.display().to_string());
+    let small = format!("far={small}");
+    let words = ["--kubevirt", "--node", "far=two-nodes", "--node-memory", "3GiB"];
+    let Some(status) = up(&user, &programs, &[&words[..], &["--kubelet", &small]].concat()) else {
+        return;
+    };
+    let server = status["server"].as_str().expect("an address").to_owned();
+    let far = &status["nodes"][0];
+    assert_eq!((&far["name"], &far["takes_vms"]), (&json!("far"), &json!(true)), "{status:#}");
+    let pinned = |cpu: Value| {
+        json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": { "name": "web" },
+            "spec": {
+                "terminationGracePeriodSeconds": 0,
+                "nodeSelector": { "kubernetes.io/hostname": "far" },
+                "domain": {
+                    "memory": { "guest": "64Mi" }, "cpu": cpu,
+                    "devices": { "autoattachPodInterface": false },
+                },
+            },
+        })
+    };
+    let vms = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances";
+    let cpu = json!({ "cores": 2, "dedicatedCpuPlacement": true });
+    user.ask(&server, vms, Some(&pinned(cpu)));
+    until("the VM runs", || {
+        let vm = user.ask(&server, &format!("{vms}/web"), None);
+        assert_ne!(vm["status"]["phase"], "Failed", "{vm:#}");
+        (vm["status"]["phase"] == "Running").then_some(())
+    });
+    let folder = user.state().join("hosts");
+    fs::create_dir(&folder).expect("a folder");
+    let inside = |words: &[&str]| {
+        let said = user.say(&[&["replica", "exec", "lab-far", "--"], words].concat());
+        said.has_code(0).stdout.clone()
+    };
+    fs::write(folder.join("far.json"), inside(&["vmlab", "host", "--json"])).expect("a file");
+    let kubeconfig = user.folder().join("kubeconfig").display().to_string();
+    let folder = folder.display().to_string();
+    let told =
+        user.say(&["plan", "--cluster", "--kubeconfig", &kubeconfig, "--json", "--hosts", &folder]);
+    let forecast = schemas::holds("cluster-forecast", &told.has_code(0).stdout);
+    let vm = &forecast["vms"][0];
+    assert_eq!((&vm["state"], &vm["node"]), (&json!("runs"), &json!("far")), "{forecast:#}");
+    // On one node, as the topology manager insists, and that is not the one with the system.
+    assert_eq!((&vm["pcpus"], &vm["pins"]), (&json!("2-3"), &json!([2, 3])), "{forecast:#}");
+    let script = "for t in /proc/[0-9]*/task/*; do read -r n <$t/comm; case $n in CPU*/TCG) \
+                  sed -n \"s|^Cpus_allowed_list:|$n|p\" $t/status;; esac; done 2>/dev/null; :";
+    let mut real: Vec<String> = inside(&["sh", "-c", script])
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    real.sort();
+    assert_eq!(real, ["CPU 0/TCG 2", "CPU 1/TCG 3"], "{forecast:#}");
+    user.say(&["cluster", "down", "lab"]).has_code(0);
+    assert_eq!(user.say(&["replica", "list", "--json"]).stdout.trim(), "[]");
+}
+
 /// Two kubelets, one on an emulated host, run a study each, and the report takes both.
 #[test]
 fn a_study_is_measured_on_two_real_nodes() {
@@ -484,8 +549,6 @@ fn a_node_that_can_not_be_is_said_before_anything_begins() {
     say(&["--node", "two-nodes", "--node", "two-nodes"]).is_error(&["--node two-nodes-1=HOST"]);
     say(&["--node", "vmlab=two-nodes"]).is_error(&["which is this machine"]);
     say(&["--node", "a=two-nodes", "--kubelet", "b=x.yaml"]).is_error(&["there are a, vmlab"]);
-    let both = say(&["--node", "a=two-nodes", "--kubevirt"]);
-    assert!(both.has_code(2).stderr.contains("cannot be used with"), "{both:#?}");
     if rustix::process::geteuid().is_root() {
         let none = "two-nodes=/none.yaml";
         say(&["--node", "two-nodes", "--kubelet", none]).is_error(&["/none.yaml"]);

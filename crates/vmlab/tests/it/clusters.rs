@@ -17,6 +17,7 @@ const NODES: &str = "/api/v1/nodes";
 const PODS: &str = "/api/v1/pods";
 const VMS: &str = "/apis/kubevirt.io/v1/virtualmachines";
 const INSTANCES: &str = "/apis/kubevirt.io/v1/virtualmachineinstances";
+const CONFIGS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigs";
 const KUBEVIRTS: &str = "/apis/kubevirt.io/v1/kubevirts";
 const TYPES: &str = "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes";
 
@@ -331,6 +332,126 @@ fn what_may_not_be_read_is_named() {
     // Without the VMs there is nothing to say.
     lab.answer(VMS, forbidden("virtualmachines.kubevirt.io"));
     lab.say(&["plan"]).is_error(&["May not list virtualmachines.kubevirt.io", "vmlab k8s rbac"]);
+}
+
+/// The shop on OpenShift: its operator tells what kernels and kubelets were given.
+fn rendered() -> Content {
+    let mut content = shop();
+    let nodes = content.lists.get_mut(NODES).expect("nodes");
+    for (node, current, desired) in [
+        (0, "rendered-worker-1", "rendered-worker-2"),
+        (1, "rendered-worker-1", "rendered-worker-1"),
+    ] {
+        let name = |what: &str| format!("machineconfiguration.openshift.io/{what}");
+        nodes[node]["metadata"]["annotations"] = json!({
+            name("currentConfig"): current, name("desiredConfig"): desired,
+            name("state"): if current == desired { "Done" } else { "Degraded" },
+        });
+    }
+    let kubelet = "cpuManagerPolicy: static\ncpuManagerPolicyOptions: {full-pcpus-only: 'true'}\n\
+                   reservedSystemCPUs: 0,16\ntopologyManagerPolicy: restricted\n";
+    let escaped: String = kubelet.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let config = json!({
+        "metadata": { "name": "rendered-worker-1" },
+        "spec": {
+            "kernelArguments": ["isolcpus=domain,0-3", "nohz_full=2-7", "hugepagesz=1G hugepages=4"],
+            "config": { "storage": { "files": [{
+                "path": "/etc/kubernetes/kubelet.conf",
+                "contents": { "source": format!("data:,{escaped}") },
+            }]}},
+        },
+    });
+    content.fixed.insert(format!("{CONFIGS}/rendered-worker-1"), Answer::of(&config));
+    content
+}
+
+#[test]
+fn a_machine_config_tells_what_kernel_and_kubelet_were_given() {
+    let lab = Lab::new(rendered());
+    let planned = lab.say(&["plan", "--json"]);
+    let forecast = schemas::holds("cluster-forecast", &planned.stdout);
+    let one = &forecast["nodes"][0];
+    // Who can be asked tells it themselves.
+    assert_eq!(one["kubelet"]["source"], "kubelet");
+    assert_eq!(one["boot"]["source"], "MachineConfig rendered-worker-1");
+    assert_eq!(
+        (&one["boot"]["isolated"], &one["boot"]["nohz_full"]),
+        (&json!("0-3"), &json!("2-7"))
+    );
+    let findings = one["findings"].to_string();
+    for part in [
+        "isolates pCPUs 0 (isolcpus=), which the kubelet keeps",
+        "isolates pCPUs 1-3 (isolcpus=), which pods without",
+        "may get pCPUs 1,8-15,17-31 for themselves",
+        "set 4 GiB of hugepages-1Gi aside (hugepages=), and pods get 0 B",
+    ] {
+        assert!(findings.contains(part), "{part}: {findings}");
+    }
+    let text = lab.say(&["plan"]).stdout;
+    let line =
+        "Kernel by MachineConfig rendered-worker-1 (2 nodes): isolcpus=domain,0-3 nohz_full=2-7";
+    assert!(text.contains(line), "{text}");
+    let waits =
+        "it is to have MachineConfig rendered-worker-2, and has rendered-worker-1 (Degraded)";
+    assert!(text.contains(waits), "{text}");
+
+    // VMs without pCPUs of their own are where nothing balances.
+    let found = rules(&json_of(&lab.say(&["lint", "--json"])));
+    let isolated = |name: &str| {
+        let ids = found.get(&format!("shop/virtualmachine/{name}"));
+        ids.is_some_and(|ids| ids.contains(&"kubevirt-shared-isolated".to_owned()))
+    };
+    assert!(isolated("small") && !isolated("web"), "{found:?}");
+
+    // Where the kubelet can't be asked.
+    let forbidden = |what: &str| Answer::refusal(403, &format!("{what} is forbidden: User \"x\""));
+    for name in ["one", "two"] {
+        lab.answer(&format!("{NODES}/{name}/proxy/configz"), forbidden("nodes"));
+    }
+    let linted = lab.say(&["lint", "--json"]);
+    let found = rules(&json_of(&linted));
+    let odd = &found["shop/virtualmachine/odd"];
+    assert!(odd.contains(&"kubevirt-odd-pcpus".to_owned()), "{found:?}");
+    let forecast = json_of(&lab.say(&["plan", "--json"]));
+    let kubelet = &forecast["nodes"][1]["kubelet"];
+    assert_eq!(kubelet["source"], "MachineConfig rendered-worker-1", "{forecast:#}");
+    assert_eq!((&kubelet["reserved"], &kubelet["is_static"]), (&json!("0,16"), &json!(true)));
+
+    // What can't be read is named, and the rest is said.
+    let path = format!("{CONFIGS}/rendered-worker-1");
+    lab.answer(&path, forbidden("machineconfigs"));
+    let said = lab.say(&["lint"]).stderr;
+    let role = "May not get machineconfigs.machineconfiguration.openshift.io of rendered-worker-1: \
+                `vmlab k8s rbac`";
+    assert!(said.contains(role), "{said}");
+    let zipped = json!({
+        "metadata": { "name": "rendered-worker-1" },
+        "spec": { "kernelArguments": ["isolcpus=a"], "config": { "storage": { "files": [{
+            "path": "/etc/kubernetes/kubelet.conf",
+            "contents": { "source": "data:;base64,H4sI", "compression": "gzip" },
+        }]}}},
+    });
+    for (answer, part) in [
+        (Answer::refusal(404, "not found"), "its nodes name it, and it is not there"),
+        (Answer::new(200, "<html>".to_owned()), "the server's answer is none: "),
+        (Answer::of(&zipped), "compressed by gzip, which is not read"),
+    ] {
+        lab.answer(&path, answer);
+        let forecast = json_of(&lab.say(&["plan", "--json"]));
+        assert!(forecast["unread"].to_string().contains(part), "{part}: {forecast:#}");
+        assert_eq!(forecast["nodes"][0]["kubelet"], Value::Null);
+    }
+    let text = lab.say(&["plan"]).stdout;
+    assert!(text.contains("its kernel is told isolcpus=a: "), "{text}");
+    // A cluster of another kind is not asked.
+    let lab = Lab::new(shop());
+    lab.say(&["plan"]);
+    let content = lab.api.content.lock().expect("no panic");
+    assert!(
+        !content.asked.iter().any(|asked| asked.contains("machineconfig")),
+        "{:?}",
+        content.asked
+    );
 }
 
 /// Of a namespace that is not there a server lists nothing, with a good conscience.

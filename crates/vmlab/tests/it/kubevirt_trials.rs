@@ -262,14 +262,12 @@ fn a_role_for_runs_allows_what_they_do_and_no_more() {
     assert!(!without.stdout.contains("nodes/proxy"), "{without:#?}");
 }
 
-/// Names of what is in the cluster's default namespace.
-fn left(user: &User, server: &str) -> Vec<String> {
+/// Names of the instances and pods of a namespace.
+pub(crate) fn left(user: &User, server: &str, namespace: &str) -> Vec<String> {
     let mut names = Vec::new();
-    for path in [
-        "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances",
-        "/api/v1/namespaces/default/pods",
-    ] {
-        let list = user.ask(server, path, None);
+    for path in ["apis/kubevirt.io/v1 virtualmachineinstances", "api/v1 pods"] {
+        let (group, resource) = path.split_once(' ').expect("two words");
+        let list = user.ask(server, &format!("/{group}/namespaces/{namespace}/{resource}"), None);
         let items = list["items"].as_array().cloned().unwrap_or_default();
         names.extend(items.iter().map(|item| item["metadata"]["name"].to_string()));
     }
@@ -283,7 +281,7 @@ fn blob(dir: &Path, result: &TrialResult, role: &str) -> String {
 }
 
 /// Each trial's VM is where it was predicted, its workload is run in it, and nothing of it
-/// is left, whatever ends vmlab.
+/// is left, whatever ends vmlab; for a user who has the printed role alone.
 #[test]
 fn a_study_comes_to_its_end_in_a_real_cluster() {
     let Some((_turn, programs)) = programs(&["--kubevirt"]) else { return };
@@ -292,7 +290,8 @@ fn a_study_comes_to_its_end_in_a_real_cluster() {
     let words = ["--kubevirt", "--kubelet", settings.to_str().expect("a path")];
     let Some(status) = up(&user, &programs, &words) else { return };
     let server = status["server"].as_str().expect("an address").to_owned();
-    let kubeconfig = user.folder().join("kubeconfig");
+    let account = user.account(&server, "lab", &["--run"]);
+    let kubeconfig = account.kubeconfig(None);
     let kubeconfig = kubeconfig.to_str().expect("a path");
     let folder = tempfile::tempdir().expect("a folder");
     let study = folder.path().join("study.toml");
@@ -306,11 +305,8 @@ fn a_study_comes_to_its_end_in_a_real_cluster() {
         command.args(on).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("vmlab")
     };
     let runs = || {
-        let list = user.ask(
-            &server,
-            "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances",
-            None,
-        );
+        let list =
+            user.ask(&server, "/apis/kubevirt.io/v1/namespaces/lab/virtualmachineinstances", None);
         let phase = list["items"][0]["status"]["phase"].as_str().map(str::to_owned);
         (phase.as_deref() == Some("Running")).then_some(())
     };
@@ -320,14 +316,11 @@ fn a_study_comes_to_its_end_in_a_real_cluster() {
     until("an instance runs", runs);
     send(u64::from(killed.id()), Signal::KILL);
     killed.wait().expect("it ended");
-    assert!(!left(&user, &server).is_empty());
+    assert!(!left(&user, &server, "lab").is_empty());
     let cleaned = user.say(&["clean"]);
     cleaned.has_code(0);
-    assert!(
-        cleaned.stdout.contains("deleted VirtualMachineInstance default/vmlab-"),
-        "{cleaned:#?}"
-    );
-    assert_eq!(left(&user, &server), Vec::<String>::new());
+    assert!(cleaned.stdout.contains("deleted VirtualMachineInstance lab/vmlab-"), "{cleaned:#?}");
+    assert_eq!(left(&user, &server, "lab"), Vec::<String>::new());
     fs::remove_dir_all(&dir).expect("a folder");
 
     // Interrupted: it deletes its instance itself.
@@ -335,14 +328,14 @@ fn a_study_comes_to_its_end_in_a_real_cluster() {
     until("an instance runs", runs);
     send(u64::from(interrupted.id()), Signal::INT);
     CommandOutput::of(interrupted.wait_with_output().expect("vmlab")).has_code(2);
-    assert_eq!(left(&user, &server), Vec::<String>::new());
+    assert_eq!(left(&user, &server, "lab"), Vec::<String>::new());
     let elsewhere = user.say(&["run", "--resume", out]);
     elsewhere.is_error(&["was begun in a cluster"]);
 
     let mut resumed = user.vmlab(&["run", "--resume", out]);
     let resumed = said(resumed.args(on));
     assert!(resumed.stdout.contains("own"), "{resumed:#?}");
-    assert_eq!(left(&user, &server), Vec::<String>::new());
+    assert_eq!(left(&user, &server, "lab"), Vec::<String>::new());
     let contents = assert_complete(&dir);
     let cluster = contents.plan.kubevirt.expect("the plan names it");
     assert_eq!((cluster.server, cluster.is_emulated), (server.clone(), true));

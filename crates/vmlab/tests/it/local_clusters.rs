@@ -84,6 +84,23 @@ impl User {
         self.try_request(server, method, path, body).unwrap_or_else(|said| panic!("{said:#?}"))
     }
 
+    /// A service account that has what `vmlab k8s rbac WORDS` prints, and nothing else.
+    pub(crate) fn account(&self, server: &str, namespace: &str, words: &[&str]) -> Account<'_> {
+        let account =
+            Account { user: self, server: server.to_owned(), namespace: namespace.into() };
+        account.make();
+        let who = format!("{namespace}/{ACCOUNT}");
+        let words =
+            [&["k8s", "rbac", "--service-account", &who, "--name", ACCOUNT], words].concat();
+        let role = self.say(&words);
+        role.has_code(0);
+        let documents = topology::bounded::yaml(&role.stdout).expect("YAML");
+        for (document, plural) in documents.iter().zip(["clusterroles", "clusterrolebindings"]) {
+            self.ask(server, &format!("{RBAC}/{plural}"), Some(&document.json()));
+        }
+        account
+    }
+
     /// A request with the certificates that are in the folder, which may be refused.
     pub(crate) fn try_request(
         &self,
@@ -115,6 +132,51 @@ impl User {
     }
 }
 
+/// The name of service accounts, and of their roles and bindings.
+pub(crate) const ACCOUNT: &str = "vmlab";
+pub(crate) const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// A service account with a namespace of its own.
+pub(crate) struct Account<'a> {
+    user: &'a User,
+    server: String,
+    pub(crate) namespace: String,
+}
+
+impl Account<'_> {
+    /// Its namespace and itself; what it may do is bound to its name.
+    pub(crate) fn make(&self) {
+        let named = |name: &str| json!({ "metadata": { "name": name } });
+        self.user.ask(&self.server, "/api/v1/namespaces", Some(&named(&self.namespace)));
+        let accounts = format!("/api/v1/namespaces/{}/serviceaccounts", self.namespace);
+        self.user.ask(&self.server, &accounts, Some(&named(ACCOUNT)));
+    }
+
+    /// A kubeconfig with a new token, which is good while the object lives that it is bound to.
+    pub(crate) fn kubeconfig(&self, bound_to: Option<Value>) -> PathBuf {
+        let (user, namespace) = (self.user, &self.namespace);
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{ACCOUNT}/token");
+        let asked = json!({ "spec": { "boundObjectRef": bound_to } });
+        let answer = user.ask(&self.server, &path, Some(&asked));
+        let ca = user.folder().join("ca.crt");
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": ACCOUNT,
+            "clusters": [{
+                "name": ACCOUNT,
+                "cluster": { "server": self.server, "certificate-authority": ca },
+            }],
+            "users": [{ "name": ACCOUNT, "user": { "token": answer["status"]["token"] } }],
+            "contexts": [{
+                "name": ACCOUNT,
+                "context": { "cluster": ACCOUNT, "user": ACCOUNT, "namespace": namespace },
+            }],
+        });
+        let file = user.state.path().join(format!("{namespace}.kubeconfig"));
+        fs::write(&file, config.to_string()).expect("a file");
+        file
+    }
+}
+
 /// Lines of a file of this machine that name the folder or the cgroup of a cluster.
 fn lines_with(path: &Path, texts: &[&str]) -> Vec<String> {
     let bytes = fs::read(path).unwrap_or_default();
@@ -141,7 +203,7 @@ pub(crate) fn left(folder: &Path, cgroup: &str) -> Vec<String> {
 }
 
 /// Processes whose command lines name the folder and hold this word.
-fn processes(folder: &Path, word: &str) -> Vec<u64> {
+pub(crate) fn processes(folder: &Path, word: &str) -> Vec<u64> {
     let folder = folder.to_str().expect("a path");
     let entries = fs::read_dir("/proc").expect("/proc").flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

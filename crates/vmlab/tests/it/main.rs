@@ -6,6 +6,10 @@ mod calibrate;
 mod capture;
 mod circles;
 #[cfg(feature = "kubernetes")]
+mod cluster_failures;
+#[cfg(feature = "kubernetes")]
+mod cluster_kinds;
+#[cfg(feature = "kubernetes")]
 mod cluster_nodes;
 #[cfg(feature = "kubernetes")]
 mod clusters;

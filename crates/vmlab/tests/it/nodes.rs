@@ -327,8 +327,11 @@ pub(crate) fn load_image(user: &User) -> String {
     let built = CommandOutput::of(built.expect("the script"));
     built.has_code(0);
     let archive = root.join(built.stdout.lines().last().expect("the archive"));
-    user.say(&["cluster", "load", archive.to_str().expect("a path")]).has_code(0);
-    format!("vmlab:{}", env!("CARGO_PKG_VERSION"))
+    let loaded = user.say(&["cluster", "load", archive.to_str().expect("a path")]);
+    loaded.has_code(0);
+    // `unpacking NAME (sha256:...)...done`
+    let mut words = loaded.stdout.split_whitespace().skip_while(|word| *word != "unpacking");
+    words.nth(1).expect("an image").to_owned()
 }
 
 /// A study whose guest is nothing but a list of operations: it needs no image, nor, being
@@ -362,7 +365,7 @@ params = { operation = \"self-ipi\", n = 20 }
 ";
 
 /// The results come out of the pod of a real kubelet, and nothing of it is left, whatever
-/// ends vmlab.
+/// ends vmlab; for a user who has the printed role alone.
 #[test]
 fn a_study_runs_in_the_pod_of_a_real_node() {
     let Some((_turn, programs)) = programs(&[]) else { return };
@@ -370,7 +373,8 @@ fn a_study_runs_in_the_pod_of_a_real_node() {
     let Some(status) = up(&user, &programs, &[]) else { return };
     let server = status["server"].as_str().expect("an address").to_owned();
     let image = load_image(&user);
-    let kubeconfig = user.folder().join("kubeconfig");
+    let account = user.account(&server, "lab", &["--jobs"]);
+    let kubeconfig = account.kubeconfig(None);
     let kubeconfig = kubeconfig.to_str().expect("a path");
     let folder = tempfile::tempdir().expect("a folder");
     let study = folder.path().join("study.toml");
@@ -386,7 +390,7 @@ fn a_study_runs_in_the_pod_of_a_real_node() {
     };
     let left = || {
         let mut names = Vec::new();
-        for path in ["/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"] {
+        for path in ["/apis/batch/v1/namespaces/lab/jobs", "/api/v1/namespaces/lab/pods"] {
             let list = user.ask(&server, path, None);
             let items = list["items"].as_array().cloned().unwrap_or_default();
             names.extend(items.iter().map(|item| item["metadata"]["name"].to_string()));
@@ -394,7 +398,7 @@ fn a_study_runs_in_the_pod_of_a_real_node() {
         names
     };
     let runs = || {
-        let list = user.ask(&server, "/api/v1/namespaces/default/pods", None);
+        let list = user.ask(&server, "/api/v1/namespaces/lab/pods", None);
         (list["items"][0]["status"]["phase"] == "Running").then_some(())
     };
 
@@ -406,7 +410,7 @@ fn a_study_runs_in_the_pod_of_a_real_node() {
     assert!(!left().is_empty());
     let cleaned = user.say(&["clean"]);
     cleaned.has_code(0);
-    assert!(cleaned.stdout.contains("deleted Job default/vmlab-"), "{cleaned:#?}");
+    assert!(cleaned.stdout.contains("deleted Job lab/vmlab-"), "{cleaned:#?}");
     assert_eq!(left(), Vec::<String>::new());
     fs::remove_dir_all(&dir).expect("a folder");
 

@@ -16,6 +16,8 @@ use crate::predict::memory::{MemoryAmounts, MemoryKind};
 pub enum SettingsSource {
     /// The kubelet itself (`/configz`).
     Kubelet,
+    /// The file in OpenShift's MachineConfig of this name: what its node was given.
+    MachineConfig(String),
     /// OpenShift's PerformanceProfile of this name: what is meant to be.
     PerformanceProfile(String),
 }
