@@ -5,11 +5,13 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use remote::Destination;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Accepts connections and gives each an `sshd -i`.
 pub(crate) struct Sshd {
@@ -85,11 +87,12 @@ impl Sshd {
         }
     }
 
-    /// Ends all connections, as a machine does that dies.
+    /// Ends all connections, as a machine does that dies. An ordinary user's sshd has two
+    /// processes, and the second one has the connection.
     pub(crate) fn cut(&self) {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         for mut child in connections.drain(..) {
-            let _ = child.kill();
+            let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
             let _ = child.wait();
         }
     }
@@ -116,5 +119,6 @@ fn serve(program: &Path, config: &Path, stream: OwnedFd) -> io::Result<Child> {
         .stdin(stream.try_clone()?)
         .stdout(stream)
         .stderr(Stdio::null())
+        .process_group(0)
         .spawn()
 }
