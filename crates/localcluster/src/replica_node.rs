@@ -43,7 +43,8 @@ const PLUGINS: &str = "/usr/lib/cni";
 
 /// How long a kubelet may take until its node takes pods.
 const READY_LIMIT: Duration = Duration::from_secs(600);
-/// How long what KubeVirt has on a node may take until that takes VMs.
+/// How long KubeVirt's image may take to be brought to a node, and what KubeVirt has there until
+/// the node takes VMs.
 const VMS_LIMIT: Duration = Duration::from_secs(1800);
 /// How often it is asked whether its node does.
 const LOOK: Duration = Duration::from_millis(200);
@@ -89,11 +90,9 @@ pub(crate) fn join(
     say(&format!("starting the host of {}", node.name));
     let replica = (wanted.bring_up)(&node.replica).map_err(failed)?;
     with_session(&replica, is_cancelled, |session| {
-        let patience = match cluster.made.kubevirt {
-            // An image of hundreds of megabytes is brought and unpacked.
-            Some(_) => Patience::unlimited(is_cancelled),
-            None => Patience::new(ANSWER_LIMIT, is_cancelled),
-        };
+        let is_for_vms = cluster.made.kubevirt.is_some();
+        let limit = if is_for_vms { VMS_LIMIT } else { ANSWER_LIMIT };
+        let patience = Patience::new(limit, is_cancelled);
         say(&format!("bringing its programs to {}", node.name));
         bring(cluster, &node, more, session, patience)?;
         say(&format!("starting {}", node.name));
