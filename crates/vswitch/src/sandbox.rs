@@ -154,7 +154,8 @@ const OLD_CALLS: &[libc::c_long] = &[];
 
 /// Lets all threads of this process make only the system calls above. Others fail
 /// with EPERM. Memory can't be made executable, sockets are Unix sockets, and only a switch
-/// some of whose frontends listen may connect them.
+/// some of whose frontends listen may connect them. A thread names itself, which one that
+/// was only just started may do after this.
 pub(crate) fn keep_to_calls(connects: bool) -> Result<(), ConfinementError> {
     let backend = |error| ConfinementError::Filter(error);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
@@ -172,19 +173,18 @@ pub(crate) fn keep_to_calls(connects: bool) -> Result<(), ConfinementError> {
         let rule = SeccompRule::new(vec![not_executable.clone()]).map_err(backend)?;
         rules.insert(call, vec![rule]);
     }
-    let unix = u64::from(libc::AF_UNIX.unsigned_abs());
-    let unix = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, unix);
-    let rule = SeccompRule::new(vec![unix.map_err(backend)?]).map_err(backend)?;
-    rules.insert(libc::SYS_socket, vec![rule]);
-    // How the standard library makes a socket not block.
-    let blocking = SeccompCondition::new(
-        1,
-        SeccompCmpArgLen::Dword,
-        SeccompCmpOp::Eq,
-        u64::from(u32::try_from(libc::FIONBIO).unwrap_or_default()),
-    );
-    let rule = SeccompRule::new(vec![blocking.map_err(backend)?]).map_err(backend)?;
-    rules.insert(libc::SYS_ioctl, vec![rule]);
+    // Sockets, how the standard library makes one not block, and how it names a thread.
+    let only = [
+        (libc::SYS_socket, 0, u64::from(libc::AF_UNIX.unsigned_abs())),
+        (libc::SYS_ioctl, 1, u64::from(u32::try_from(libc::FIONBIO).unwrap_or_default())),
+        (libc::SYS_prctl, 0, u64::from(libc::PR_SET_NAME.unsigned_abs())),
+    ];
+    for (call, argument, value) in only {
+        let equal =
+            SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value);
+        let rule = SeccompRule::new(vec![equal.map_err(backend)?]).map_err(backend)?;
+        rules.insert(call, vec![rule]);
+    }
     let refuse = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let arch = std::env::consts::ARCH.try_into().map_err(backend)?;
     let filter = SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch).map_err(backend)?;
