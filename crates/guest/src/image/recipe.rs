@@ -27,11 +27,15 @@ const FULL: &str = "debian-12-full";
 const NEWER: &str = "debian-13";
 
 /// The images of emulated hosts: name, Debian's suite, what is in it.
-pub const HOSTS: [(&str, &str, &str); 3] = [
+pub const HOSTS: [(&str, &str, &str); 4] = [
     ("host-debian-12", "bookworm", "an emulated KVM host: Linux 6.1, QEMU 7.2, libvirt 9.0"),
+    (HOST_FULL, "bookworm", "host-debian-12 with compiler, kernel source and PostgreSQL"),
     ("host-debian-13", "trixie", "an emulated KVM host: Linux 6.12, QEMU 10.0, libvirt 11.3"),
     (NODE, "bookworm", "host-debian-12 as a node of a cluster: containerd 1.6, runc 1.1"),
 ];
+
+/// The image of an emulated host for studies that run the large workloads on the host, too.
+const HOST_FULL: &str = "host-debian-12-full";
 
 /// The image of an emulated host that is a node of a Kubernetes cluster: what the
 /// distribution has for that, but no kubelet.
@@ -388,32 +392,35 @@ fn debian_12(arch: Arch) -> Recipe {
     }
 }
 
-/// The small image, with what takes space: a compiler, the kernel's source
-/// that it shall build, and PostgreSQL.
+/// What the full images have more: a compiler, the source of the kernel that it shall
+/// build, and PostgreSQL. The shell and xargs of busybox take its own programs before
+/// those of PATH, so that a build would call its ar, which makes no archives.
+const LARGE_PACKAGES: &str = "gcc make bc flex bison libelf-dev libssl-dev linux-source-6.1 \
+    postgresql-15 dash findutils diffutils grep sed gzip time";
+
+/// Of these what no workload reads. PostgreSQL compiles queries only where LLVM is, and
+/// pgbench's are too short for that.
+const NOT_OF_LARGE: &str = "usr/lib/@LIBRARIES@/libLLVM* usr/lib/@LIBRARIES@/libz3* \
+    usr/lib/@LIBRARIES@/lib*san.so* usr/share/postgresql/15/man";
+
+fn kernel_source() -> RecipeArchive {
+    RecipeArchive {
+        path: "usr/src/linux-source-6.1.tar.xz".to_owned(),
+        left_out: source_left_out(),
+    }
+}
+
+/// The small image, with what takes space.
 fn debian_12_full(arch: Arch) -> Recipe {
     let small = debian_12(arch);
     let mut packages = small.packages;
-    // The shell and xargs of busybox take its own programs before those of
-    // PATH, so that a build would call its ar, which makes no archives.
-    packages.extend(words(
-        "gcc make bc flex bison libelf-dev libssl-dev linux-source-6.1 postgresql-15 \
-         dash findutils diffutils grep sed gzip time",
-    ));
-    let libraries = libraries(arch);
-    // PostgreSQL compiles queries only where LLVM is, and pgbench's are too
-    // short for that.
-    let not_for_guests = format!(
-        "{NOT_FOR_GUESTS} usr/lib/@LIBRARIES@/libLLVM* usr/lib/@LIBRARIES@/libz3* \
-         usr/lib/@LIBRARIES@/lib*san.so* usr/share/postgresql/15/man"
-    );
+    packages.extend(words(LARGE_PACKAGES));
+    let left_out = [NOT_FOR_GUESTS, NOT_OF_LARGE].join(" ");
     Recipe {
         name: FULL.to_owned(),
         packages,
-        left_out: words(&not_for_guests.replace("@LIBRARIES@", libraries)),
-        archives: vec![RecipeArchive {
-            path: "usr/src/linux-source-6.1.tar.xz".to_owned(),
-            left_out: source_left_out(),
-        }],
+        left_out: words(&left_out.replace("@LIBRARIES@", libraries(arch))),
+        archives: vec![kernel_source()],
         ..small
     }
 }
@@ -514,7 +521,7 @@ mod tests {
     fn recipes_differ_and_fit_their_architecture() {
         let all = Recipe::all();
         let hashes: std::collections::BTreeSet<_> = all.iter().map(Recipe::hash).collect();
-        assert_eq!(hashes.len(), 12);
+        assert_eq!(hashes.len(), 14);
         for recipe in &all {
             let text = format!("{recipe:?}");
             assert!(!text.contains("@LIBRARIES@"), "{text}");

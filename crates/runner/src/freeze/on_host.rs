@@ -117,7 +117,13 @@ impl Freezer<'_> {
             obstacles.push(format!("the guests are {}, this host is {native}", self.machine.arch));
         }
         obstacles.extend(sandbox::check().err().map(|error| error.to_string()));
-        obstacles.extend(missing(&self.study.workloads, &sandbox::has_program));
+        let missing = missing(&self.study.workloads, &sandbox::has_program);
+        // No package gets into a replica.
+        let replica = match self.machine.host.virtualised.emulator {
+            Some(_) => ", or for a replica `vmlab replica up --image host-debian-12-full`",
+            None => "",
+        };
+        obstacles.extend(missing.map(|said| said + replica));
         let network = self.study.network.overlay(&variant.network).resolve();
         if let Ok(network) = network
             && super::has_peer(self.study)

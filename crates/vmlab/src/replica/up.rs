@@ -44,8 +44,9 @@ pub(super) struct ReplicaUpArgs {
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
 
-    /// The host's image: host-debian-12 (Linux 6.1, QEMU 7.2) or host-debian-13
-    /// (Linux 6.12, QEMU 10.0).
+    /// The host's image: host-debian-12 (Linux 6.1, QEMU 7.2), host-debian-13
+    /// (Linux 6.12, QEMU 10.0), or host-debian-12-full, which has what kernbench and
+    /// pgbench run on the host itself.
     #[arg(long, default_value = DEFAULT_IMAGE)]
     image: String,
 

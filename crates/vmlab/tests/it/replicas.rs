@@ -428,7 +428,7 @@ fn what_is_wrong_is_said_before_anything_starts() {
         .is_error(&["100 MiB", "2 nodes"]);
     machine
         .say(["replica", "up", "--like", "two-nodes", "--image", "debian-12", "-n"])
-        .is_error(&["\"debian-12\"", "host-debian-12, host-debian-13"]);
+        .is_error(&["\"debian-12\"", "host-debian-12, host-debian-12-full, host-debian-13"]);
     machine.say(["replica", "exec", "lab", "--", "true"]).is_error(&["no replica \"lab\""]);
     machine.say(["replica", "down", "lab"]).is_error(&["no replica \"lab\""]);
     machine.say(["replica", "logs"]).is_error(&["There is no replica"]);

@@ -7,7 +7,8 @@
 use vmconfig::Arch;
 
 use super::{
-    NODE, NOT_FOR_GUESTS, NOT_WITHOUT_COMPILER, Recipe, debian_12, debian_arch, file, words,
+    HOST_FULL, LARGE_PACKAGES, NODE, NOT_FOR_GUESTS, NOT_OF_LARGE, NOT_WITHOUT_COMPILER, Recipe,
+    debian_12, debian_arch, file, kernel_source, words,
 };
 
 /// What a host needs beside a guest's tools: QEMU, libvirt and an ssh server. Its
@@ -32,7 +33,7 @@ const SSHD_OF_NODES: &str = "GatewayPorts clientspecified\n";
 /// kmod reads an index which only its own depmod writes; busybox' is linked.
 const NOT_FOR_HOSTS: &str = "usr/bin/qemu-system-x86_64-microvm usr/bin/qemu-nbd \
     usr/share/qemu/edk2* usr/share/qemu/*.dtb usr/share/qemu-efi* \
-    usr/share/AAVMF usr/share/iso-codes usr/share/perl usr/share/xml usr/share/icons \
+    usr/share/AAVMF usr/share/iso-codes usr/share/xml usr/share/icons \
     usr/share/applications usr/share/doc-base sbin/modprobe sbin/insmod sbin/rmmod sbin/lsmod \
     usr/sbin/modprobe usr/sbin/insmod usr/sbin/rmmod usr/sbin/lsmod lib/modprobe.d \
     usr/lib/modprobe.d etc/modprobe.d usr/lib/python3.13 usr/lib/libLLVM* \
@@ -80,7 +81,14 @@ pub(super) fn debian(name: &str, suite: &str, arch: Arch) -> Recipe {
         modules.extend(words(MODULES_OF_NODES));
         sshd_config.push_str(SSHD_OF_NODES);
     }
-    let left_out = [NOT_FOR_GUESTS, NOT_WITHOUT_COMPILER, NOT_FOR_HOSTS].join(" ");
+    let full = name == HOST_FULL;
+    let mut archives = guest.archives;
+    if full {
+        packages.extend(words(LARGE_PACKAGES));
+        archives.push(kernel_source());
+    }
+    let compiler = if full { NOT_OF_LARGE } else { NOT_WITHOUT_COMPILER };
+    let left_out = [NOT_FOR_GUESTS, compiler, NOT_FOR_HOSTS].join(" ");
     let mut applets = guest.applets;
     applets.extend(words(MORE_APPLETS));
     // Targets of the kernel's, which serve VMs' disks (vhost-scsi).
@@ -110,6 +118,7 @@ pub(super) fn debian(name: &str, suite: &str, arch: Arch) -> Recipe {
             file("etc/nsswitch.conf", 0o644, "passwd: files\ngroup: files\nhosts: files dns\n"),
         ],
         folders,
+        archives,
         ..guest
     }
 }
