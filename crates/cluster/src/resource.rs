@@ -201,6 +201,14 @@ pub const RIGHTS_OF_RUNS: [Right; 4] = [
     Right { group: "", resource: "events", verbs: &["list"], purpose: "why a VM does not start" },
 ];
 
+/// What a run does without where it may not.
+const RIGHT_TO_LOGS: Right = Right {
+    group: "",
+    resource: "pods/log",
+    verbs: &["get"],
+    purpose: "the console of a guest that fails, without which it is not kept",
+};
+
 /// All that a study over nodes does in its namespace; which nodes there are it reads as
 /// well.
 pub const RIGHTS_OF_JOBS: [Right; 4] = [
@@ -233,7 +241,7 @@ const READS_OF_RUNS: [ResourceKind; 4] = [NODES, KUBELETS, PODS, KUBEVIRTS];
 #[must_use]
 pub fn role_of_runs(name: &str, kubelets: bool, subject: Option<&RoleSubject>) -> String {
     let mut out = head(name);
-    rights(&mut out, &RIGHTS_OF_RUNS);
+    rights(&mut out, RIGHTS_OF_RUNS.iter().chain([&RIGHT_TO_LOGS]));
     rules(&mut out, READS_OF_RUNS.iter().filter(|read| kubelets || **read != KUBELETS));
     out + &binding(name, subject)
 }
@@ -248,7 +256,7 @@ pub fn role_of_jobs(name: &str, subject: Option<&RoleSubject>) -> String {
     out + &binding(name, subject)
 }
 
-fn rights(out: &mut String, rights: &[Right]) {
+fn rights<'a>(out: &mut String, rights: impl IntoIterator<Item = &'a Right>) {
     for Right { group, resource, verbs, purpose } in rights {
         let verbs: Vec<String> = verbs.iter().map(|verb| format!("{verb:?}")).collect();
         // Writing to a String can't fail.

@@ -250,6 +250,7 @@ fn a_role_for_runs_allows_what_they_do_and_no_more() {
     for part in [
         "resources: [\"virtualmachineinstances\"]\n  verbs: [\"create\", \"get\", \"list\", \"watch\", \"delete\"]",
         "resources: [\"pods/exec\"]\n  verbs: [\"create\", \"get\"]",
+        "resources: [\"pods/log\"]\n  verbs: [\"get\"]",
         "resources: [\"nodes/proxy\"]",
         "kind: ClusterRoleBinding",
     ] {
