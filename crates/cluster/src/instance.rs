@@ -380,7 +380,8 @@ fn ended(object: &Value) -> Option<GuestFailure> {
                 .filter(|(_, holds, why)| !holds && !why.is_empty())
                 .map(|(kind, _, why)| format!("{kind}: {why}"))
                 .collect();
-            let detail = format!("KubeVirt says that the instance failed ({})", why.join("; "));
+            let why = if why.is_empty() { String::new() } else { format!(" ({})", why.join("; ")) };
+            let detail = format!("KubeVirt says that the instance failed{why}");
             Some(GuestFailure::Died { detail })
         }
         _ => None,
