@@ -91,6 +91,9 @@ pub struct Data {
     problems_of_input: usize,
     /// Values that were read and take no part, by reason.
     left_out: BTreeMap<&'static str, usize>,
+    /// The input from which each run of a trial was read first, by its trial and by when
+    /// it began, s since 1970 as bits.
+    runs: HashMap<(u32, u64), u32>,
     /// What benchfmt's `Unit` lines say, by unit and key.
     pub(crate) declared: BTreeMap<(String, String), String>,
 }
@@ -147,6 +150,13 @@ impl Data {
 
     pub(crate) fn leave_out(&mut self, why: &'static str) {
         *self.left_out.entry(why).or_default() += 1;
+    }
+
+    /// Whether this run of a trial was read before, from another input: a copy of what was
+    /// measured, which would count twice and make differences look sure.
+    pub(crate) fn is_repeated(&mut self, input: u32, trial: &str, started_unix_s: f64) -> bool {
+        let run = (self.words.add(trial.as_bytes()), started_unix_s.to_bits());
+        *self.runs.entry(run).or_insert(input) != input
     }
 
     /// The context with these labels. A later label of the same key wins.

@@ -16,6 +16,8 @@ use crate::units;
 /// Why values of a vmlab study may take no part.
 const NOT_COUNTED: &str = "their block was not completed or was done again";
 
+const REPEATED: &str = "their trial was read before, from another input, and counts once";
+
 /// Names that columns usually have.
 const VALUES: [&str; 9] =
     ["value", "val", "result", "measurement", "y", "elapsed", "seconds", "score", "latency"];
@@ -147,7 +149,8 @@ pub(super) fn read_csv(
     let unit = column(TableColumn::Unit, &UNITS)?;
     let better = column(TableColumn::Better, &BETTER)?;
     let kind = column(TableColumn::Kind, &KINDS)?;
-    let counted = names.iter().position(|name| name == "counted");
+    let ours = |wanted: &str| names.iter().position(|name| name == wanted);
+    let (counted, trial, started) = (ours("counted"), ours("trial"), ours("started_unix_s"));
     let roles = [Some(value), metric, unit, better, kind, counted];
     let labels: Vec<usize> = (0..names.len()).filter(|at| !roles.contains(&Some(*at))).collect();
     let mut row = csv::StringRecord::new();
@@ -172,6 +175,13 @@ pub(super) fn read_csv(
         };
         if cell(counted) == "false" {
             rows.data.leave_out(NOT_COUNTED);
+            continue;
+        }
+        if let Some(started_unix_s) = float(cell(started).as_bytes())
+            && !cell(trial).is_empty()
+            && rows.data.is_repeated(rows.input, cell(trial), started_unix_s)
+        {
+            rows.data.leave_out(REPEATED);
             continue;
         }
         let said = RowMetric {
@@ -295,6 +305,10 @@ impl RowCollector<'_> {
     fn record(&mut self, record: &SampleRow) {
         if !record.counted {
             self.data.leave_out(NOT_COUNTED);
+            return;
+        }
+        if self.data.is_repeated(self.input, &record.trial, record.started_unix_s) {
+            self.data.leave_out(REPEATED);
             return;
         }
         let block = record.block.to_string();

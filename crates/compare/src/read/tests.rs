@@ -185,6 +185,24 @@ fn records_are_read_from_json_in_all_its_forms() {
     expected.assert_eq(&shown(&data.finish()));
 }
 
+/// The same results folder twice, a copy of it, its samples beside it: no input makes a
+/// boot count twice, and what the second one has more is taken.
+#[test]
+fn a_trial_counts_once_whatever_repeats_it() {
+    let mut data = Data::default();
+    data.add_records("folder", &[record(true), record(true)]);
+    let later = SampleRow { started_unix_s: 2.0, value: 0.7, ..record(true) };
+    data.add_records("copy, gone on with", &[record(true), record(true), later]);
+    let csv = "variant,trial,started_unix_s,metric,value\nv,t,1,time,0.5\nv,t,3,time,0.9\n\
+        v,,1,time,0.4\nv,,1,time,0.4\n";
+    data.read("samples.csv", &mut csv.as_bytes(), &ColumnNames::new()).unwrap();
+    let shown = shown(&data.finish());
+    for part in ["[0.5, 0.5]\n", "[0.7]\n", "[0.9]\n", "[0.4, 0.4]\n", "- 3: their trial was read"]
+    {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+}
+
 #[test]
 fn what_is_no_format_is_handed_back() {
     let check = |text: &str, expected: &str| {
