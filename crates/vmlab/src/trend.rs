@@ -1,5 +1,7 @@
 //! `vmlab trend DIR...`: the same study over time, and since when it changed.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -64,13 +66,30 @@ fn p_value(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: &TrendArgs) -> anyhow::Result<ExitCode> {
-    let (mut reports, mut damaged) = (Vec::new(), false);
+    let (mut results, mut damaged) = (BTreeMap::new(), false);
     for dir in folders(&args.dirs)? {
         let contents = results_folder::read(&dir)?;
         damaged |= !contents.damage.is_empty();
+        let events = contents.events.len();
         let report = summary::report(&dir, &contents);
-        reports.push((dir.display().to_string(), report));
+        let dir = dir.display().to_string();
+        // A plan is one run's: another folder with it is a copy, perhaps of an earlier state.
+        match results.entry(contents.plan.hash()) {
+            Entry::Vacant(place) => {
+                place.insert((events, dir, report));
+            }
+            Entry::Occupied(mut known) => {
+                let (first, held) = (&known.get().1, known.get().0);
+                terminal::note(&format!(
+                    "vmlab: {first} and {dir} hold the same run, which counts once"
+                ));
+                if events > held {
+                    known.insert((events, dir, report));
+                }
+            }
+        }
     }
+    let reports = results.into_values().map(|(_, dir, report)| (dir, report)).collect();
     let of = if args.ratio { TrendSubject::Ratio } else { TrendSubject::Value };
     let rule = ChangeRule { max_p: args.p, min_change: (args.min_percent / 100.0).ln_1p() };
     let trend = Trend::new(reports, of, &rule);

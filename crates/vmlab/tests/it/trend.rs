@@ -36,6 +36,26 @@ fn a_change_is_dated_and_named_with_what_else_changed() {
 }
 
 #[test]
+fn a_run_counts_once_however_often_its_folder_was_copied() {
+    let machine = Machine::with_qemu("7.2.22");
+    machine.results();
+    machine.results_again("nightly/a", 1.8e9, "7.2.1", 1.0);
+    machine.results_again("nightly/b", 1.8e9 + DAY_S, "7.2.1", 1.1);
+    // Copied when it was not complete.
+    machine.results_again("nightly/c", 1.8e9 + DAY_S, "7.2.1", 1.1);
+    let journal = machine.path("nightly/b/journal.jsonl");
+    let text = fs::read_to_string(&journal).unwrap();
+    let kept: String = text.split_inclusive('\n').take(3).collect();
+    fs::write(&journal, kept).unwrap();
+    let said = machine.say(["trend", "nightly"]);
+    assert!(said.stdout.contains("2 results"), "{said:?}");
+    assert!(said.stderr.contains("nightly/b and nightly/c hold the same run"), "{said:?}");
+    let json = machine.say(["trend", "nightly", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["results"][1]["name"], "nightly/c", "{json:#}");
+}
+
+#[test]
 fn folders_without_results_are_refused_with_a_word_on_what_to_do() {
     let machine = Machine::with_qemu("7.2.22");
     fs::create_dir(machine.path("empty")).unwrap();
