@@ -126,7 +126,12 @@ fn duration_s(params: &Params, facts: &GuestFacts) -> f64 {
         ("defconfig", _) => 60.0,
         _ => 10.0,
     };
-    let jobs = params.int_or_vcpus("jobs", facts).min(i64::from(facts.vcpus)).max(1);
+    // Emulated vCPUs may have one processor for all of them, and the configuration that
+    // comes before has as long and uses one.
+    let jobs = match facts.emulated {
+        true => 1,
+        false => params.int_or_vcpus("jobs", facts).min(i64::from(facts.vcpus)).max(1),
+    };
     facts.computing_s(native_s / jobs as f64)
 }
 
