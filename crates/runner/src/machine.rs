@@ -21,8 +21,8 @@ use crate::plan::{
 };
 use crate::study::Study;
 
-/// The image that is booted to see whether KVM works.
-pub const TRIAL_IMAGE: &str = "debian-12";
+/// The image that is booted to see whether KVM works, where no study names another.
+const TRIAL_IMAGE: &str = image::BUILTIN;
 
 /// What is known of KVM before a guest was booted under it.
 const NOT_TRIED: &str = "is not known before the first `vmlab run`, which boots a guest under it";
@@ -185,7 +185,7 @@ pub fn discover(
         (Accel::Tcg, Some(format!("The guests are {arch}, this host is {native}.")))
     } else if wants_kvm(study) {
         say("looking whether a guest boots under KVM".to_owned());
-        accelerator(&host, &found, arch, need, cancel)?
+        accelerator(&host, &found, trial_image(study), arch, need, cancel)?
     } else {
         (Accel::Tcg, Some("The study asks for emulation.".to_owned()))
     };
@@ -257,7 +257,8 @@ pub fn described(study: &Study, folder: &Path, host: Host) -> Result<MachineFact
 pub fn try_kvm(cancel: &Cancel) -> Result<(), DiscoverError> {
     let host = host::snapshot::live(Path::new("/"));
     let arch = arch_of(&host).map_err(DiscoverError::Arch)?;
-    accelerator(&host, &qemu::find_qemu(arch)?, arch, Need::Run, cancel).map(drop)
+    let found = qemu::find_qemu(arch)?;
+    accelerator(&host, &found, TRIAL_IMAGE.to_owned(), arch, Need::Run, cancel).map(drop)
 }
 
 /// This machine in the host format, with its QEMU and what is known of KVM;
@@ -268,10 +269,7 @@ pub fn this_host() -> Host {
     let Ok(arch) = arch_of(&host) else { return host };
     match qemu::find_qemu(arch) {
         Ok(found) => {
-            let known = Recipe::builtin(TRIAL_IMAGE, arch)
-                .ok()
-                .and_then(|recipe| kvm::known_verdict(&found, &image::find(&recipe)?));
-            let (usable, why) = match known {
+            let (usable, why) = match kvm::known_verdict(&found) {
                 Some(KvmVerdict::Usable) => (Some(true), "a guest was seen to boot".to_owned()),
                 Some(KvmVerdict::Unusable { why }) => (Some(false), why),
                 None => (None, NOT_TRIED.to_owned()),
@@ -306,18 +304,33 @@ pub fn wants_kvm(study: &Study) -> bool {
     study.variants.iter().any(|variant| variant.vm.accel.unwrap_or_default() != AccelChoice::Tcg)
 }
 
-/// KVM if a guest was seen to boot under it, else TCG with the reason.
+/// The builtin image that is booted to see whether KVM works, before the study's trials:
+/// one of the study's own, which is there already, if it has one with Linux as Debian built
+/// it. That the thin guest boots would prove little, and a kernel of somebody's own may fail
+/// for reasons of its own.
+#[must_use]
+pub fn trial_image(study: &Study) -> String {
+    let own = freeze::images(study).into_iter().find_map(|image| match image {
+        thin if BuiltinKernel::is_thin(&thin) => None,
+        ImagePatch::Builtin(name) if !name.contains('+') => Some(name),
+        ImagePatch::Builtin(_) | ImagePatch::File(_) => None,
+    });
+    own.unwrap_or_else(|| TRIAL_IMAGE.to_owned())
+}
+
+/// KVM if the guest `trial_image` was seen to boot under it, else TCG with the reason.
 fn accelerator(
     host: &Host,
     found: &Qemu,
+    trial_image: String,
     arch: Arch,
     need: Need,
     cancel: &Cancel,
 ) -> Result<(Accel, Option<String>), DiscoverError> {
-    let recipe = Recipe::builtin(TRIAL_IMAGE, arch)?;
     let verdict = match need {
-        Need::Plan => image::find(&recipe).and_then(|image| kvm::known_verdict(found, &image)),
+        Need::Plan => kvm::known_verdict(found),
         Need::Run => {
+            let recipe = Recipe::builtin(&trial_image, arch)?;
             let image = image::build(&recipe, &mut |_| {}, cancel)
                 .map_err(|source| DiscoverError::Build { name: recipe.name.clone(), source })?;
             let owner = Owner::current("kvm-check")?;
@@ -608,4 +621,26 @@ pub fn fresh_seed() -> u64 {
 #[must_use]
 pub fn timestamp() -> String {
     jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kvm_is_tried_with_an_image_that_the_study_boots_anyway() {
+        let trial = |vm: &str| {
+            let study = format!(
+                "vmlab = 1\ntitle = \"T\"\nquestion = \"Q?\"\nbaseline = \"a\"\n[vm]\n{vm}\n[[variant]]\nname = \"a\"\n[[variant]]\nname = \"b\"\nvm.vcpus = 2\n[[workload]]\nrun = \"boot\"\n"
+            );
+            trial_image(&Study::parse("made-up.toml", &study).unwrap())
+        };
+        assert_eq!(trial(""), "debian-12");
+        assert_eq!(trial("image = \"builtin:debian-13\""), "debian-13");
+        // Others' kernels and disks may fail for reasons of their own, the thin guest needs
+        // less than Linux does.
+        assert_eq!(trial("image = \"builtin:debian-13+linux-image-amd64\""), "debian-12");
+        assert_eq!(trial("image = \"disk.qcow2\""), "debian-12");
+        assert_eq!(trial("kernel = \"builtin:thin\""), "debian-12");
+    }
 }

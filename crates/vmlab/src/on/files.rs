@@ -139,7 +139,7 @@ pub(crate) fn builtin_images(
         })
         .collect();
     if runner::machine::wants_kvm(study) {
-        names.push(runner::machine::TRIAL_IMAGE.to_owned());
+        names.push(runner::machine::trial_image(study));
     }
     names.sort();
     names.dedup();
