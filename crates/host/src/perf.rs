@@ -1,4 +1,4 @@
-//! perf record of a process on this machine, from a moment to another.
+//! perf record of a process or of pCPUs of this machine, from a moment to another.
 //!
 //! The two scripts serve guests as well: whoever can run a shell somewhere has perf begin
 //! and end there by the same words. perf is started with its events off and answers when
@@ -14,6 +14,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use topology::PcpuSet;
 
 use crate::owner::Owner;
 
@@ -111,8 +112,22 @@ pub struct GuestSymbols {
     pub modules: Vec<u8>,
 }
 
-/// perf on the host, which samples a VM's process. One that is dropped before its end is
-/// killed.
+/// What perf looks at on the host.
+#[derive(Debug, Clone, Copy)]
+pub enum Sampled<'a> {
+    /// A VM's process with all its threads; under KVM with the guest's kernel, whose
+    /// functions have these names.
+    Vm {
+        /// The process.
+        pid: u32,
+        /// The symbols of a guest under KVM.
+        guest: Option<&'a GuestSymbols>,
+    },
+    /// All that runs on these pCPUs, idle ones too.
+    Pcpus(&'a PcpuSet),
+}
+
+/// perf on the host. One that is dropped before its end is killed.
 #[derive(Debug)]
 pub struct Recording {
     folder: PathBuf,
@@ -123,26 +138,27 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Begins to sample process `pid` with all its threads, `frequency_hz` times a second
-    /// and pCPU; under KVM with the guest's kernel, named by `symbols`. Files lie in
-    /// `folder`, which the recording makes and removes. `is_cancelled` is looked at
-    /// meanwhile.
+    /// Begins to sample, `frequency_hz` times a second and pCPU. Files lie in `folder`,
+    /// which the recording makes and removes. `is_cancelled` is looked at meanwhile.
     ///
     /// # Errors
     /// [`PerfError`]; nothing is left running then.
     pub fn begin(
         owner: &Owner,
         folder: &Path,
-        pid: u32,
+        sampled: Sampled<'_>,
         frequency_hz: u32,
-        symbols: Option<&GuestSymbols>,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Self, PerfError> {
         let data = folder.join(DATA);
         let mut words = vec!["perf".to_owned()];
         let mut options = Vec::new();
-        let record = ["-p", &pid.to_string(), "-F", &frequency_hz.to_string(), "-g", "-q"]
-            .map(str::to_owned);
+        let (scope, symbols) = match sampled {
+            Sampled::Vm { pid, guest } => (vec!["-p".to_owned(), pid.to_string()], guest),
+            Sampled::Pcpus(pcpus) => {
+                (["-a", "-C", &pcpus.to_string()].map(str::to_owned).to_vec(), None)
+            }
+        };
         if let Some(symbols) = symbols {
             // What begins empties its own folder.
             let beside = folder.with_extension("symbols");
@@ -159,7 +175,8 @@ impl Recording {
         } else {
             words.extend(["record".to_owned(), "-o".to_owned(), data.display().to_string()]);
         }
-        words.extend(record);
+        words.extend(scope);
+        words.extend(["-F", &frequency_hz.to_string(), "-g", "-q"].map(str::to_owned));
         words.extend(["--max-size".to_owned(), MAX_SIZE.to_owned()]);
         let recording = Self { folder: folder.to_owned(), symbols: options, runs: true };
         let folder = folder.display().to_string();
@@ -308,14 +325,20 @@ mod tests {
         }
     }
 
-    /// A recording of a busy process in a folder `host` of a new one; `None`: there is no
-    /// perf, and that is said.
-    fn recorded(owner: &Owner) -> Option<(tempfile::TempDir, BusyProcess, Recording)> {
+    /// A recording of a busy process, or of the `pcpus` that it runs on, in a folder `host`
+    /// of a new one; `None`: there is no perf, and that is said.
+    fn recorded(
+        owner: &Owner,
+        pcpus: Option<&PcpuSet>,
+    ) -> Option<(tempfile::TempDir, BusyProcess, Recording)> {
         let folder = tempfile::tempdir().unwrap();
-        let busy =
-            BusyProcess(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
+        let list = pcpus.unwrap_or(&own_pcpus()).to_string();
+        let words = ["--cpu-list", &list, "sh", "-c", "while :; do :; done"];
+        let busy = BusyProcess(Command::new("taskset").args(words).spawn().unwrap());
+        let vm = Sampled::Vm { pid: busy.0.id(), guest: None };
+        let sampled = pcpus.map_or(vm, Sampled::Pcpus);
         let place = folder.path().join("host");
-        match Recording::begin(owner, &place, busy.0.id(), 99, None, &|| false) {
+        match Recording::begin(owner, &place, sampled, 99, &|| false) {
             Ok(recording) => Some((folder, busy, recording)),
             Err(error) => {
                 skip(error);
@@ -327,8 +350,23 @@ mod tests {
     #[test]
     fn a_process_is_sampled_from_one_moment_to_another() {
         let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+        sampled_from_one_moment_to_another(None);
+    }
+
+    #[test]
+    fn all_that_runs_on_a_pcpu_is_sampled() {
+        let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+        let first = own_pcpus().iter().take(1).collect();
+        sampled_from_one_moment_to_another(Some(&first));
+    }
+
+    fn own_pcpus() -> PcpuSet {
+        crate::affinity::thread_affinity(std::process::id()).unwrap()
+    }
+
+    fn sampled_from_one_moment_to_another(pcpus: Option<&PcpuSet>) {
         let owner = Owner::current("perf").unwrap();
-        let Some((_folder, busy, recording)) = recorded(&owner) else { return };
+        let Some((_folder, busy, recording)) = recorded(&owner, pcpus) else { return };
         let place = recording.folder.clone();
         let used = || crate::proc::stat(busy.0.id()).map_or(0, |stat| stat.used_ticks);
         let before = used();
@@ -344,7 +382,7 @@ mod tests {
     #[test]
     fn a_recording_that_is_dropped_leaves_no_perf() {
         let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
-        let Some((_folder, _busy, recording)) = recorded(&Owner::current("perf").unwrap()) else {
+        let Some((_folder, _busy, recording)) = recorded(&Owner::current("perf").unwrap(), None) else {
             return;
         };
         let place = recording.folder.clone();
@@ -363,8 +401,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let owner = Owner::current("perf").unwrap();
         // No process has this number.
-        let begun =
-            Recording::begin(&owner, &folder.path().join("host"), 4_194_305, 99, None, &|| false);
+        let nobody = Sampled::Vm { pid: 4_194_305, guest: None };
+        let begun = Recording::begin(&owner, &folder.path().join("host"), nobody, 99, &|| false);
         let error = begun.unwrap_err().to_string();
         assert!(error.starts_with("perf"), "{error}");
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use guest::{Cancel, GuestCommand, thin};
 use host::owner::Owner;
-use host::perf::{self, GuestSymbols, Recording};
+use host::perf::{self, GuestSymbols, Recording, Sampled};
 use record::{Failure, FailureKind, FoldedStacks, ProfileSide, SideProfile};
 use vmconfig::{Accel, Arch, VmSpec};
 
@@ -60,28 +60,28 @@ impl Profiling {
         frequency_hz: u32,
         cancel: &Cancel,
     ) -> Result<Self, Failure> {
-        let host = match guest.place.threads() {
-            None => Err("the host itself was tried, and has no VM to look at".to_owned()),
-            Some(threads) => {
-                let pid = threads.pid;
-                let symbols = match (spec.accel, &guest.place) {
-                    (Accel::Tcg, _) => Ok(None),
-                    (Accel::Kvm, ExecTarget::Thin(_)) => thin_symbols(spec.arch).map(Some),
-                    (Accel::Kvm, _) => heard(symbols(guest, cancel))?.map(Some),
-                };
-                let place = folder.join("profile");
-                symbols.and_then(|symbols| {
-                    let symbols = symbols.as_ref();
-                    let is_cancelled = || cancel.is_cancelled();
-                    Recording::begin(owner, &place, pid, frequency_hz, symbols, &is_cancelled)
-                        .map_err(|error| crate::host_settings::with_causes(&error))
-                })
-            }
+        let place = folder.join("profile");
+        let begin = |sampled: Sampled<'_>| {
+            let is_cancelled = || cancel.is_cancelled();
+            Recording::begin(owner, &place, sampled, frequency_hz, &is_cancelled)
+                .map_err(|error| crate::host_settings::with_causes(&error))
+        };
+        let pid = guest.place.threads().map(|threads| threads.pid);
+        let symbols = match (spec.accel, &guest.place) {
+            (_, ExecTarget::Host(_) | ExecTarget::Hosted(_)) | (Accel::Tcg, _) => Ok(None),
+            (Accel::Kvm, ExecTarget::Thin(_)) => thin_symbols(spec.arch).map(Some),
+            (Accel::Kvm, ExecTarget::Vm(_)) => heard(symbols(guest, cancel))?.map(Some),
+        };
+        let host = match (&guest.place, pid, symbols) {
+            (ExecTarget::Host(sandbox), ..) => begin(Sampled::Pcpus(sandbox.pcpus())),
+            (_, Some(pid), Ok(symbols)) => begin(Sampled::Vm { pid, guest: symbols.as_ref() }),
+            (_, _, Err(missing)) => Err(missing),
+            (_, None, _) => Err("the VM runs elsewhere".to_owned()),
         };
         let is_linux = matches!(guest.place, ExecTarget::Vm(_));
         let guest = match is_linux {
             true => heard(begin_guest(guest, frequency_hz, cancel))?,
-            false => Err("there is no perf but in a guest with Linux".to_owned()),
+            false => Err("there is no guest with Linux, and so no perf in it".to_owned()),
         };
         Ok(Self { guest, host })
     }
