@@ -166,6 +166,40 @@ profile = true
     }
 }
 
+/// Without a VM there is one side, and all that runs on the variant's pCPUs is in it.
+#[test]
+fn a_variant_on_the_host_is_profiled_there() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    if let Err(error) = host::sandbox::check() {
+        return skip(error);
+    }
+    let mut perf = Command::new("perf");
+    if let Err(error) = perf.arg("version").stdout(Stdio::null()).status() {
+        return skip(format!("perf: {error}"));
+    }
+    let (_, workload) = STUDY.split_once("[[workload]]").unwrap();
+    let study = Study::new(
+        1,
+        &format!("[[variant]]\nname = \"host\"\non = \"host\"\n\n[[workload]]{workload}"),
+    );
+    let ended = study.start().wait();
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    let all = events(&study.dir());
+    let trial = all.into_iter().find_map(|event| match event {
+        record::journal::JournalEvent::TrialEnded(trial) => Some(*trial),
+        _ => None,
+    });
+    let profile = trial.unwrap().profile.unwrap();
+    let of = |side| profile.sides.iter().find(|one| one.side == side).unwrap();
+    assert!(of(ProfileSide::Guest).missing.is_some(), "{profile:#?}");
+    let host = of(ProfileSide::Host);
+    assert_eq!(host.missing, None);
+    let text = runner::store::blob(&study.dir(), host.blob.as_ref().unwrap()).unwrap();
+    let folded = FoldedStacks::from_text(&String::from_utf8_lossy(&text));
+    let benchmark = |stack: &[String]| stack[0].starts_with("sched-pipe");
+    assert!(folded.stacks().any(|(stack, _)| benchmark(stack)), "{}", folded.to_text());
+}
+
 #[test]
 fn a_profile_that_is_interrupted_leaves_nothing() {
     let Some(_turn) = needs(Tier::Full).pcpus(2).alone_with(SharedThing::Leftovers).turn() else {
