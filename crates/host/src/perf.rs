@@ -382,7 +382,8 @@ mod tests {
     #[test]
     fn a_recording_that_is_dropped_leaves_no_perf() {
         let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
-        let Some((_folder, _busy, recording)) = recorded(&Owner::current("perf").unwrap(), None) else {
+        let Some((_folder, _busy, recording)) = recorded(&Owner::current("perf").unwrap(), None)
+        else {
             return;
         };
         let place = recording.folder.clone();

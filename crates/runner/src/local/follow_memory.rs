@@ -52,6 +52,26 @@ pub(super) fn follow_memory(
     Ok((followed, told))
 }
 
+/// What is said where the memory of a VM lies so that its vCPUs, once they followed it, share
+/// pCPUs although the host has enough for all.
+pub(super) fn crowded(followed: &VmSpec, host: &Host) -> Vec<String> {
+    if host.select(|pcpu| pcpu.online).len() < followed.vcpus() as usize {
+        return Vec::new();
+    }
+    let mut by_home: BTreeMap<String, (usize, &PcpuSet)> = BTreeMap::new();
+    for pcpus in followed.pins.vcpus.values() {
+        by_home.entry(pcpus.to_string()).or_insert((0, pcpus)).0 += 1;
+    }
+    let crowded = by_home.into_values().filter(|(vcpus, pcpus)| *vcpus > pcpus.len());
+    crowded
+        .map(|(vcpus, pcpus)| {
+            format!(
+                "{vcpus} vCPUs followed their memory to pCPUs {pcpus} and share them, while others are free: reserve as many huge pages on each node as the VM takes of them"
+            )
+        })
+        .collect()
+}
+
 /// The mapping of a backend; for none the greatest, which is the RAM of a guest without
 /// nodes.
 fn region(regions: &[VmMapping], backend: Option<String>) -> Option<&VmMapping> {
@@ -104,6 +124,14 @@ mod tests {
         let pins: Vec<String> = followed.pins.vcpus.values().map(ToString::to_string).collect();
         assert_eq!(pins, ["2-3", "0-1", "2-3"]);
         assert_eq!(told[&0], "node 1 has 75 % of it: pCPUs 2-3");
+        assert_eq!(crowded(&followed, &host), Vec::<String>::new());
+        let together = vec![mapping(0, &[(0, 1), (1, 3)]), mapping(1, &[(1, 8)])];
+        let together = VmMemory { regions: together, ..VmMemory::default() };
+        let (followed, _) = follow_memory(&spec, &together, &host).unwrap();
+        let [said] = crowded(&followed, &host).try_into().unwrap();
+        assert!(said.starts_with("3 vCPUs followed their memory to pCPUs 2-3 and share"), "{said}");
+        // Where there are not enough they must share.
+        assert!(crowded(&followed, &testing::host_of(2, |pcpu| pcpu)).is_empty());
         memory.regions[1].by_node = Some(BytesByNode::new());
         let check = |memory: &VmMemory, part: &str| {
             let failure = follow_memory(&spec, memory, &host).unwrap_err();

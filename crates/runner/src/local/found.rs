@@ -59,6 +59,11 @@ const GUEST: &[(&str, &str)] = &[
     ("lock_stat", LOCK_STAT),
 ];
 
+/// A command for a guest's shell: the first line of each file below /sys, behind its name.
+/// Not by `read`, which takes byte after byte where a number of /proc/sys is told once, whole.
+const READ_FACTS: &str =
+    "cd /sys; for f do word=$(head -n 1 \"$f\") && echo \"$f $word\"; done 2>/dev/null; :";
+
 /// What a VM is found to be.
 #[derive(Debug, Default)]
 pub(super) struct FoundVm {
@@ -92,10 +97,8 @@ impl RoleGuest {
         if let Some(vm) = vm {
             cpu_pm = found_by_qmp(vm, spec, self.name, &mut facts, cancel)?;
         }
-        let script =
-            "cd /sys; for f do read -r word <\"$f\" && echo \"$f $word\"; done 2>/dev/null; :";
         let files = GUEST.iter().map(|(_, file)| *file);
-        let argv = ["sh", "-c", script, "sh"].into_iter().chain(files);
+        let argv = ["sh", "-c", READ_FACTS, "sh"].into_iter().chain(files);
         let said = self.exec(&GuestCommand::new(argv, MOMENT), cancel);
         let said = said.map_err(|stopped| self.named(stopped.failure))?.stdout_text();
         facts.extend(guest_facts(&said));
@@ -298,6 +301,22 @@ mod tests {
         let mut settings = vmconfig::VmSettings::new("vm", Arch::X86_64, accel, boot);
         settings.hints = toml::from_str(hints).expect("hints");
         VmSpec::new(settings).expect("a VM")
+    }
+
+    #[test]
+    fn facts_are_read_whole_and_missing_files_are_none() {
+        // A number of /proc/sys, which is told once, however few bytes are asked for.
+        let files = ["../proc/sys/kernel/pid_max", "no/such/file", "../proc/sys/kernel/ostype"];
+        let ended = std::process::Command::new("sh")
+            .args(["-c", READ_FACTS, "sh"])
+            .args(files)
+            .output()
+            .unwrap();
+        let most = std::fs::read_to_string("/proc/sys/kernel/pid_max").unwrap();
+        let expected =
+            format!("../proc/sys/kernel/pid_max {most}../proc/sys/kernel/ostype Linux\n");
+        assert_eq!(String::from_utf8_lossy(&ended.stdout), expected);
+        assert!(ended.status.success());
     }
 
     #[test]

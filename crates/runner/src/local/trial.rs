@@ -10,7 +10,7 @@ use record::journal::{RunResult, TrialKey, TrialResult};
 use record::{CounterSet, CpuPmFinding, Failure, FailureKind, Outcome, TrialProfile};
 use vmconfig::{Accel, VmSpec};
 
-use super::follow_memory::follow_memory;
+use super::follow_memory::{crowded, follow_memory};
 use super::invocation::{self, Invocation};
 use super::profile::{self, Profiling};
 use super::role_guest::RoleGuest;
@@ -114,6 +114,7 @@ impl<'a, 'lab> Trial<'a, 'lab> {
                     let found = follow_memory(spec, &found.memory, lab.host);
                     let (spec, told) = found.map_err(|failure| guest.named(failure))?;
                     placement::pin(vm, &spec)?;
+                    result.warnings.extend(crowded(&spec, lab.host));
                     let told = told.into_iter();
                     follows.extend(told.map(|(cell, told)| {
                         (format!("memory of guest node {cell}, VM {number}"), told)
