@@ -85,6 +85,9 @@ pub(super) fn debian(name: &str, suite: &str, arch: Arch) -> Recipe {
     let mut archives = guest.archives;
     if full {
         packages.extend(words(LARGE_PACKAGES));
+        // A database on the host has a disk of its own, a loop device past the page cache:
+        // busybox's losetup can't make one.
+        packages.push("mount".to_owned());
         archives.push(kernel_source());
     }
     let compiler = if full { NOT_OF_LARGE } else { NOT_WITHOUT_COMPILER };
