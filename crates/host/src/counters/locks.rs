@@ -77,8 +77,13 @@ fn class(line: &str) -> Option<(String, f64, f64)> {
     (!name.is_empty()).then(|| (name, numbers[CONTENTIONS], numbers[WAIT_US] / 1e6))
 }
 
-/// Leaves of a run's differences the classes that were waited for longest, of each guest's.
-pub fn keep_longest_waits(counters: &mut CounterSet) {
+/// Leaves of a run's differences the classes that were waited for longest, of each guest's,
+/// and the `asked` counters: a class that nobody waited for has no line in the kernel's
+/// list, and is 0.
+pub fn keep_longest_waits<'a>(
+    counters: &mut CounterSet,
+    asked: impl Iterator<Item = &'a str> + Clone,
+) {
     for guest in ["", PEER] {
         let (waits, wait_s) = (format!("{guest}{LOCK_WAITS}."), format!("{guest}{LOCK_WAIT}."));
         let mut classes: Vec<(f64, String)> = counters
@@ -89,10 +94,20 @@ pub fn keep_longest_waits(counters: &mut CounterSet) {
             .collect();
         classes.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
         classes.truncate(CLASSES_KEPT);
+        let of_class = |name: &str| {
+            name.strip_prefix(&*waits).or_else(|| name.strip_prefix(&*wait_s)).map(str::to_owned)
+        };
         counters.0.retain(|name, _| {
-            let class = name.strip_prefix(&*waits).or_else(|| name.strip_prefix(&*wait_s));
-            class.is_none_or(|class| classes.iter().any(|(_, kept)| kept == class))
+            let class = of_class(name);
+            class.is_none_or(|class| {
+                classes.iter().any(|(_, kept)| *kept == class)
+                    || asked.clone().any(|asked| asked == name)
+            })
         });
+        let counts = counters.get(&format!("{guest}{LOCK_WAIT}")).is_some();
+        for name in asked.clone().filter(|name| counts && of_class(name).is_some()) {
+            counters.0.entry(name.to_owned()).or_insert(0.0);
+        }
     }
 }
 
@@ -199,7 +214,20 @@ lock_stat version 0.4
             counters.set(format!("guest.lock_wait_s.c{class:02}"), f64::from(class));
             counters.set(format!("guest.lock_waits.c{class:02}"), 1.0);
         }
-        keep_longest_waits(&mut counters);
+        let asked = ["guest.lock_wait_s.c02", "guest.lock_wait_s.nobody", "guest.steal_s"];
+        let mut kept = counters.clone();
+        keep_longest_waits(&mut kept, asked.into_iter());
+        assert_eq!(kept.get("guest.lock_wait_s.c02"), Some(2.0));
+        assert_eq!(kept.get("guest.lock_wait_s.nobody"), Some(0.0));
+        assert_eq!(
+            (kept.get("guest.lock_waits.c02"), kept.get("guest.steal_s")),
+            (None, Some(1.0))
+        );
+        // A kernel that does not count has no 0 either.
+        let mut none = CounterSet::default();
+        keep_longest_waits(&mut none, asked.into_iter());
+        assert!(none.0.is_empty());
+        keep_longest_waits(&mut counters, std::iter::empty());
         let has = |name: &str| counters.get(name).is_some();
         assert!(has("guest.lock_waits") && has("guest.lock_wait_s") && has("guest.steal_s"));
         assert!(has("peer.guest.lock_wait_s.own") && has("peer.guest.lock_waits.own"));

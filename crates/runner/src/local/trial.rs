@@ -22,8 +22,9 @@ use super::{LocalLab, found, load_failure, placement};
 use crate::execute::{ExecutionEvent, TrialRecord};
 use crate::host_settings::with_causes;
 use crate::hosting::{SeenVm, VmHosting};
-use crate::plan::{PlanVariant, PlanWorkload};
+use crate::plan::{PlanVariant, PlanWorkload, StudyPlan};
 use crate::probe;
+use crate::study::StudyClaimKind;
 use crate::unix_s;
 
 /// Lines of the console that a failure shows: a panic and its trace.
@@ -375,7 +376,7 @@ impl GuestBenchmark<'_> {
         let after = match outcome {
             Ok(()) => {
                 let after = self.counters(lab)?;
-                result.counters = self.counted(&before, &after);
+                result.counters = self.counted(&before, &after, lab.plan);
                 Ok(after)
             }
             Err(failure) => {
@@ -389,10 +390,14 @@ impl GuestBenchmark<'_> {
     }
 
     /// What was counted between two looks, and what follows from it.
-    fn counted(&self, before: &CounterSet, after: &CounterSet) -> CounterSet {
+    fn counted(&self, before: &CounterSet, after: &CounterSet, plan: &StudyPlan) -> CounterSet {
         let mut moved = after.since(before);
         add_ratios(&mut moved);
-        counters::keep_longest_waits(&mut moved);
+        let asked = plan.published_claims.iter().filter_map(|claim| match &claim.claimed {
+            StudyClaimKind::CounterRatio { counter, .. } => Some(counter.as_str()),
+            StudyClaimKind::Order { .. } => None,
+        });
+        counters::keep_longest_waits(&mut moved, asked);
         if self.parts.variant.environment.is_deterministic()
             && let Some(run_s) = moved.get("vcpu.run_s")
         {
