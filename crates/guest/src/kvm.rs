@@ -181,7 +181,9 @@ fn explain(failure: &GuestFailure) -> String {
             limit.as_secs()
         ),
         // QEMU may print a page; the reason is what it says last.
-        GuestFailure::Refused { detail } | GuestFailure::Died { detail } => {
+        GuestFailure::Refused { detail }
+        | GuestFailure::Died { detail }
+        | GuestFailure::Crashed { detail } => {
             let line = detail.lines().rev().find(|line| !line.trim().is_empty());
             format!("QEMU says: {}", line.unwrap_or("nothing").trim())
         }

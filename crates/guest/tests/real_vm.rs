@@ -212,17 +212,23 @@ fn a_panic_is_seen() {
 #[test]
 fn a_killed_qemu_and_a_guest_that_powers_off_are_seen() {
     let Some(lab) = lab(1) else { return };
-    let mut vm = lab.boot(1);
-    let pid = vm.pid().to_string();
-    let console = lab.console();
-    let killer = std::thread::spawn(move || {
-        until_waiting(&console);
-        std::process::Command::new("kill").args(["-KILL", &pid]).status().unwrap();
-    });
-    let error = run(&mut vm, &shell(WAITING)).unwrap_err();
-    killer.join().unwrap();
-    assert_eq!(error, GuestFailure::Died { detail: "it was killed by signal 9".into() });
-    drop(vm);
+    let by = |number| format!("it was killed by signal {number}");
+    for (signal, expected) in [
+        ("-KILL", GuestFailure::Died { detail: by(9) }),
+        // What QEMU sends itself where it reaches for what is not there.
+        ("-SEGV", GuestFailure::Crashed { detail: by(11) }),
+    ] {
+        let mut vm = lab.boot(1);
+        let pid = vm.pid().to_string();
+        let console = lab.console();
+        let killer = std::thread::spawn(move || {
+            until_waiting(&console);
+            std::process::Command::new("kill").args([signal, &pid]).status().unwrap();
+        });
+        let error = run(&mut vm, &shell(WAITING)).unwrap_err();
+        killer.join().unwrap();
+        assert_eq!(error, expected);
+    }
 
     // Whether its devices would be kept or not: they are of no interest then.
     for keeps in [false, true] {

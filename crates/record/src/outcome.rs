@@ -37,8 +37,8 @@ pub struct Failure {
     pub kind: FailureKind,
     /// What exactly was seen, with the offending values; may span lines.
     pub detail: String,
-    /// Which setting of the VM it is about, where that is known: what a later reader asks
-    /// for. Folders of earlier versions say it in words alone.
+    /// Which setting of the VM it is about, or what else is to blame, where that is known:
+    /// what a later reader asks for. Folders of earlier versions say it in words alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<FailureCause>,
 }
@@ -56,14 +56,14 @@ impl Failure {
         Self { detail: format!("{place}: {}", self.detail), ..self }
     }
 
-    /// Which setting of the VM it is about, where that is known.
+    /// Which setting of the VM it is about, or what else is to blame, where that is known.
     #[must_use]
     pub fn cause(&self) -> Option<FailureCause> {
         self.cause.or_else(|| FailureCause::of_earlier(self.kind, &self.detail))
     }
 }
 
-/// The setting of a VM that a failure is about, and how it failed.
+/// The setting of a VM that a failure is about, and how it failed; or what else failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureCause {
@@ -73,6 +73,8 @@ pub enum FailureCause {
     CpuPmRefusedByKvm,
     /// The guest had no `cpu_pm`, and nobody said so.
     CpuPmIgnored,
+    /// QEMU crashed by itself (SIGSEGV, SIGABRT).
+    QemuCrashed,
     /// One that a later version knows.
     #[serde(other)]
     Other,

@@ -56,6 +56,13 @@ pub enum GuestFailure {
         /// Exit status or signal, and what QEMU printed last.
         detail: String,
     },
+    /// QEMU reached for memory that is not its own, or found itself in a state that can't
+    /// be (SIGSEGV, SIGABRT): a fault of its own, as nobody's kill is.
+    #[error("QEMU died: {detail}")]
+    Crashed {
+        /// What QEMU printed last, and how it ended.
+        detail: String,
+    },
     /// The cluster in which it was to run did not do its part.
     #[error("{detail}")]
     Cluster {
@@ -111,6 +118,7 @@ impl GuestFailure {
             | Self::Hung { .. }
             | Self::Flooded { .. }
             | Self::Died { .. }
+            | Self::Crashed { .. }
             | Self::Cluster { .. } => true,
             Self::TimeLimit { .. }
             | Self::OutputTooLarge { .. }

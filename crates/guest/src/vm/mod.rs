@@ -535,15 +535,17 @@ impl OwnedVm {
         if let Some(ended) = self.process.domain().and_then(RunningDomain::ended_by_guest) {
             return ended;
         }
-        let mut detail = match status {
-            Ok(Some(status)) => QemuProcess::describe(status),
-            Ok(None) | Err(_) => "its process ended".to_owned(),
-        };
+        let ending = status.ok().flatten();
+        let mut detail =
+            ending.map_or_else(|| "its process ended".to_owned(), QemuProcess::describe);
         let printed = self.process.printed();
         if !printed.is_empty() {
             detail = format!("{printed} ({detail})");
         }
-        GuestFailure::Died { detail }
+        match ending {
+            Some(ending) => ending.failure(detail),
+            None => GuestFailure::Died { detail },
+        }
     }
 
     /// Ends the VM's use with `failure`, or with the panic that explains it.
@@ -629,7 +631,7 @@ fn accept_all<const N: usize>(
             let detail = if printed.is_empty() { QemuProcess::describe(status) } else { printed };
             return Err(match status.by_signal() {
                 false => GuestFailure::Refused { detail },
-                true => GuestFailure::Died { detail },
+                true => status.failure(detail),
             });
         }
         if Instant::now() >= until {

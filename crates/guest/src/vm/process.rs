@@ -12,9 +12,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::domain::RunningDomain;
+use super::failure::GuestFailure;
 
 /// How much of what QEMU prints is kept.
 const KEPT_BYTES: usize = 16 * 1024;
@@ -42,6 +43,17 @@ impl QemuExit {
     /// Whether it is somebody's signal that ended it, as far as is known.
     pub(super) fn by_signal(self) -> bool {
         matches!(self, Self::Told(status) if status.signal().is_some())
+    }
+
+    /// This end of QEMU as a failure, of which `detail` tells.
+    pub(super) fn failure(self, detail: String) -> GuestFailure {
+        let its_own = [Signal::SEGV, Signal::ABORT].map(|signal| Some(signal.as_raw()));
+        match self {
+            Self::Told(status) if its_own.contains(&status.signal()) => {
+                GuestFailure::Crashed { detail }
+            }
+            _ => GuestFailure::Died { detail },
+        }
     }
 }
 

@@ -12,7 +12,7 @@ pub(super) fn failure(error: GuestFailure) -> Failure {
         GuestFailure::Shutdown { .. } => FailureKind::GuestShutdown,
         GuestFailure::Hung { .. } | GuestFailure::Agent { .. } => FailureKind::GuestHung,
         GuestFailure::Flooded { .. } => FailureKind::GuestFlooded,
-        GuestFailure::Died { .. } => FailureKind::VmDied,
+        GuestFailure::Died { .. } | GuestFailure::Crashed { .. } => FailureKind::VmDied,
         GuestFailure::Cluster { .. } => FailureKind::ClusterFailed,
         GuestFailure::TimeLimit { .. } => FailureKind::TimeLimit,
         GuestFailure::OutputTooLarge { .. } => FailureKind::OutputTooLarge,
@@ -22,6 +22,7 @@ pub(super) fn failure(error: GuestFailure) -> Failure {
     let (detail, cause) = match error {
         // Shown behind its kind, which is not said twice.
         GuestFailure::Died { detail } => (detail, None),
+        GuestFailure::Crashed { detail } => (detail, Some(FailureCause::QemuCrashed)),
         // What QEMU prints is understood here, where it comes in.
         GuestFailure::Refused { .. } => {
             let detail = error.to_string();

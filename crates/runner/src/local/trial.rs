@@ -7,7 +7,9 @@ use std::time::Instant;
 use guest::{Cancel, NOTE, met_removed_breakpoint, read_end};
 use host::counters;
 use record::journal::{RunResult, TrialKey, TrialResult};
-use record::{CounterSet, CpuPmFinding, Failure, FailureKind, Outcome, TrialProfile};
+use record::{
+    CounterSet, CpuPmFinding, Failure, FailureCause, FailureKind, Outcome, TrialProfile,
+};
 use vmconfig::{Accel, VmSpec};
 
 use super::follow_memory::{crowded, follow_memory};
@@ -304,9 +306,9 @@ fn tail_of(console: &[u8]) -> String {
 }
 
 /// What `start` gives once its VMs, called `names`, are up. What the emulator does to a
-/// booting guest is not the study's: under TCG one that never answered, or panicked at a
-/// breakpoint that was not there any more, is started once more, with a warning
-/// (docs/emulation.md). Under KVM, on an emulated host too, such a guest may be what a
+/// booting guest is not the study's: under TCG one that never answered, panicked at a
+/// breakpoint that was not there any more, or whose QEMU crashed, is started once more,
+/// with a warning (docs/emulation.md). Under KVM, on an emulated host too, such a guest may be what a
 /// study looks for.
 pub(super) fn started_or_once_more<T>(
     lab: &LocalLab<'_>,
@@ -329,6 +331,10 @@ pub(super) fn started_or_once_more<T>(
             "panicked at a breakpoint that its kernel had taken out, as QEMU's TCG before 8.1 lets \
              it,"
             .to_owned()
+        }
+        // Its vCPUs may have found another map of memory than the one they knew.
+        FailureKind::VmDied if failure.cause() == Some(FailureCause::QemuCrashed) => {
+            format!("lost its QEMU while it booted ({})", failure.detail)
         }
         _ => return Err(failure),
     };

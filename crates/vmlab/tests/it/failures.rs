@@ -105,6 +105,28 @@ fn a_guest_that_never_answers_was_given_two_chances() {
     }
 }
 
+#[test]
+fn an_emulator_that_crashes_during_a_boot_is_started_again() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
+    // It boots as long as it is let.
+    let silent = "[[variant]]\nname = \"silent\"\nvm.kernel_cmdline = \"vmlab.no_agent\"\n\n";
+    let study = Study::new(1, &format!("{silent}{HACKBENCH}"));
+    study.change("boot_limit_s = 180", "boot_limit_s = 20");
+    let mut running = study.start();
+    let qemu = running.until_boot();
+    send(qemu.pid, Signal::SEGV);
+    let said = running.wait();
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    let all = results(&store_of(&study));
+    let first = all.first().expect("a trial that failed");
+    // The second start had its whole limit.
+    let failure = failure(first).expect("it failed");
+    assert_eq!(failure.kind, FailureKind::GuestNeverAnswered, "{failure:?}");
+    let told = "An emulated guest lost its QEMU while it booted (it was killed by signal 11) and \
+                was started again";
+    assert!(first.warnings.iter().any(|warning| warning.starts_with(told)), "{first:#?}");
+}
+
 fn store_of(study: &Study) -> Vec<record::journal::JournalEvent> {
     runner::store::read(&study.dir()).unwrap().events
 }
