@@ -3,11 +3,15 @@
 //!
 //! Source: Linux `Documentation/admin-guide/mm/ksm.rst` (`run`, `pages_shared`),
 //! `Documentation/filesystems/proc.rst` (`meminfo`, `buddyinfo`),
-//! `Documentation/admin-guide/blockdev/zram.rst` (`mm_stat`).
+//! `Documentation/admin-guide/blockdev/zram.rst` (`mm_stat`),
+//! `Documentation/admin-guide/sysctl/vm.rst` (`drop_caches`, `compact_memory`).
 
+use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use record::Ground;
+use rustix::fs::{Access, access};
 use topology::sysfs::kib_line;
 
 use crate::audit::cgroup::Hierarchies;
@@ -44,6 +48,53 @@ pub enum StillMergedError {
     /// The wait was cancelled.
     #[error("Cancelled while merged pages were taken apart")]
     Cancelled,
+}
+
+/// A way to take from a machine what earlier trials left in its memory. Nothing is to be
+/// put back after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clearance {
+    /// What is cached of files is written where it must be, and dropped.
+    DropCaches,
+    /// Free memory is moved together.
+    Compact,
+}
+
+impl Clearance {
+    fn file(self) -> &'static str {
+        match self {
+            Self::DropCaches => "proc/sys/vm/drop_caches",
+            Self::Compact => "proc/sys/vm/compact_memory",
+        }
+    }
+
+    /// Why it can't be done on the machine of `tree`, if so. Nothing is changed.
+    #[must_use]
+    pub fn refusal(self, tree: &SettingsTree) -> Option<String> {
+        let name = self.file();
+        let error = access(tree.root().join(name), Access::WRITE_OK).err()?;
+        Some(format!("/{name} can't be written: {}", io::Error::from(error)))
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn clear(self, tree: &SettingsTree) -> io::Result<()> {
+        // 3: the page cache, and what is known of files and folders.
+        let text = match self {
+            Self::DropCaches => {
+                rustix::fs::sync();
+                "3"
+            }
+            Self::Compact => "1",
+        };
+        let said = |error: io::Error| {
+            let path = Path::new("/").join(self.file());
+            io::Error::new(error.kind(), format!("cannot write {text} to {path:?}: {error}"))
+        };
+        tree.write(self.file(), text).map_err(said)
+    }
 }
 
 /// What the machine of `tree` has now.
@@ -168,6 +219,25 @@ mod tests {
         file("sys/fs/cgroup/user.slice/vmlab.scope/memory.current", "777\n");
         let tree = SettingsTree::at(folder.path());
         (folder, tree)
+    }
+
+    #[test]
+    fn what_is_cleared_is_written_where_the_kernel_takes_it() {
+        let (folder, tree) = tree("0");
+        for clearance in [Clearance::DropCaches, Clearance::Compact] {
+            let why = clearance.refusal(&tree).expect("not there");
+            assert!(why.contains(clearance.file()) && why.contains("No such file"), "{why}");
+            let error = clearance.clear(&tree).expect_err("not there");
+            assert!(error.to_string().contains(clearance.file()), "{error}");
+        }
+        fs::create_dir_all(folder.path().join("proc/sys/vm")).expect("mkdir");
+        for (clearance, text) in [(Clearance::DropCaches, "3"), (Clearance::Compact, "1")] {
+            let path = folder.path().join(clearance.file());
+            fs::write(&path, "").expect("written");
+            assert_eq!(clearance.refusal(&tree), None);
+            clearance.clear(&tree).expect("cleared");
+            assert_eq!(fs::read_to_string(&path).expect("read"), text);
+        }
     }
 
     #[test]

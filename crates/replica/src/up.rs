@@ -211,6 +211,9 @@ pub enum ReplicaUpError {
     Cancelled(#[from] Cancellation),
 }
 
+/// What a host did that has ended before it was up.
+const BOOTED: &str = "booted";
+
 fn shown(tail: &str) -> String {
     if tail.is_empty() {
         return "; its console is empty".to_owned();
@@ -247,7 +250,9 @@ pub fn preview(
 }
 
 /// Starts a host and waits until commands can be run in it. `say` hears what
-/// takes time. If anything fails, nothing is left.
+/// takes time. If anything fails, nothing is left. One that ends while it boots is
+/// started once more: emulators with two vCPUs and more do that at times
+/// (docs/emulation.md).
 ///
 /// # Errors
 /// [`ReplicaUpError`] says what to do next.
@@ -264,31 +269,21 @@ pub fn up(
     let loaded = ReplicaPrograms::read(&wanted.programs)?;
     let saved = SavedState::of(&state_key(wanted, &shape, &loaded, &guests));
     let wanted = &ReplicaRequest { fresh: wanted.fresh || !wanted.nvme_mib.is_empty(), ..*wanted };
-    let restored = !wanted.fresh && saved.is_there();
-    let replica = create(wanted, &shape, arguments(wanted, &shape, &guests, restored), restored)?;
-    let mut start = PendingStart { wanted, shape: &shape, replica, keeper: None, cancel, say };
-    let free_mib = free_bytes(&start.replica.folder) >> 20;
-    let result = match free_mib << 20 < LEAST_DISK_BYTES {
-        true => Err(ReplicaUpError::DiskFull { path: folder(), free_mib }),
-        false => start.run(&loaded, &saved),
+    let start = |say: &mut dyn FnMut(&str)| {
+        let restored = !wanted.fresh && saved.is_there();
+        let args = arguments(wanted, &shape, &guests, restored);
+        let replica = create(wanted, &shape, args, restored)?;
+        PendingStart { wanted, shape: &shape, replica, keeper: None, cancel, say }
+            .run_or_clear(&loaded, &saved)
     };
-    match result {
-        Ok(()) => Ok(start.replica),
-        Err(error) => {
-            if let Some(keeper) = start.keeper.take() {
-                keeper.end();
-            }
-            // The first error is the one to tell; `down` can be tried again.
-            let _ = start.replica.down();
-            if restored && !matches!(error, ReplicaUpError::Cancelled(_)) {
-                // It may be the state's fault: it is not tried again.
-                saved.remove();
-            }
-            Err(error)
+    match start(say) {
+        Err(ReplicaUpError::Died { doing: BOOTED, .. }) => {
+            say("its emulator ended while it booted; starting it once more");
+            start(say)
         }
+        ended => ended,
     }
 }
-
 fn arguments(
     wanted: &ReplicaRequest<'_>,
     shape: &ReplicaMachine,
@@ -416,6 +411,30 @@ struct PendingStart<'a> {
 }
 
 impl PendingStart<'_> {
+    /// The host that runs; nothing is left of one that does not.
+    fn run_or_clear(
+        mut self,
+        loaded: &ReplicaPrograms,
+        saved: &SavedState,
+    ) -> Result<Replica, ReplicaUpError> {
+        let free_mib = free_bytes(&self.replica.folder) >> 20;
+        let result = match free_mib << 20 < LEAST_DISK_BYTES {
+            true => Err(ReplicaUpError::DiskFull { path: folder(), free_mib }),
+            false => self.run(loaded, saved),
+        };
+        let Err(error) = result else { return Ok(self.replica) };
+        if let Some(keeper) = self.keeper.take() {
+            keeper.end();
+        }
+        // The first error is the one to tell; `down` can be tried again.
+        let _ = self.replica.down();
+        if self.replica.made.restored && !matches!(error, ReplicaUpError::Cancelled(_)) {
+            // It may be the state's fault: it is not tried again.
+            saved.remove();
+        }
+        Err(error)
+    }
+
     fn run(&mut self, loaded: &ReplicaPrograms, saved: &SavedState) -> Result<(), ReplicaUpError> {
         self.prepare(loaded, saved)?;
         self.cancel.check()?;
@@ -538,7 +557,7 @@ impl PendingStart<'_> {
             }
             self.cancel.check()?;
             if !process.is_alive() {
-                return Err(self.died("booted"));
+                return Err(self.died(BOOTED));
             }
             if began.elapsed() >= limit {
                 return Err(ReplicaUpError::NeverUp { limit, tail: tail(&console) });

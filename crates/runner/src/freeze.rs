@@ -187,6 +187,7 @@ pub fn freeze(
         baseline: study.baseline.clone(),
         budget: study.budget,
         stability: study.stability,
+        ground: study.ground,
         host_settings: study.host_settings.clone(),
         reload: study.reload,
         variants,

@@ -114,6 +114,12 @@ fn made_as<'a>(id: &str, value: &'a str) -> &'a str {
 #[must_use]
 pub fn refusals(study: &Study, plan: &StudyPlan, tree: &SettingsTree) -> Vec<LineProblem> {
     let mut problems = Vec::new();
+    for (key, clearance) in plan.ground.clearances() {
+        if let Some(refused) = clearance.refusal(tree) {
+            let line = study.line_of_ground(key);
+            problems.push(LineProblem { line, message: format!("ground.{key}: {refused}") });
+        }
+    }
     let mut check = |of: SettingOwner<'_>, settings: &HostSettings| {
         let whose = match of {
             SettingOwner::Study => String::new(),

@@ -181,8 +181,13 @@ impl<'a> LocalLab<'a> {
         })
     }
 
-    /// What a trial under `own` begins on, which is what the plan says.
-    fn ground(&self, own: &AppliedSettings) -> Result<Ground, Failure> {
+    /// Takes away what the plan wants taken away before a trial under `own`, and sees that
+    /// all else is as it says; `found` has the levels on which the trial begins.
+    fn prepare_ground(
+        &self,
+        own: &AppliedSettings,
+        found: &mut Option<Ground>,
+    ) -> Result<(), Failure> {
         let mut all = self.study_settings.iter().chain(&self.block_settings).chain([own]);
         let deviations: Vec<String> = all.clone().flat_map(AppliedSettings::deviations).collect();
         if !deviations.is_empty() {
@@ -193,7 +198,19 @@ impl<'a> LocalLab<'a> {
         if in_force.is_some_and(|value| value == ground::KSM_UNMERGED) {
             self.until_unmerged()?;
         }
-        Ok(ground::read(&SettingsTree::live()))
+        let (tree, rules) = (SettingsTree::live(), &self.plan.ground);
+        for (key, clearance) in rules.clearances() {
+            clearance.clear(&tree).map_err(|error| {
+                let detail = format!("Before the trial: ground.{key}: {error}");
+                Failure::new(FailureKind::HostSettingRefused, detail)
+            })?;
+        }
+        let beyond = rules.beyond(found.insert(ground::read(&tree)));
+        if beyond.is_empty() {
+            return Ok(());
+        }
+        let detail = format!("Before the trial: {}", beyond.join("; "));
+        Err(Failure::new(FailureKind::NotAsClaimed, detail))
     }
 
     /// A trial under settings of its own, beside those of study and block.
@@ -203,14 +220,12 @@ impl<'a> LocalLab<'a> {
         key: &TrialKey,
         trial: impl FnOnce(&mut Self) -> TrialRecord,
     ) -> TrialRecord {
-        let mut record = match self.ground(&own) {
-            Ok(ground) => {
-                let mut record = trial(self);
-                record.result.ground = Some(ground);
-                record
-            }
+        let mut found = None;
+        let mut record = match self.prepare_ground(&own, &mut found) {
+            Ok(()) => trial(self),
             Err(failure) => TrialRecord::failed(key.clone(), failure),
         };
+        record.result.ground = found;
         let all = || self.study_settings.iter().chain(&self.block_settings).chain([&own]);
         for settings in all() {
             record.result.host_settings.extend(settings.in_force().clone());

@@ -23,7 +23,7 @@ use vmconfig::{VmSpec, qemu};
 use workload::{CatalogueEntry, ParamValue, Params, UnderTest};
 
 use crate::kubevirt_facts::KubevirtFacts;
-use crate::limits::StabilityLimits;
+use crate::limits::{GroundRules, StabilityLimits};
 use crate::study::{
     Background, HostLoad, PublishedFigure, RunsOn, StudyBudget, StudyClaim, StudyDisk,
     StudyNetwork, VariantParams, params_in,
@@ -90,6 +90,9 @@ pub struct StudyPlan {
     /// When the host counts as steady.
     #[serde(default)]
     pub stability: StabilityLimits,
+    /// What every trial begins on.
+    #[serde(default, skip_serializing_if = "is_any_ground")]
+    pub ground: GroundRules,
     /// Host settings for the time of the study, where no load and no variant
     /// has its own.
     pub host_settings: BTreeMap<String, String>,
@@ -329,6 +332,11 @@ pub struct PlanWorkload {
 /// Plans that do not say it are from before it was written.
 fn first_measurement_version() -> u32 {
     1
+}
+
+/// Plans that do not say it have trials that begin on whatever is there.
+fn is_any_ground(rules: &GroundRules) -> bool {
+    *rules == GroundRules::default()
 }
 
 fn is_first_measurement_version(version: &u32) -> bool {

@@ -60,6 +60,14 @@ impl SettingsTree {
         fs::read_to_string(self.path(name)).map(|text| text.trim().to_owned())
     }
 
+    /// Writes a file that is there.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        self.kernel.write(&self.path(name), text)
+    }
+
     /// The kernel's name of a block device, given as a path below `/dev` or as a link to
     /// one.
     pub(crate) fn block_name(&self, path: &Path) -> Option<String> {

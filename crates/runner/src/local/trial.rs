@@ -7,9 +7,7 @@ use std::time::Instant;
 use guest::{Cancel, NOTE, met_removed_breakpoint, read_end};
 use host::counters;
 use record::journal::{RunResult, TrialKey, TrialResult};
-use record::{
-    CounterSet, CpuPmFinding, Failure, FailureCause, FailureKind, Outcome, TrialProfile,
-};
+use record::{CounterSet, CpuPmFinding, Failure, FailureCause, FailureKind, Outcome, TrialProfile};
 use vmconfig::{Accel, VmSpec};
 
 use super::follow_memory::{crowded, follow_memory};

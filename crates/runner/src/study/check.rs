@@ -117,6 +117,7 @@ impl StudyChecker {
             baseline,
             budget,
             stability: parsed.stability,
+            ground: parsed.ground,
             host_settings,
             reload,
             peer: unpinned(&parsed.vm).overlay(&parsed.peer),

@@ -28,6 +28,8 @@ pub struct StudyFile {
     #[serde(default)]
     pub(super) stability: crate::limits::StabilityLimits,
     #[serde(default)]
+    pub(super) ground: crate::limits::GroundRules,
+    #[serde(default)]
     #[schemars(with = "schema::KnownHostSettings")]
     pub(super) host: BTreeMap<String, toml::Value>,
     #[serde(default)]
@@ -235,6 +237,10 @@ pub(super) struct ScaleTable {
     #[serde(default)]
     #[schemars(with = "crate::limits::StabilityLimits")]
     pub(super) stability: toml::Table,
+    /// What trials begin on, laid over the study's.
+    #[serde(default)]
+    #[schemars(with = "crate::limits::GroundRules")]
+    pub(super) ground: toml::Table,
     /// Host settings, laid over the study's.
     #[serde(default)]
     #[schemars(with = "schema::KnownHostSettings")]

@@ -42,7 +42,7 @@ pub use runs_on::RunsOn;
 pub use settings::{HostSettings, SettingOwner, describe};
 use topology::bounded::FileProblems;
 
-use crate::limits::StabilityLimits;
+use crate::limits::{GroundRules, StabilityLimits};
 
 /// Blocks run at most when a study names no budget. A clear difference is
 /// decided after five of them; twenty see half of what five see.
@@ -87,6 +87,8 @@ pub struct Study {
     pub budget: StudyBudget,
     /// When the host counts as steady.
     pub stability: StabilityLimits,
+    /// What every trial begins on.
+    pub ground: GroundRules,
     /// Host settings for the time of the study, by id.
     pub host_settings: BTreeMap<String, String>,
     /// Whether modules may be loaded again for host settings.

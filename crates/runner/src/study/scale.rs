@@ -1,7 +1,8 @@
 //! The sizes of a study: written in full, with smaller ones beside it.
 
 use super::file::{StudyFile, VariantTable};
-use crate::limits::StabilityLimits;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// Makes `study` that of the size `name`; a message if there is none, or if it
 /// names something that is not there.
@@ -49,8 +50,11 @@ pub(super) fn apply(study: &mut StudyFile, name: &str) -> Result<(), String> {
     }
     study.title = format!("{} ({name} size)", study.title);
     study.budget = study.budget.overlay(scale.budget);
-    study.stability = overlay(study.stability, scale.stability)
-        .map_err(|error| format!("[scale.{name}] stability: {}", error.message()))?;
+    let wrong =
+        |key: &str, error: &toml::de::Error| format!("[scale.{name}] {key}: {}", error.message());
+    study.stability =
+        overlay(study.stability, scale.stability).map_err(|error| wrong("stability", &error))?;
+    study.ground = overlay(study.ground, scale.ground).map_err(|error| wrong("ground", &error))?;
     study.host.extend(scale.host);
     study.vm = study.vm.overlay(&scale.vm);
     study.measured = study.measured.overlay(&scale.measured);
@@ -89,7 +93,10 @@ pub(super) fn apply(study: &mut StudyFile, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn overlay(rules: StabilityLimits, over: toml::Table) -> Result<StabilityLimits, toml::de::Error> {
+fn overlay<T: Serialize + DeserializeOwned>(
+    rules: T,
+    over: toml::Table,
+) -> Result<T, toml::de::Error> {
     let mut table = toml::Table::try_from(rules).expect("limits are a table");
     table.extend(over);
     table.try_into()

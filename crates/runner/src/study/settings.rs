@@ -61,6 +61,17 @@ impl Study {
         };
         lines.of(&path)
     }
+
+    /// Where a key of `[ground]` stands in the file, of the study's size first.
+    #[must_use]
+    pub fn line_of_ground(&self, key: &str) -> usize {
+        let lines = &self.places.lines;
+        let of_size = self
+            .scale
+            .as_ref()
+            .and_then(|name| lines.exactly(&[Key("scale"), Key(name), Key("ground"), Key(key)]));
+        of_size.unwrap_or_else(|| lines.of(&[Key("ground"), Key(key)]))
+    }
 }
 
 impl StudyChecker {

@@ -131,6 +131,12 @@ fn errors_name_file_line_value_and_what_was_meant() {
     };
     check_table("steal_percent = -1", &["steal_percent = -1"]);
     check_table("steal = 3", &["Unknown key `steal`"]);
+    let check_ground = |line: &str, words: &[&str]| {
+        check("[budget]", &format!("[ground]\n{line}\n[budget]"), 7, words);
+    };
+    check_ground("page_cache_mib = -1", &["-1"]);
+    check_ground("drop_caches = 3", &["3", "boolean"]);
+    check_ground("cache_mib = 3", &["Unknown key `cache_mib`"]);
     check("percent = 50", "percent = 0", 26, &["percent = 0"]);
     check("\"off-vm\"", "\"off-vms\"", 26, &["off-vms"]);
     check("run = \"hackbench\"", "run = \"hackbensh\"", 30, &["hackbensh", "hackbench"]);
@@ -196,7 +202,8 @@ proptest::proptest! {
 fn a_size_changes_what_it_names() {
     let text = format!(
         "{GOOD}\n[scale.small]\nbudget = {{ blocks = 1, aa_arm = false }}\nvm.memory_mib = 256\ninvocations = 2\n\
-         stability.repeat = false\nparams.hb = {{ loops = 5 }}\n"
+         stability.repeat = false\nground.compact = true\nparams.hb = {{ loops = 5 }}\n\
+         [ground]\nzram_mib = 0\n"
     );
     let full = Study::parse("s.toml", &text).unwrap();
     assert_eq!((full.budget.blocks, full.workloads[0].invocations), (Some(3), None));
@@ -204,6 +211,11 @@ fn a_size_changes_what_it_names() {
     assert_eq!((small.budget.blocks, small.workloads[0].invocations), (Some(1), Some(2)));
     assert_eq!((full.budget.aa_arm, small.budget.aa_arm), (true, false));
     assert_eq!(small.stability, StabilityLimits { repeat: false, ..full.stability });
+    assert_eq!(full.ground, GroundRules { zram_mib: Some(0), ..GroundRules::default() });
+    assert_eq!(small.ground, GroundRules { compact: true, ..full.ground });
+    let line_of = |words: &str| text.lines().position(|line| line.starts_with(words)).unwrap() + 1;
+    assert_eq!(small.line_of_ground("compact"), line_of("ground.compact"));
+    assert_eq!(small.line_of_ground("zram_mib"), line_of("zram_mib"));
     assert_eq!(small.title, "One or two (small size)");
     assert_eq!(small.variants[1].vm.memory_mib, Some(256));
     assert_eq!(small.workloads[0].params["loops"], ParamValue::Int(5));
@@ -218,6 +230,7 @@ fn a_size_changes_what_it_names() {
         ("params.hb", "params.hackbench", "hackbench"),
         ("stability.repeat = false", "stability.repeat = 1", "expected a boolean"),
         ("stability.repeat = false", "stability.quiet = 1", "unknown field `quiet`"),
+        ("ground.compact = true", "ground.compact = 1", "ground: "),
     ] {
         let said = error(&text.replace(from, to), "small");
         assert!(said.starts_with(&format!("s.toml:{line}: ")) && said.contains(why), "{said}");

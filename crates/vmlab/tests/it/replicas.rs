@@ -49,6 +49,12 @@ impl Lab {
         Pid::from_raw(pid.trim().parse().ok()?)
     }
 
+    /// The same, once its devices are made and its host boots.
+    fn booting_qemu(&self) -> Option<Pid> {
+        self.json(&["list", "--json"])[0]["ssh"].as_str()?;
+        self.qemu()
+    }
+
     /// A study that runs in a replica.
     fn run(&self, args: &[&str], study: &Study) -> RunningVmlab {
         let mut command = vmlab(["run"]);
@@ -392,6 +398,20 @@ fn a_boot_that_is_ended_leaves_nothing() {
     let ended = CommandOutput::of(up.wait_with_output().unwrap());
     assert_eq!(ended.code, Some(2), "{ended:?}");
     has_ended(qemu);
+    lab.has_none();
+
+    // Its emulator ends twice, as one may for a fault of its own.
+    let mut up = lab.replica(&["up", "--like", "two-nodes", "--fresh"]);
+    let up = up.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let first = until("QEMU boots", || lab.booting_qemu());
+    kill_process(first, Signal::SEGV).unwrap();
+    let second = until("another QEMU boots", || lab.booting_qemu().filter(|qemu| *qemu != first));
+    kill_process(second, Signal::SEGV).unwrap();
+    let ended = CommandOutput::of(up.wait_with_output().unwrap());
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    for said in ["starting it once more", "The host's QEMU ended while it booted"] {
+        assert!(ended.stderr.contains(said), "{said}: {ended:?}");
+    }
     lab.has_none();
 
     // The command that boots it is killed: nobody waits for it any more.

@@ -426,6 +426,51 @@ fn what_an_earlier_trial_merged_is_taken_apart_before_the_next() {
 }
 
 #[test]
+fn a_trial_begins_on_the_ground_that_its_study_says_or_fails() {
+    let Some(_turn) = needs(Tier::Test).pcpus(1).alone_with(SharedThing::Settings).turn() else {
+        return;
+    };
+    let cleared = "\n[ground]\ndrop_caches = true\ncompact = true\n";
+    let hackbench = "[[variant]]\nname = \"alone\"\n\n\
+                     [[workload]]\nrun = \"hackbench\"\nparams = { groups = 1, loops = 20 }\n";
+    let study = Study::new(1, &format!("{hackbench}{cleared}"));
+    if fs::File::options().write(true).open("/proc/sys/vm/drop_caches").is_err() {
+        let refused = study.start().wait();
+        assert_eq!(refused.code, Some(2), "{refused:#?}");
+        for words in ["ground.drop_caches: ", "drop_caches can't be written"] {
+            assert!(refused.stderr.contains(words), "{words}: {refused:#?}");
+        }
+        return;
+    }
+    // A file that is cached, and that nobody else reads.
+    let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    std::io::Write::write_all(&mut file, &vec![1; 8 << 20]).unwrap();
+    let cached_pages = || {
+        let mut fincore = std::process::Command::new("fincore");
+        let output = fincore.args(["-n", "-o", "PAGES"]).arg(file.path()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().parse::<u64>().unwrap()
+    };
+    assert!(cached_pages() > 0);
+    let trial_of = |study: &Study| {
+        let ended = study.start().wait();
+        assert!(matches!(ended.code, Some(0 | 1)), "{ended:#?}");
+        results(&events(&study.dir())).swap_remove(0)
+    };
+    let trial = trial_of(&study);
+    assert!(trial.outcome.is_completed(), "{trial:#?}");
+    assert_eq!(cached_pages(), 0);
+
+    // More is cached than nothing, whatever was dropped.
+    let study = Study::new(1, &format!("{hackbench}{cleared}page_cache_mib = 0\n"));
+    let trial = trial_of(&study);
+    let record::Outcome::Failed(failure) = &trial.outcome else { panic!("{trial:#?}") };
+    assert_eq!(failure.kind, record::FailureKind::NotAsClaimed, "{failure:?}");
+    assert!(failure.detail.contains("ground.page_cache_mib is"), "{failure:?}");
+    assert!(trial.ground.is_some_and(|ground| ground.page_cache_bytes > Some(0)));
+    assert_eq!(trial.boot_s, None, "no VM was started on it");
+}
+
+#[test]
 fn the_machine_itself_is_set_and_put_back() {
     let Some(_turn) = needs(Tier::Test)
         .pcpus(1)
