@@ -67,6 +67,9 @@ pub struct ReplicaManifest {
     pub port: Option<u16>,
     /// Whether it began from a saved state.
     pub restored: bool,
+    /// Whether its emulator had ended while it booted, and this is its second start.
+    #[serde(default)]
+    pub started_again: bool,
     /// From QEMU's start until a command could be run; absent before.
     pub ready_s: Option<f64>,
 }
@@ -303,6 +306,7 @@ mod tests {
             process: None,
             port: None,
             restored: false,
+            started_again: false,
             ready_s: None,
         }
     }

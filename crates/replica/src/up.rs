@@ -214,6 +214,9 @@ pub enum ReplicaUpError {
 /// What a host did that has ended before it was up.
 const BOOTED: &str = "booted";
 
+/// The same of its second start.
+const BOOTED_AGAIN: &str = "booted, and that of a second start did, too";
+
 fn shown(tail: &str) -> String {
     if tail.is_empty() {
         return "; its console is empty".to_owned();
@@ -269,18 +272,16 @@ pub fn up(
     let loaded = ReplicaPrograms::read(&wanted.programs)?;
     let saved = SavedState::of(&state_key(wanted, &shape, &loaded, &guests));
     let wanted = &ReplicaRequest { fresh: wanted.fresh || !wanted.nvme_mib.is_empty(), ..*wanted };
-    let start = |say: &mut dyn FnMut(&str)| {
+    let start = |again, say: &mut dyn FnMut(&str)| {
         let restored = !wanted.fresh && saved.is_there();
         let args = arguments(wanted, &shape, &guests, restored);
-        let replica = create(wanted, &shape, args, restored)?;
+        let mut replica = create(wanted, &shape, args, restored)?;
+        replica.made.started_again = again;
         PendingStart { wanted, shape: &shape, replica, keeper: None, cancel, say }
             .run_or_clear(&loaded, &saved)
     };
-    match start(say) {
-        Err(ReplicaUpError::Died { doing: BOOTED, .. }) => {
-            say("its emulator ended while it booted; starting it once more");
-            start(say)
-        }
+    match start(false, say) {
+        Err(ReplicaUpError::Died { doing: BOOTED, .. }) => start(true, say),
         ended => ended,
     }
 }
@@ -386,6 +387,7 @@ fn create(
         process: None,
         port: None,
         restored,
+        started_again: false,
         ready_s: None,
     };
     Replica::create(wanted.name, made).map_err(|source| match source.kind() {
@@ -454,7 +456,7 @@ impl PendingStart<'_> {
             // It was stopped when it was saved, and comes back so.
             monitor.ask("cont", Value::Null)?;
         } else {
-            (self.say)("booting");
+            (self.say)(if self.replica.made.started_again { "booting again" } else { "booting" });
             self.wait_for_boot(&process, began)?;
         }
         self.greet()?;
@@ -557,7 +559,8 @@ impl PendingStart<'_> {
             }
             self.cancel.check()?;
             if !process.is_alive() {
-                return Err(self.died(BOOTED));
+                let again = self.replica.made.started_again;
+                return Err(self.died(if again { BOOTED_AGAIN } else { BOOTED }));
             }
             if began.elapsed() >= limit {
                 return Err(ReplicaUpError::NeverUp { limit, tail: tail(&console) });

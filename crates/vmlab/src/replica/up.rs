@@ -225,6 +225,12 @@ impl ReplicaUpRequest {
         let up = replica::up(&wanted, cancel, &mut |step| {
             spinner.say(&format!("{name}: {step} ({:.0} s)", began.elapsed().as_secs_f64()));
         })?;
+        if up.made.started_again {
+            terminal::note(&format!(
+                "{name}: its emulator ended while it booted and was started again \
+                 (docs/emulation.md)"
+            ));
+        }
         Ok(up)
     }
 }
