@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use host::owner::{self, Owner};
-use remote::{Patience, SshOptions, SshSession};
+use remote::{EMULATED_SILENCE_LIMIT, Patience, SshOptions, SshSession};
 use replica::Replica;
 
 use crate::error::LoadError;
@@ -28,7 +28,12 @@ pub(crate) fn with_session<T>(
     let owner = Owner::current("cluster").map_err(|error| error.to_string())?;
     let runtime = owner::runtime_dir(&owner).map_err(|error| error.to_string())?;
     let env = owner.env();
-    let options = SshOptions { folder: runtime.path(), env: &env, interactive: false };
+    let options = SshOptions {
+        folder: runtime.path(),
+        env: &env,
+        interactive: false,
+        silence_limit: EMULATED_SILENCE_LIMIT,
+    };
     let destination = replica.destination().ok_or("its host has no port")?;
     let patience = Patience::new(ANSWER_LIMIT, is_cancelled);
     let session = SshSession::open(&destination, &options, patience).map_err(told)?;

@@ -24,5 +24,5 @@ pub use destination::{Destination, DestinationError};
 pub use frames::{Decoder, FrameError, RemoteFrame};
 pub use patience::{Patience, WaitFailure};
 pub use quote::quote;
-pub use session::{OpenError, SshOptions, SshSession};
+pub use session::{EMULATED_SILENCE_LIMIT, OpenError, SILENCE_LIMIT, SshOptions, SshSession};
 pub use tunnel::{Tunnel, TunnelWay};

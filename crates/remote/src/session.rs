@@ -21,9 +21,15 @@ const SOCKET_PATH_BYTES: usize = 108;
 /// ssh binds its socket under a name with so many more characters first.
 const SSH_SUFFIX_BYTES: usize = 17;
 
-/// A machine that says nothing for this long, times [`ALIVE_COUNT`], is dead.
-const ALIVE_INTERVAL_S: u32 = 10;
-const ALIVE_COUNT: u32 = 4;
+/// Silence after which a machine counts as dead.
+pub const SILENCE_LIMIT: Duration = Duration::from_secs(40);
+
+/// The same of a machine that is emulated here: it may stand still for minutes where this
+/// one is busy, and the end of its emulator ends the connection at once.
+pub const EMULATED_SILENCE_LIMIT: Duration = Duration::from_secs(300);
+
+/// A silent machine is asked this often whether it is alive.
+const ALIVE_INTERVAL_S: u64 = 10;
 
 /// Says who is there, then keeps the connection open as long as this process
 /// lives: with it, the pipe to `cat` ends.
@@ -49,6 +55,9 @@ pub struct SshOptions<'a> {
     pub env: &'a [(String, String)],
     /// Whether ssh may ask for a password or about a host key on the terminal.
     pub interactive: bool,
+    /// Silence after which the machine counts as dead: [`SILENCE_LIMIT`],
+    /// [`EMULATED_SILENCE_LIMIT`]. Counted in steps of 10 s.
+    pub silence_limit: Duration,
 }
 
 /// Who is there.
@@ -175,7 +184,7 @@ impl SshSession {
         }
         let mut command = deaf_ssh();
         command.env("LC_ALL", "C").envs(options.env.iter().map(|(name, value)| (name, value)));
-        command.args(master_options(destination, &socket, options.interactive));
+        command.args(master_options(destination, &socket, options));
         command.arg("--").arg(target(destination)).arg(quote(["sh", "-c", KEEPER]));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let wait = patience.start();
@@ -284,14 +293,19 @@ fn quoted_option(name: &str, path: &Path) -> String {
     format!("{name}=\"{}\"", path.to_string_lossy().replace('%', "%%"))
 }
 
-fn master_options(destination: &Destination, socket: &Path, interactive: bool) -> Vec<OsString> {
+fn master_options(
+    destination: &Destination,
+    socket: &Path,
+    options: &SshOptions<'_>,
+) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec!["-T".into(), "-S".into(), escaped(socket)];
     let mut option = |text: String| args.extend(["-o".into(), text.into()]);
     option("ControlMaster=yes".to_owned());
     option("ControlPersist=no".to_owned());
-    option(format!("BatchMode={}", if interactive { "no" } else { "yes" }));
+    option(format!("BatchMode={}", if options.interactive { "no" } else { "yes" }));
     option(format!("ServerAliveInterval={ALIVE_INTERVAL_S}"));
-    option(format!("ServerAliveCountMax={ALIVE_COUNT}"));
+    let asked = options.silence_limit.as_secs().div_ceil(ALIVE_INTERVAL_S).max(1);
+    option(format!("ServerAliveCountMax={asked}"));
     // The user's configuration may want these of interactive sessions.
     option("ClearAllForwardings=yes".to_owned());
     option("RemoteCommand=none".to_owned());

@@ -11,7 +11,7 @@ use guest::image::{GuestImage, Recipe};
 use guest::qemu::Qemu;
 use guest::{Cancel, Cancellation, Monitor, MonitorError, read_end};
 use host::owner::{OWNER_VARIABLE, Owner, OwnerError, RUN_VARIABLE, RuntimeDirError, runtime_dir};
-use remote::{OpenError, Patience, RunError, SshOptions, SshSession};
+use remote::{EMULATED_SILENCE_LIMIT, OpenError, Patience, RunError, SshOptions, SshSession};
 use serde_json::{Value, json};
 use topology::Host;
 
@@ -606,7 +606,12 @@ impl PendingStart<'_> {
         let destination = self.replica.destination().expect("the port is known");
         let (env, is_cancelled) = (owner.env(), || self.cancel.is_cancelled());
         let patience = Patience::new(ANSWER_LIMIT, &is_cancelled);
-        let options = SshOptions { folder: runtime.path(), env: &env, interactive: false };
+        let options = SshOptions {
+            folder: runtime.path(),
+            env: &env,
+            interactive: false,
+            silence_limit: EMULATED_SILENCE_LIMIT,
+        };
         let session = SshSession::open(&destination, &options, patience)?;
         let output = session.command(["sh", "-c", script]).run(patience)?;
         if output.code != 0 {

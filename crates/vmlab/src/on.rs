@@ -22,7 +22,10 @@ use clap::Args;
 use guest::libvirt::Uri;
 use host::owner::{self, Owner, RuntimeDir};
 use record::journal::{self, JournalEvent, JournalTail};
-use remote::{Decoder, Patience, RemoteProcess, RunError, SshOptions, SshSession, WaitFailure};
+use remote::{
+    Decoder, EMULATED_SILENCE_LIMIT, Patience, RemoteProcess, RunError, SILENCE_LIMIT, SshOptions,
+    SshSession, WaitFailure,
+};
 use runner::execute::{ExecutionEnd, ExecutionEvent};
 use runner::follow::Follower;
 use runner::plan::StudyPlan;
@@ -346,16 +349,18 @@ impl OtherMachine {
         let place = on.on.as_ref().context("Name a machine with --on")?;
         let reached = place.reach(&interrupts.end)?;
         let mut destination = reached.destination.clone();
+        let mut silence_limit = EMULATED_SILENCE_LIMIT;
         // A replica has its own.
         if let OnTarget::Ssh(_) | OnTarget::Libvirt(_) = place {
             destination.identity.clone_from(&on.identity);
             destination.known_hosts.clone_from(&on.known_hosts);
+            silence_limit = SILENCE_LIMIT;
         }
         let owner = Owner::current("on")?;
         let runtime = owner::runtime_dir(&owner)?;
         let interactive = io::stdin().is_terminal();
         let env = owner.env();
-        let options = SshOptions { folder: runtime.path(), env: &env, interactive };
+        let options = SshOptions { folder: runtime.path(), env: &env, interactive, silence_limit };
         let cancelled = || interrupts.end.is_cancelled();
         let limit = if interactive { TYPE_LIMIT } else { CONNECT_LIMIT };
         let session = SshSession::open(&destination, &options, Patience::new(limit, &cancelled))?;

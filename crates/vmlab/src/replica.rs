@@ -22,7 +22,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use guest::Cancel;
 use host::owner::{self, Owner};
-use remote::{Patience, SshOptions, SshSession};
+use remote::{EMULATED_SILENCE_LIMIT, Patience, SshOptions, SshSession};
 use replica::{Replica, ReplicaState};
 
 use crate::exit::ERROR;
@@ -168,7 +168,12 @@ fn with_session(
     let owner = Owner::current("replica")?;
     let runtime = owner::runtime_dir(&owner)?;
     let env = owner.env();
-    let options = SshOptions { folder: runtime.path(), env: &env, interactive: false };
+    let options = SshOptions {
+        folder: runtime.path(),
+        env: &env,
+        interactive: false,
+        silence_limit: EMULATED_SILENCE_LIMIT,
+    };
     let destination = replica.destination().context("The replica has no port yet")?;
     let is_cancelled = || cancel.is_cancelled();
     let patience = Patience::new(CONNECT_LIMIT, &is_cancelled);

@@ -8,7 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use remote::{CopyError, OpenError, Patience, RunError, SshOptions, SshSession, WaitFailure};
+use remote::{
+    CopyError, OpenError, Patience, RunError, SILENCE_LIMIT, SshOptions, SshSession, WaitFailure,
+};
 use sshd::Sshd;
 use suite::{PATIENCE, Tier, needs, until};
 
@@ -27,7 +29,8 @@ fn open(
     let mut destination = sshd.destination();
     change(&mut destination);
     let folder = sshd.path("");
-    let options = SshOptions { folder: &folder, env: &[], interactive: false };
+    let options =
+        SshOptions { folder: &folder, env: &[], interactive: false, silence_limit: SILENCE_LIMIT };
     SshSession::open(&destination, &options, patience())
 }
 
@@ -142,7 +145,8 @@ fn who_cannot_connect_is_told_why() {
     let error = open(&sshd, |to| to.port = Some(1)).unwrap_err();
     assert!(matches!(error, OpenError::Unreachable { .. }), "{error}");
     let path = folder.join("x".repeat(100));
-    let options = SshOptions { folder: &path, env: &[], interactive: false };
+    let options =
+        SshOptions { folder: &path, env: &[], interactive: false, silence_limit: SILENCE_LIMIT };
     let error = SshSession::open(&sshd.destination(), &options, patience()).unwrap_err();
     assert!(matches!(error, OpenError::SocketPath { .. }), "{error}");
 }
