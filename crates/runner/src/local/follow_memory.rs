@@ -66,7 +66,7 @@ pub(super) fn crowded(followed: &VmSpec, host: &Host) -> Vec<String> {
     crowded
         .map(|(vcpus, pcpus)| {
             format!(
-                "{vcpus} vCPUs followed their memory to pCPUs {pcpus} and share them, while others are free: reserve as many huge pages on each node as the VM takes of them"
+                "{vcpus} vCPUs followed their memory to pCPUs {pcpus} and share them, while others are free: bind the memory of each guest node (`host_nodes`), or reserve as many huge pages on each node as the VM takes of them"
             )
         })
         .collect()
