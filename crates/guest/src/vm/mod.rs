@@ -535,17 +535,7 @@ impl OwnedVm {
         if let Some(ended) = self.process.domain().and_then(RunningDomain::ended_by_guest) {
             return ended;
         }
-        let ending = status.ok().flatten();
-        let mut detail =
-            ending.map_or_else(|| "its process ended".to_owned(), QemuProcess::describe);
-        let printed = self.process.printed();
-        if !printed.is_empty() {
-            detail = format!("{printed} ({detail})");
-        }
-        match ending {
-            Some(ending) => ending.failure(detail),
-            None => GuestFailure::Died { detail },
-        }
+        self.process.failure(status.ok().flatten(), "its process ended")
     }
 
     /// Ends the VM's use with `failure`, or with the panic that explains it.

@@ -202,6 +202,19 @@ impl QemuProcess {
         String::from_utf8_lossy(&printed.bytes).trim().to_owned()
     }
 
+    /// Its end as a failure; `unknown` is said where it is not known how it ended.
+    pub(super) fn failure(&mut self, ending: Option<QemuExit>, unknown: &str) -> GuestFailure {
+        let mut detail = ending.map_or_else(|| unknown.to_owned(), Self::describe);
+        let printed = self.printed();
+        if !printed.is_empty() {
+            detail = format!("{printed} ({detail})");
+        }
+        match ending {
+            Some(ending) => ending.failure(detail),
+            None => GuestFailure::Died { detail },
+        }
+    }
+
     /// How it ended, in words.
     pub(super) fn describe(ending: QemuExit) -> String {
         let QemuExit::Told(status) = ending else { return "its process ended".to_owned() };

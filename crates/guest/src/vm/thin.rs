@@ -768,17 +768,7 @@ impl ThinVm {
             return GuestFailure::Died { detail: format!("{why} (KVM gave the guest up)") };
         }
         let status = self.process.wait_until(Instant::now() + QUIT_LIMIT);
-        let ending = status.ok().flatten();
-        let mut detail =
-            ending.map_or_else(|| "its monitor did not answer".to_owned(), QemuProcess::describe);
-        let printed = self.process.printed();
-        if !printed.is_empty() {
-            detail = format!("{printed} ({detail})");
-        }
-        match ending {
-            Some(ending) => ending.failure(detail),
-            None => GuestFailure::Died { detail },
-        }
+        self.process.failure(status.ok().flatten(), "its monitor did not answer")
     }
 }
 
