@@ -12,6 +12,7 @@ use workload::GuestFacts;
 use crate::freeze::MachineFacts;
 use crate::host_settings::describe;
 use crate::kubevirt_facts::KubevirtFacts;
+use crate::limits::GroundRules;
 use crate::machine::{self, DiscoverError};
 use crate::plan::{QemuFacts, StudyPlan};
 use crate::study::{RunsOn, Study};
@@ -111,6 +112,10 @@ pub fn refusals(study: &Study, plan: &StudyPlan) -> Vec<LineProblem> {
     if !plan.host_settings.is_empty() {
         let settings = describe(&plan.host_settings).join(", ");
         say(1, format!("[host]: no settings of nodes are changed ({settings})"));
+    }
+    if plan.ground != GroundRules::default() {
+        let message = "[ground]: the memory of nodes is neither cleared nor looked at";
+        say(study.line_of_ground(""), message.to_owned());
     }
     for load in &plan.loads {
         let line = study.line_of_load(&load.name);

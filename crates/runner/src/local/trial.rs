@@ -306,8 +306,8 @@ fn tail_of(console: &[u8]) -> String {
 /// What `start` gives once its VMs, called `names`, are up. What the emulator does to a
 /// booting guest is not the study's: under TCG one that never answered, panicked at a
 /// breakpoint that was not there any more, or whose QEMU crashed, is started once more,
-/// with a warning (docs/emulation.md). Under KVM, on an emulated host too, such a guest may be what a
-/// study looks for.
+/// with a warning (docs/emulation.md). Under KVM, on an emulated host too, such a guest
+/// may be what a study looks for.
 pub(super) fn started_or_once_more<T>(
     lab: &LocalLab<'_>,
     accel: Accel,

@@ -94,7 +94,7 @@ fn what_kubevirt_can_t_say_is_refused_with_its_line() {
                  [[variant]]\nname = \"pinned\"\nvm.pins = [\"0\"]\n\n\
                  [[variant]]\nname = \"hints\"\nvm.hints.cpu_pm = true\n\n\
                  [[load]]\nname = \"busy\"\nstress = { percent = 50 }\n\n\
-                 [[workload]]\nrun = \"fio\"\n";
+                 [[workload]]\nrun = \"fio\"\n\n[ground]\ndrop_caches = true\n";
     let lab = Lab::new(study, cluster());
     let refused = lab.run(&["--kubevirt-image", "registry.example/guest:1"]);
     refused.has_code(2);
@@ -104,6 +104,7 @@ fn what_kubevirt_can_t_say_is_refused_with_its_line() {
         (":14: hints: KubeVirt can't say hints.cpu_pm", "a hook in a sidecar"),
         (":16: busy: stress-ng is not started on a node", "other VMs"),
         (":20: fio: fio needs an empty disk", "do not have"),
+        (":23: [ground]: the memory of nodes", "looked at"),
     ];
     assert_eq!(lines.len(), expected.len(), "{refused:#?}");
     for (line, (begin, end)) in lines.iter().zip(expected) {
