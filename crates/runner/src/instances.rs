@@ -172,6 +172,7 @@ pub fn refusals(study: &Study, plan: &StudyPlan) -> Vec<LineProblem> {
             ),
         );
     }
+    problems.sort_by_key(|problem| problem.line);
     problems
 }
 
