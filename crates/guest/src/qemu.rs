@@ -47,7 +47,7 @@ fn is_in_one_of(folders: &str, name: &str) -> bool {
 
 /// What `scripts/build-qemu` has its QEMU say of itself; with another number of changes it
 /// is an older one.
-const MENDED: &str = "mended for vmlab replicas, 6 changes";
+const MENDED: &str = "mended for vmlab replicas, 7 changes";
 
 /// As [`Qemu::is_mended`], by the first line of `--version`.
 #[must_use]

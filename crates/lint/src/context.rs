@@ -200,8 +200,7 @@ impl HostLookup {
     }
 
     pub(crate) fn is_amd(&self) -> bool {
-        let name = self.host.cpu_model.as_deref().unwrap_or_default();
-        name.contains("AMD") || name.contains("Hygon")
+        self.host.is_amd()
     }
 
     /// Whether a vhost module is there; `None` where the description does not
@@ -214,6 +213,11 @@ impl HostLookup {
     pub(crate) fn kvm_parameter(&self, name: &str) -> Option<&str> {
         let mut modules = self.host.kvm.modules.iter();
         modules.find_map(|module| module.parameters.get(name)).map(String::as_str)
+    }
+
+    /// By which instructions KVM says that it can leave out exits.
+    pub(crate) fn exits_to_disable(&self) -> Option<Vec<String>> {
+        self.host.kvm.exits_to_disable()
     }
 
     /// The kernel's `major.minor`.

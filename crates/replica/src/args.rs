@@ -79,7 +79,12 @@ pub(crate) fn args(
     for (id, node) in shape.nodes.iter().enumerate() {
         let backend_id = format!("memory{id}");
         let memory = memory_backend(&backend_id, node.memory_mib, &MemoryBacking::default());
-        add(&["-object", &memory, "-numa", &numa_node(id, &node.pcpus, &backend_id)]);
+        add(&[
+            "-object",
+            &memory,
+            "-numa",
+            &numa_node(id, &shape.qemu_numbers(&node.pcpus), &backend_id),
+        ]);
     }
     for ((from, to), distance) in &shape.distances {
         if from != to {

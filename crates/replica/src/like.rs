@@ -34,7 +34,7 @@ pub struct KnownHost {
 /// core); for the EPYC 7443P, AMD's (four chiplets of six cores with 32 MiB
 /// each); for Neoverse N1, Ampere's Altra (1 MiB of L2 a core, 32 MiB of system
 /// cache).
-pub const KNOWN: [KnownHost; 7] = [
+pub const KNOWN: [KnownHost; 8] = [
     KnownHost {
         name: "xeon-4208",
         about: "two sockets of 8 cores with 2 threads, 2 nodes: 32 pCPUs",
@@ -78,22 +78,14 @@ pub const KNOWN: [KnownHost; 7] = [
         l3_mib: 8,
         cores_per_l3: 4,
     },
+    TWO_NODES,
     KnownHost {
-        name: "two-nodes",
-        about: "the smallest host with two nodes: 2 sockets of 2 cores, 4 pCPUs",
-        arch: "x86_64",
-        model: "a host with two nodes",
-        sockets: 2,
-        nodes_per_socket: 1,
-        cores_per_node: 2,
-        threads: 1,
-        threads_last: true,
-        near: 10,
-        far: 20,
-        memory_gib: 16,
-        l2_kib: 1024,
-        l3_mib: 16,
-        cores_per_l3: 2,
+        name: "two-nodes-smt",
+        about: "the smallest with threads, too: 2 sockets of a core with 2 threads, 4 pCPUs",
+        cores_per_node: 1,
+        threads: 2,
+        cores_per_l3: 1,
+        ..TWO_NODES
     },
     KnownHost {
         name: "altra",
@@ -130,6 +122,24 @@ pub const KNOWN: [KnownHost; 7] = [
         cores_per_l3: 2,
     },
 ];
+
+const TWO_NODES: KnownHost = KnownHost {
+    name: "two-nodes",
+    about: "the smallest host with two nodes: 2 sockets of 2 cores, 4 pCPUs",
+    arch: "x86_64",
+    model: "a host with two nodes",
+    sockets: 2,
+    nodes_per_socket: 1,
+    cores_per_node: 2,
+    threads: 1,
+    threads_last: true,
+    near: 10,
+    far: 20,
+    memory_gib: 16,
+    l2_kib: 1024,
+    l3_mib: 16,
+    cores_per_l3: 2,
+};
 
 const EPYC: KnownHost = KnownHost {
     name: "epyc-7443p",

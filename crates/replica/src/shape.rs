@@ -1,10 +1,10 @@
 //! From a machine's description to the machine that the emulator shows.
 //!
 //! pCPU numbers are kept, since pins name them, and so are nodes and their
-//! distances. Under QEMU's emulation an x86-64 host shows no threads, and QEMU
-//! numbers pCPUs socket by socket; whatever can't be shown for one of these
-//! reasons is declared: the host inside gets a description that vmlab believes
-//! in place of what the kernel says.
+//! distances. QEMU numbers pCPUs socket by socket, and shows the threads of an x86-64
+//! host's cores only where it is the one of `scripts/build-qemu`. Whatever can't be
+//! shown for one of these reasons is declared: the host inside gets a description that
+//! vmlab believes in place of what the kernel says.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,11 +95,12 @@ pub enum ShapeError {
 }
 
 impl ReplicaMachine {
-    /// The emulated machine for `host`, with `memory_mib` in all if given.
+    /// The emulated machine for `host`, with `memory_mib` in all if given, under a QEMU
+    /// that is [mended](guest::qemu::Qemu::is_mended) or not.
     ///
     /// # Errors
     /// [`ShapeError`] for what can't be emulated.
-    pub fn of(host: &Host, memory_mib: Option<u64>) -> Result<Self, ShapeError> {
+    pub fn of(host: &Host, memory_mib: Option<u64>, is_mended: bool) -> Result<Self, ShapeError> {
         let name = host.arch.clone().unwrap_or_else(|| "x86_64".to_owned());
         let arch = Arch::from_name(&name).ok_or(ShapeError::Arch(name))?;
         let mut not_shown = Vec::new();
@@ -108,14 +109,21 @@ impl ReplicaMachine {
         if pcpus == 0 {
             return Err(ShapeError::NoPcpus);
         }
-        let threads = shown_threads(&host, arch);
-        let sockets = pcpus / block(&host, threads);
+        let threads = shown_threads(&host, arch, is_mended);
+        // Where second threads are numbered behind all first ones, these tell the rest.
+        let (numbered, step) = match arch {
+            Arch::X86_64 => (pcpus / threads, 1),
+            Arch::Aarch64 => (pcpus, threads),
+        };
+        let sockets = numbered / block(&host, numbered, step);
         let cores = pcpus / sockets / threads;
         let too_many = |limit| ShapeError::TooMany { pcpus, arch, limit };
+        // An APIC id has fields for core and thread, which are powers of two wide.
+        let (core_ids, thread_ids) = (cores.next_power_of_two(), threads.next_power_of_two());
+        let last_apic_id = ((sockets - 1) * core_ids + cores - 1) * thread_ids + threads - 1;
         match arch {
-            // An APIC id has a field for the core, which is a power of two wide.
-            Arch::X86_64 if (sockets - 1) * cores.next_power_of_two() + cores - 1 > MAX_APIC_ID => {
-                return Err(too_many(MAX_APIC_ID / cores.next_power_of_two() * cores));
+            Arch::X86_64 if last_apic_id > MAX_APIC_ID => {
+                return Err(too_many(MAX_APIC_ID / (core_ids * thread_ids) * cores * threads));
             }
             Arch::Aarch64 if pcpus > MAX_VIRT_PCPUS => return Err(too_many(MAX_VIRT_PCPUS)),
             _ => {}
@@ -147,6 +155,17 @@ impl ReplicaMachine {
     #[must_use]
     pub fn memory_mib(&self) -> u64 {
         self.nodes.iter().map(|node| node.memory_mib).sum()
+    }
+
+    /// QEMU's numbers of these pCPUs: it counts the threads of a core one after the other.
+    #[must_use]
+    pub fn qemu_numbers(&self, pcpus: &PcpuSet) -> PcpuSet {
+        let cores = self.sockets * self.cores;
+        let number = |pcpu: u32| match self.arch {
+            Arch::X86_64 => pcpu % cores * self.threads + pcpu / cores,
+            Arch::Aarch64 => pcpu,
+        };
+        pcpus.iter().map(number).collect()
     }
 
     fn declare(&mut self, host: &Host) {
@@ -246,24 +265,36 @@ fn cores(host: &Host) -> Vec<PcpuSet> {
     cores.into_values().collect()
 }
 
-/// How many threads of a core can be shown: those of arm64 whose numbers follow
-/// each other, the same number in each core.
-fn shown_threads(host: &Host, arch: Arch) -> u32 {
+/// How many threads of a core can be shown, the same number of each: on arm64 where their
+/// numbers follow each other, on x86-64 under a mended QEMU where those of the second
+/// threads follow those of all first ones.
+fn shown_threads(host: &Host, arch: Arch, is_mended: bool) -> u32 {
     let cores = cores(host);
     let size = cores.first().map_or(1, PcpuSet::len).max(1);
-    let adjacent = cores.iter().all(|core| {
+    let step = match arch {
+        Arch::Aarch64 => 1,
+        Arch::X86_64 if is_mended => cores.len(),
+        Arch::X86_64 => return 1,
+    };
+    let node_of = |id: u32| host.nodes.iter().position(|node| node.pcpus.contains(id));
+    let is_shown = |core: &PcpuSet| {
         let first = core.first().unwrap_or(0);
-        core.len() == size && core.ranges().len() == 1 && (first as usize).is_multiple_of(size)
-    });
-    match arch {
-        Arch::Aarch64 if adjacent => u32::try_from(size).unwrap_or(1),
-        _ => 1,
-    }
+        let begins = match arch {
+            Arch::Aarch64 => (first as usize).is_multiple_of(size),
+            Arch::X86_64 => (first as usize) < cores.len(),
+        };
+        let numbers = (first..).step_by(step);
+        begins
+            && core.len() == size
+            && core.iter().zip(numbers).all(|(id, number)| id == number)
+            && core.iter().all(|id| node_of(id) == node_of(first))
+    };
+    if cores.iter().all(is_shown) { u32::try_from(size).unwrap_or(1) } else { 1 }
 }
 
-/// The largest number of pCPUs that divides them all into runs which lie in one
-/// node, one socket and under one last-level cache each.
-fn block(host: &Host, threads: u32) -> u32 {
+/// The largest number of pCPUs, a multiple of `step`, that divides the first `numbered`
+/// ones into runs which lie in one node, one socket and under one last-level cache each.
+fn block(host: &Host, numbered: u32, step: u32) -> u32 {
     let last_level = host.caches.iter().map(|cache| cache.level).max();
     let cache_of = |id: u32| {
         host.caches
@@ -271,15 +302,15 @@ fn block(host: &Host, threads: u32) -> u32 {
             .position(|cache| Some(cache.level) == last_level && cache.pcpus.contains(id))
     };
     let node_of = |id: u32| host.nodes.iter().find(|node| node.pcpus.contains(id)).map(|n| n.id);
+    let pcpus = host.pcpus.iter().take(numbered as usize);
     let places: Vec<_> =
-        host.pcpus.iter().map(|pcpu| (node_of(pcpu.id), pcpu.socket, cache_of(pcpu.id))).collect();
+        pcpus.map(|pcpu| (node_of(pcpu.id), pcpu.socket, cache_of(pcpu.id))).collect();
     let fits = |size: usize| {
         places.len().is_multiple_of(size)
             && places.chunks(size).all(|run| run.iter().all(|place| *place == run[0]))
     };
-    let threads = threads as usize;
-    let sizes = (1..=places.len()).rev().filter(|size| size.is_multiple_of(threads));
-    sizes.into_iter().find(|size| fits(*size)).map_or(threads as u32, |size| size as u32)
+    let sizes = (1..=places.len()).rev().filter(|size| size.is_multiple_of(step as usize));
+    sizes.into_iter().find(|size| fits(*size)).map_or(step, |size| size as u32)
 }
 
 /// The nodes with their share of the memory, and how much it was scaled down.

@@ -13,7 +13,7 @@ fn golden(name: &str, nvme_disks: usize) -> String {
     let host = like(name).unwrap();
     let arch = Arch::from_name(host.arch.as_deref().unwrap()).unwrap();
     let recipe = Recipe::host(HOSTS[0].0, arch).unwrap();
-    let (shape, args) = preview(name, &host, None, nvme_disks, &recipe).unwrap();
+    let (shape, args) = preview(name, &host, None, nvme_disks, &recipe, true).unwrap();
     let mut text = String::new();
     for arg in &args {
         if arg.starts_with('-') && !text.is_empty() {
@@ -56,9 +56,11 @@ fn disks_for_guests_come_with_an_iommu() {
 fn every_known_host_can_be_emulated() {
     for known in &KNOWN {
         let host = like(known.name).unwrap();
-        let shape = ReplicaMachine::of(&host, None).unwrap();
-        assert_eq!(shape.pcpus() as usize, host.pcpus.len(), "{}", known.name);
-        assert_eq!(shape.nodes.len(), host.nodes.len(), "{}", known.name);
+        for is_mended in [false, true] {
+            let shape = ReplicaMachine::of(&host, None, is_mended).unwrap();
+            assert_eq!(shape.pcpus() as usize, host.pcpus.len(), "{}", known.name);
+            assert_eq!(shape.nodes.len(), host.nodes.len(), "{}", known.name);
+        }
         let again = Host::from_json(&host.to_json()).unwrap();
         assert_eq!(again, host, "{}", known.name);
     }
@@ -68,24 +70,50 @@ fn every_known_host_can_be_emulated() {
 
 #[test]
 fn numbers_nodes_and_caches_decide_what_is_a_socket() {
-    let sockets = |name: &str| {
-        let shape = ReplicaMachine::of(&like(name).unwrap(), None).unwrap();
+    let of = |name: &str, is_mended: bool| {
+        let shape = ReplicaMachine::of(&like(name).unwrap(), None, is_mended).unwrap();
         (shape.sockets, shape.cores, shape.threads)
     };
     // Second threads are numbered behind all first ones: pCPUs 0-7 and 16-23 are
     // of one socket.
-    assert_eq!(sockets("xeon-4208"), (4, 8, 1));
+    assert_eq!(of("xeon-4208", false), (4, 8, 1));
+    assert_eq!(of("xeon-4208", true), (2, 8, 2));
+    assert_eq!(of("two-nodes-smt", false), (4, 1, 1));
+    assert_eq!(of("two-nodes-smt", true), (2, 1, 2));
     // Four chiplets, each with two runs of numbers.
-    assert_eq!(sockets("epyc-7443p"), (8, 6, 1));
-    assert_eq!(sockets("altra"), (1, 32, 1));
-    assert_eq!(sockets("arm64-smt"), (2, 2, 2));
+    assert_eq!(of("epyc-7443p", false), (8, 6, 1));
+    assert_eq!(of("epyc-7443p", true), (4, 6, 2));
+    for is_mended in [false, true] {
+        assert_eq!(of("altra", is_mended), (1, 32, 1));
+        assert_eq!(of("arm64-smt", is_mended), (2, 2, 2));
+    }
+}
+
+#[test]
+fn a_thread_beside_its_sibling_is_a_core_of_its_own_on_x86() {
+    let mut host = like("laptop").unwrap();
+    let shape = |host: &Host| {
+        let shape = ReplicaMachine::of(host, None, true).unwrap();
+        (shape.sockets, shape.cores, shape.threads, shape.not_shown.join("\n"))
+    };
+    assert_eq!((shape(&host).0, shape(&host).1, shape(&host).2), (1, 4, 2));
+    let pcpus: PcpuSet = [0, 1, 4, 5].into_iter().collect();
+    let numbers = ReplicaMachine::of(&host, None, true).unwrap().qemu_numbers(&pcpus);
+    assert_eq!(numbers.to_string(), "0-3", "pCPUs 0 and 4 are one core, 1 and 5 another");
+    for pcpu in &mut host.pcpus {
+        (pcpu.core, pcpu.thread) = (Some(pcpu.id / 2), Some(pcpu.id % 2));
+    }
+    host.caches.clear();
+    let (sockets, cores, threads, not_shown) = shape(&host);
+    assert_eq!((sockets, cores, threads), (1, 8, 1));
+    assert!(not_shown.contains("threads of a core"), "{not_shown}");
 }
 
 #[test]
 fn memory_is_shared_as_described_and_scaled_down() {
     let mut host = like("two-nodes").unwrap();
     host.nodes[0].memory_bytes = Some(12 << 30);
-    let of = |memory| ReplicaMachine::of(&host, memory);
+    let of = |memory| ReplicaMachine::of(&host, memory, false);
     let mib =
         |shape: &ReplicaMachine| shape.nodes.iter().map(|node| node.memory_mib).collect::<Vec<_>>();
     let shape = of(Some(5120)).unwrap();
@@ -97,7 +125,7 @@ fn memory_is_shared_as_described_and_scaled_down() {
     let mut bare = host.clone();
     bare.nodes.clear();
     bare.memory_bytes = None;
-    let shape = ReplicaMachine::of(&bare, None).unwrap();
+    let shape = ReplicaMachine::of(&bare, None, false).unwrap();
     assert_eq!((mib(&shape), shape.memory_factor), (vec![2048], None));
 }
 
@@ -108,13 +136,13 @@ fn what_cannot_be_emulated_is_said() {
         pcpus: (0..pcpus).map(|id| Pcpu { id, online: true, ..Pcpu::default() }).collect(),
         ..Host::default()
     };
-    assert_eq!(ReplicaMachine::of(&Host::default(), None).unwrap_err(), ShapeError::NoPcpus);
-    let error = ReplicaMachine::of(&many(4, "ppc64le"), None).unwrap_err().to_string();
+    assert_eq!(ReplicaMachine::of(&Host::default(), None, false).unwrap_err(), ShapeError::NoPcpus);
+    let error = ReplicaMachine::of(&many(4, "ppc64le"), None, false).unwrap_err().to_string();
     assert!(error.contains("ppc64le"), "{error}");
-    assert!(ReplicaMachine::of(&many(255, "x86_64"), None).is_ok());
-    let error = ReplicaMachine::of(&many(288, "x86_64"), None).unwrap_err();
+    assert!(ReplicaMachine::of(&many(255, "x86_64"), None, false).is_ok());
+    let error = ReplicaMachine::of(&many(288, "x86_64"), None, false).unwrap_err();
     assert!(matches!(error, ShapeError::TooMany { pcpus: 288, .. }), "{error}");
-    assert!(ReplicaMachine::of(&many(288, "aarch64"), None).is_ok());
+    assert!(ReplicaMachine::of(&many(288, "aarch64"), None, false).is_ok());
 }
 
 #[test]
@@ -127,7 +155,7 @@ fn offline_pcpus_and_gaps_are_left_out_and_said() {
     for pcpu in &mut host.pcpus[2..] {
         pcpu.node = Some(4);
     }
-    let shape = ReplicaMachine::of(&host, None).unwrap();
+    let shape = ReplicaMachine::of(&host, None, false).unwrap();
     assert_eq!(shape.pcpus(), 3);
     let sets: Vec<String> = shape.nodes.iter().map(|node| node.pcpus.to_string()).collect();
     assert_eq!(sets, ["0", "1-2"]);
@@ -149,6 +177,7 @@ proptest! {
         cores in prop::collection::vec(0_u32..6, 24),
         memory in prop::option::of(0_u64..20_000),
         arm in any::<bool>(),
+        mended in any::<bool>(),
     ) {
         let pcpus: Vec<Pcpu> = sockets
             .iter()
@@ -173,13 +202,14 @@ proptest! {
             ..Host::default()
         };
         let online = host.online().len();
-        match ReplicaMachine::of(&host, memory) {
+        match ReplicaMachine::of(&host, memory, mended) {
             Ok(shape) => {
                 prop_assert_eq!(shape.pcpus() as usize, online);
                 let placed: Vec<u32> = shape.nodes.iter().flat_map(|node| node.pcpus.iter()).collect();
                 let all: PcpuSet = placed.iter().copied().collect();
                 prop_assert_eq!(placed.len(), online);
-                prop_assert_eq!(all, (0..shape.pcpus()).collect::<PcpuSet>());
+                prop_assert_eq!(&all, &(0..shape.pcpus()).collect::<PcpuSet>());
+                prop_assert_eq!(&shape.qemu_numbers(&all), &all);
                 prop_assert!(shape.nodes.iter().all(|node| node.memory_mib >= 256));
             }
             Err(ShapeError::NoPcpus) => prop_assert_eq!(online, 0),

@@ -1,5 +1,6 @@
 //! Starting a host: from a saved state where there is one, else through its boot.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -148,10 +149,10 @@ pub enum ReplicaUpError {
         said: String,
     },
     /// QEMU is gone.
-    #[error("The host's QEMU ended while it {doing}{}", shown(tail))]
+    #[error("The host's QEMU ended while it {phase}{}", shown(tail))]
     Died {
-        /// What was done.
-        doing: &'static str,
+        /// What it did.
+        phase: StartPhase,
         /// The end of the console.
         tail: String,
     },
@@ -211,11 +212,26 @@ pub enum ReplicaUpError {
     Cancelled(#[from] Cancellation),
 }
 
-/// What a host did that has ended before it was up.
-const BOOTED: &str = "booted";
+/// What a host's QEMU did that ended before the host was up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartPhase {
+    /// It made its devices.
+    Devices,
+    /// Its first boot.
+    Boot,
+    /// The boot of its second start.
+    SecondBoot,
+}
 
-/// The same of its second start.
-const BOOTED_AGAIN: &str = "booted, and that of a second start did, too";
+impl fmt::Display for StartPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Devices => "started",
+            Self::Boot => "booted",
+            Self::SecondBoot => "booted, and that of a second start did, too",
+        })
+    }
+}
 
 fn shown(tail: &str) -> String {
     if tail.is_empty() {
@@ -229,8 +245,8 @@ fn least(available_mib: u64) -> String {
     if fits < 512 { String::new() } else { format!(" ({fits}MiB would fit)") }
 }
 
-/// The machine that the emulator shows for `host`, and QEMU's arguments for it
-/// with the files of an image of `recipe`; nothing is started.
+/// The machine that the emulator shows for `host`, mended or not, and QEMU's arguments
+/// for it with the files of an image of `recipe`; nothing is started.
 ///
 /// # Errors
 /// [`ShapeError`] for what can't be emulated.
@@ -240,8 +256,9 @@ pub fn preview(
     memory_mib: Option<u64>,
     nvme_disks: usize,
     recipe: &Recipe,
+    is_mended: bool,
 ) -> Result<(ReplicaMachine, Vec<String>), ShapeError> {
-    let shape = ReplicaMachine::of(host, memory_mib)?;
+    let shape = ReplicaMachine::of(host, memory_mib, is_mended)?;
     let files = ReplicaFiles {
         kernel: Path::new("vmlinuz"),
         root_image: Path::new("root.ext4"),
@@ -264,7 +281,7 @@ pub fn up(
     cancel: &Cancel,
     say: &mut dyn FnMut(&str),
 ) -> Result<Replica, ReplicaUpError> {
-    let shape = ReplicaMachine::of(wanted.host, wanted.memory_mib)?;
+    let shape = ReplicaMachine::of(wanted.host, wanted.memory_mib, wanted.qemu.is_mended())?;
     check_name(wanted.name)?;
     check_memory(&shape)?;
     say("preparing disks");
@@ -281,10 +298,11 @@ pub fn up(
             .run_or_clear(&loaded, &saved)
     };
     match start(false, say) {
-        Err(ReplicaUpError::Died { doing: BOOTED, .. }) => start(true, say),
+        Err(ReplicaUpError::Died { phase: StartPhase::Boot, .. }) => start(true, say),
         ended => ended,
     }
 }
+
 fn arguments(
     wanted: &ReplicaRequest<'_>,
     shape: &ReplicaMachine,
@@ -533,7 +551,7 @@ impl PendingStart<'_> {
         }
         let pid = fs::read_to_string(self.replica.folder.join(PID)).unwrap_or_default();
         let pid = pid.trim().parse().map_err(|_| refused("it wrote no process id".to_owned()))?;
-        Owner::of(pid, "replica").map_err(|_| self.died("started"))
+        Owner::of(pid, "replica").map_err(|_| self.died(StartPhase::Devices))
     }
 
     fn note(&self) -> Result<(), ReplicaUpError> {
@@ -559,8 +577,10 @@ impl PendingStart<'_> {
             }
             self.cancel.check()?;
             if !process.is_alive() {
-                let again = self.replica.made.started_again;
-                return Err(self.died(if again { BOOTED_AGAIN } else { BOOTED }));
+                return Err(self.died(match self.replica.made.started_again {
+                    false => StartPhase::Boot,
+                    true => StartPhase::SecondBoot,
+                }));
             }
             if began.elapsed() >= limit {
                 return Err(ReplicaUpError::NeverUp { limit, tail: tail(&console) });
@@ -570,11 +590,11 @@ impl PendingStart<'_> {
         }
     }
 
-    fn died(&mut self, doing: &'static str) -> ReplicaUpError {
+    fn died(&mut self, phase: StartPhase) -> ReplicaUpError {
         if let Some(keeper) = &mut self.keeper {
             keeper.finish();
         }
-        ReplicaUpError::Died { doing, tail: tail(&self.replica.folder.join(CONSOLE)) }
+        ReplicaUpError::Died { phase, tail: tail(&self.replica.folder.join(CONSOLE)) }
     }
 
     /// A first connection: that it can be made, and what the host lacks.

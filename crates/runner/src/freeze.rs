@@ -358,6 +358,7 @@ impl Freezer<'_> {
             let message = format!("{whose}: accel \"kvm\" can't be had here: {why}");
             self.problems.push(LineProblem { line: line("accel"), message });
         }
+        let spec = vmconfig::with_shown_threads(spec, &self.machine.host);
         let mut findings = vmconfig::check_against(&spec, &self.machine.host);
         // Nor does KubeVirt's QEMU take this command line.
         if self.machine.kubevirt.is_none() {

@@ -125,9 +125,8 @@ impl GroundRules {
             .filter_map(|(key, is_asked, clearance)| is_asked.then_some((key, clearance)))
     }
 
-    /// What of `ground` is beyond its limit, in words.
-    #[must_use]
-    pub fn beyond(&self, ground: &Ground) -> Vec<String> {
+    /// The levels that have a limit, with what `ground` has of each.
+    fn levels(&self, ground: &Ground) -> impl Iterator<Item = GroundLevel> + use<> {
         // Where the kernel has no such thing, there is none of it.
         let none = Some(0);
         let most = [
@@ -141,18 +140,53 @@ impl GroundRules {
         ]
         .map(|(key, limit, bytes)| (key, limit, bytes, false));
         let least = ("free_huge_mib", self.free_huge_mib, ground.free_huge_bytes, true);
-        let judge = |(key, limit, bytes, is_least): (&str, Option<u64>, Option<u64>, bool)| {
-            let limit = limit?;
-            let Some(bytes) = bytes else {
-                return Some(format!("ground.{key} = {limit}, which this host does not tell"));
-            };
-            let limit_bytes = limit.saturating_mul(1 << 20);
-            let is_beyond = if is_least { bytes < limit_bytes } else { bytes > limit_bytes };
-            let word = if is_least { "at least" } else { "at most" };
-            let mib = bytes as f64 / f64::from(1 << 20);
-            is_beyond.then(|| format!("ground.{key} is {mib:.1}, not {word} {limit}"))
+        most.into_iter().chain([least]).filter_map(|(key, limit, bytes, is_least)| {
+            Some(GroundLevel { key, limit_mib: limit?, bytes, is_least })
+        })
+    }
+
+    /// What is cleared before each trial and the limits of levels, as a study has them.
+    #[must_use]
+    pub fn describe(&self) -> Vec<String> {
+        let clearances = self.clearances().map(|(key, _)| key.to_owned());
+        let levels = self
+            .levels(&Ground::default())
+            .map(|level| format!("{} {} {}", level.key, level.word(), level.limit_mib));
+        clearances.chain(levels).collect()
+    }
+
+    /// What of `ground` is beyond its limit, in words.
+    #[must_use]
+    pub fn beyond(&self, ground: &Ground) -> Vec<String> {
+        self.levels(ground).filter_map(|level| level.beyond()).collect()
+    }
+}
+
+/// A level that has a limit.
+struct GroundLevel {
+    /// The limit's key.
+    key: &'static str,
+    limit_mib: u64,
+    /// The level; nothing where the host does not tell it.
+    bytes: Option<u64>,
+    /// Whether the limit is the least that must be there.
+    is_least: bool,
+}
+
+impl GroundLevel {
+    fn word(&self) -> &'static str {
+        if self.is_least { "at least" } else { "at most" }
+    }
+
+    fn beyond(&self) -> Option<String> {
+        let (key, limit) = (self.key, self.limit_mib);
+        let Some(bytes) = self.bytes else {
+            return Some(format!("ground.{key} = {limit}, which this host does not tell"));
         };
-        most.into_iter().chain([least]).filter_map(judge).collect()
+        let limit_bytes = limit.saturating_mul(1 << 20);
+        let is_beyond = if self.is_least { bytes < limit_bytes } else { bytes > limit_bytes };
+        let mib = bytes as f64 / f64::from(1 << 20);
+        is_beyond.then(|| format!("ground.{key} is {mib:.1}, not {} {limit}", self.word()))
     }
 }
 
@@ -186,6 +220,10 @@ mod tests {
             cgroup_mib: Some(u64::MAX),
             ..GroundRules::default()
         };
+        let rules = GroundRules { compact: true, ..rules };
+        let described = rules.describe();
+        assert_eq!(described[..2], ["compact", "page_cache_mib at most 99"]);
+        assert_eq!(described[4], "free_huge_mib at least 513");
         assert_eq!(
             rules.beyond(&ground),
             [

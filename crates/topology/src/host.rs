@@ -373,6 +373,13 @@ pub struct QemuInfo {
 }
 
 impl Host {
+    /// Whether its processors are AMD's, or Hygon's, which are the same to software.
+    #[must_use]
+    pub fn is_amd(&self) -> bool {
+        let name = self.cpu_model.as_deref().unwrap_or_default();
+        name.contains("AMD") || name.contains("Hygon")
+    }
+
     /// The pCPUs that Linux schedules on.
     pub fn online(&self) -> PcpuSet {
         self.select(|pcpu| pcpu.online)

@@ -2,7 +2,7 @@
 
 use topology::Host;
 
-use crate::{Accel, Arch, SpecFinding, VmSpec, defaults};
+use crate::{Accel, Arch, SpecFinding, VmSettings, VmSpec, defaults};
 
 /// What is wrong with running this VM on this host, errors first. What the
 /// host's description does not know is not complained about.
@@ -62,25 +62,42 @@ fn check_pins(spec: &VmSpec, host: &Host, findings: &mut Vec<SpecFinding>) {
     }
 }
 
-/// A guest finds the threads of AMD's processors by the feature `topoext`,
-/// which QEMU never switches on by itself and TCG does not have; without it
-/// Linux takes each thread for a core.
+/// The property of the CPU model without which the guest takes the threads of its
+/// topology for cores, where it has any. A guest finds the threads of AMD's processors by
+/// the feature `topoext`, which QEMU never switches on by itself and TCG does not have.
 ///
 /// Source: QEMU `target/i386/cpu.c` (`no_autoenable_flags`, `TCG_EXT3_FEATURES`);
 /// Linux `arch/x86/kernel/cpu/amd.c`. Seen with QEMU 7.2 and Linux 6.1.
-fn check_threads(spec: &VmSpec, host: &Host, findings: &mut Vec<SpecFinding>) {
-    let threads = spec.topology.threads;
+fn hidden_threads(spec: &VmSpec, host: &Host) -> Option<&'static str> {
     let mut words = spec.cpu_model.split(',');
     let model = words.next().unwrap_or_default();
     let any = |part: &str| words.clone().any(|word| word.contains(part));
-    let amd_host =
-        host.cpu_model.as_ref().is_some_and(|name| name.contains("AMD") || name.contains("Hygon"));
     let (lost, instead) = match spec.accel {
         Accel::Tcg => (["max", "qemu64"].contains(&model), "vendor=GenuineIntel"),
-        Accel::Kvm => (amd_host && ["host", "max"].contains(&model), "topoext=on"),
+        Accel::Kvm => (host.is_amd() && ["host", "max"].contains(&model), "topoext=on"),
     };
-    if spec.arch == Arch::X86_64 && threads > 1 && lost && !any("vendor=") && !any("topoext") {
-        let cpu_model = &spec.cpu_model;
+    let is_hidden = spec.arch == Arch::X86_64
+        && spec.topology.threads > 1
+        && lost
+        && !any("vendor=")
+        && !any("topoext");
+    is_hidden.then_some(instead)
+}
+
+/// The VM whose guest finds the threads that its topology says: on an AMD host QEMU's
+/// model `host` shows them with `topoext` alone.
+#[must_use]
+pub fn with_shown_threads(spec: VmSpec, host: &Host) -> VmSpec {
+    let Some(feature) = hidden_threads(&spec, host).filter(|_| spec.accel == Accel::Kvm) else {
+        return spec;
+    };
+    let cpu_model = format!("{},{feature}", spec.cpu_model);
+    VmSpec::new(VmSettings { cpu_model, ..VmSettings::clone(&spec) }).unwrap_or(spec)
+}
+
+fn check_threads(spec: &VmSpec, host: &Host, findings: &mut Vec<SpecFinding>) {
+    if let Some(instead) = hidden_threads(spec, host) {
+        let (threads, cpu_model) = (spec.topology.threads, &spec.cpu_model);
         findings.push(SpecFinding::warning(
             "topology",
             format!(

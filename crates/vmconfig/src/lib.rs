@@ -91,7 +91,7 @@ use overlay_fields;
 use topology::PcpuSet;
 
 pub use arch::{Accel, Arch};
-pub use fits::check_against;
+pub use fits::{check_against, with_shown_threads};
 pub use patch::{
     AccelChoice, BuiltinKernel, ImagePatch, ParseImageError, ParseKernelError, PatchContext,
     ResolveError, TopologyPatch, VmPatch,

@@ -305,6 +305,15 @@ fn the_host_is_asked() {
         check_against(&resolve(&text).unwrap(), &amd).len()
     };
     assert_eq!((on_amd("host"), on_amd("host,topoext=on"), on_amd("EPYC")), (1, 0, 0));
+    let shown = |host: &Host, more: &str| {
+        let spec = resolve(&format!("topology = {{ threads = 2 }}\n{more}")).unwrap();
+        crate::with_shown_threads(spec, host).cpu_model.clone()
+    };
+    assert_eq!(shown(&amd, "accel = 'kvm'"), "host,topoext=on");
+    assert_eq!(shown(&amd, "accel = 'kvm'\ncpu_model = 'host,topoext=off'"), "host,topoext=off");
+    assert_eq!(shown(&amd, "accel = 'kvm'\ncpu_model = 'EPYC'"), "EPYC");
+    assert_eq!(shown(&amd, "accel = 'tcg'"), "max", "TCG has no such feature");
+    assert_eq!(shown(&Host::default(), "accel = 'kvm'"), "host");
     check(
         "memory_mib = 8193",
         &[(Error, "memory_mib", "memory_mib 8193 is more than this host has: 8192 MiB")],

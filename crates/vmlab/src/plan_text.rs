@@ -50,6 +50,10 @@ fn write(out: &mut String, plan: &StudyPlan) -> std::fmt::Result {
     for setting in describe(&plan.host_settings) {
         writeln!(out, "Host setting {setting}, restored at the end")?;
     }
+    let ground = plan.ground.describe();
+    if !ground.is_empty() {
+        writeln!(out, "Ground       {}, before each trial", ground.join(", "))?;
+    }
     writeln!(out, "Seed         {}", plan.seed)?;
     writeln!(out, "Time         {}", expected_time(plan))?;
 

@@ -93,7 +93,7 @@ fn setup(params: &Params, facts: &GuestFacts) -> Vec<GuestStep> {
     };
     vec![
         GuestStep::run(["mkdir", "-p", &format!("{SCRATCH}/build")]),
-        GuestStep::shell(&explained(params.text("config"))),
+        GuestStep::shell(&explained(&format!("-j{jobs} {}", params.text("config")))),
         GuestStep::shell(&explained(&format!("-j{jobs} prepare"))),
     ]
 }

@@ -125,6 +125,7 @@ impl ImageBuilder<'_> {
             .arg(&self.recipe.suite)
             .arg(root)
             .arg(&mirror)
+            .args(self.recipe.kernel_suite().map(|suite| format!("deb {mirror} {suite} main")))
             .env("TMPDIR", self.folder);
         self.stage(BuildStage::PackageLists, None);
         let (recipe_progress, cancel) = (&mut *self.progress, self.cancel);

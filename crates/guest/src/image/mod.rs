@@ -362,8 +362,15 @@ fn images_dir(cache: &Path) -> PathBuf {
 }
 
 fn folder_name(recipe: &Recipe) -> String {
-    format!("{}-{}", recipe.shown_name(), &recipe.hash()[..SHORT_HASH])
+    folder_called(&recipe.shown_name(), &recipe.hash()[..SHORT_HASH])
 }
+
+fn folder_called(shown_name: &str, short_hash: &str) -> String {
+    format!("{}-{short_hash}", shown_name.replace('/', SLASH))
+}
+
+/// Stands for a slash in the name of an image's folder; no name has one.
+const SLASH: &str = "@";
 
 /// The recipe that an image's name with its architecture means:
 /// `debian-12-aarch64`, `debian-12-aarch64+KERNEL`, with or without `builtin:`.
@@ -605,6 +612,7 @@ fn list_in(cache: &Path) -> Result<Vec<ImageEntry>, CacheError> {
         let Some((name, short_hash)) = unfinished.unwrap_or(file_name).rsplit_once('-') else {
             continue;
         };
+        let name = &name.replace(SLASH, "/");
         let manifest = if unfinished.is_some() { None } else { read_manifest(&folder) };
         // Of which file a kernel came is not known here.
         let is_current = |name: &str| {
@@ -652,7 +660,7 @@ fn remove_in(cache: &Path, wanted: &str) -> Result<Vec<ImageEntry>, CacheError> 
     let images = images_dir(cache);
     for image in &found {
         let failed = |source| CacheError::Remove { path: image.folder.clone(), source };
-        let name = format!("{}-{}", image.name, image.short_hash);
+        let name = folder_called(&image.name, &image.short_hash);
         let lock = open_lock(&images, &name).map_err(failed)?;
         if lock.try_lock().is_err() {
             return Err(CacheError::Busy { path: image.folder.clone() });

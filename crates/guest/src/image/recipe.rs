@@ -111,11 +111,23 @@ pub enum RecipeError {
     },
     /// What stands behind the `+` is no kernel.
     #[error(
-        "{kernel:?} is no kernel: behind the + of an image's name stands a package of Debian's, as in builtin:debian-12+linux-image-amd64 or builtin:debian-12+linux-image-NAME=VERSION, or the path of a package's file, builtin:debian-12+FILE.deb"
+        "{kernel:?} is no kernel: behind the + of an image's name stands a package of Debian's, as in builtin:debian-12+linux-image-amd64 or builtin:debian-12+linux-image-NAME=VERSION or builtin:debian-12+linux-image-NAME/bookworm-backports, or the path of a package's file, builtin:debian-12+FILE.deb"
     )]
     NotAKernel {
         /// What was written.
         kernel: String,
+    },
+    /// A kernel of another release's backports.
+    #[error(
+        "{kernel:?} is of another release than the image: write builtin:IMAGE+{package}/{backports}"
+    )]
+    KernelOfSuite {
+        /// What was written.
+        kernel: String,
+        /// Its package.
+        package: String,
+        /// The suite that the image can take it from.
+        backports: String,
     },
     /// The file of a kernel's package can't be used.
     #[error("Cannot take the kernel {path:?}: {why}; give the path of a linux-image package")]

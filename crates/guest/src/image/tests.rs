@@ -73,6 +73,20 @@ fn images_are_removed_by_name_or_hash() {
 }
 
 #[test]
+fn an_image_with_a_kernel_of_the_backports_is_listed_and_removed_by_its_name() {
+    let cache = tempfile::tempdir().unwrap();
+    let name = "debian-12+linux-image-cloud-amd64/bookworm-backports";
+    let recipe = Recipe::builtin(name, Arch::X86_64).unwrap();
+    let folder = put_image(cache.path(), &recipe);
+    assert_eq!(folder.parent(), Some(&*images_dir(cache.path())), "one folder, whatever the name");
+    let listed = list_in(cache.path()).unwrap();
+    assert_eq!((listed.len(), &*listed[0].name, listed[0].current), (1, name, true));
+    assert!(find_in(cache.path(), &recipe).is_some());
+    assert_eq!(remove_in(cache.path(), name).unwrap().len(), 1);
+    assert_eq!(list_in(cache.path()).unwrap(), []);
+}
+
+#[test]
 fn an_image_under_construction_is_not_removed() {
     let cache = tempfile::tempdir().unwrap();
     let (current, _) = recipes();

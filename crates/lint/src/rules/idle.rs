@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::finding::{Drafts, Severity};
 use crate::rule::{Check, Rule, qemu, running, xml, yaml};
-use crate::rules::worlds::{ANY, HPET_HOST, OLD_KERNEL, TWO_SOCKETS};
+use crate::rules::worlds::{ANY, HPET_HOST, OLD_KERNEL, ONLY_PAUSE, TWO_SOCKETS};
 use crate::version::ReleaseVersion;
 use crate::vm::Vm;
 
@@ -152,6 +152,7 @@ pub(crate) const CPU_PM_IGNORED: Rule = Rule {
     check: Check::Vm(cpu_pm_ignored),
     fires: &[
         xml(OLD_KERNEL, CPU_PM_PINNED),
+        xml(ONLY_PAUSE, CPU_PM_PINNED),
         qemu(ANY, "taskset -c 2,3 qemu-system-x86_64 -accel tcg -smp 2 -overcommit cpu-pm=on")
             .mended(&[("-accel tcg", "-accel kvm -cpu host")]),
         qemu(
@@ -178,6 +179,7 @@ fn cpu_pm_ignored(vm: &Vm, context: &Context, out: &mut Drafts) {
     let mitigated = machine
         .and_then(|machine| machine.kvm_parameter("mitigate_smt_rsb"))
         .is_some_and(|value| value == "Y");
+    let left_out = machine.and_then(|machine| machine.exits_to_disable());
     let halts = vm.live.as_ref().and_then(|live| live.halt_exits());
     if let Some((exits, is)) = halts.filter(|(exits, _)| *exits > 0) {
         out.at(is, format!("{exits} halts left the guest since it began"));
@@ -191,6 +193,12 @@ fn cpu_pm_ignored(vm: &Vm, context: &Context, out: &mut Drafts) {
         out.at(span, format!("Linux {}.{} can't disable these exits", kernel.0, kernel.1));
     } else if mitigated {
         out.at(span, "kvm.mitigate_smt_rsb keeps HLT and MWAIT exits on");
+    } else if let Some(exits) = left_out.filter(|exits| !exits.iter().any(|exit| exit == "HLT")) {
+        let can = if exits.is_empty() { "no exits" } else { &exits.join(", ") };
+        out.at(
+            span,
+            format!("KVM says that it can leave out {can} here, and HLT is not among them"),
+        );
     }
 }
 

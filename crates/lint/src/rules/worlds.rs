@@ -187,6 +187,11 @@ worlds! {
         host.kernel = Some("3.10.0-327.el7.x86_64".to_owned());
         on(host)
     };
+    ONLY_PAUSE = "on a host whose KVM can leave out exits by PAUSE alone", {
+        let mut host = source_host();
+        host.kvm.disable_exits = Some(1 << 2);
+        on(host)
+    };
     PLE = "on a host with pause-loop exiting", {
         let mut host = host(2, 16, 1, false);
         host.kvm.modules = vec![KernelModule {

@@ -17,6 +17,7 @@ use guest::{Cancel, GuestCommand, OwnedVm};
 use host::settings::{SettingsTree, setting};
 use record::journal::RunResult;
 use record::{CpuPmDeviation, CpuPmFinding, EXITS, Failure, FailureCause, FailureKind};
+use topology::PcpuSet;
 use vmconfig::{Accel, Arch, VmSpec};
 
 use super::exec_target::ExecTarget;
@@ -56,8 +57,23 @@ const GUEST: &[(&str, &str)] = &[
     ("cpuidle_driver", "devices/system/cpu/cpuidle/current_driver"),
     ("cpuidle_governor", "devices/system/cpu/cpuidle/current_governor"),
     ("thp", "kernel/mm/transparent_hugepage/enabled"),
+    ("siblings", "devices/system/cpu/cpu0/topology/thread_siblings_list"),
     ("lock_stat", LOCK_STAT),
 ];
+
+/// What is said of a guest that does not find the threads of its topology: to its
+/// scheduler their vCPUs are cores.
+pub(super) fn hidden_threads(spec: &VmSpec, facts: &Facts) -> Option<String> {
+    let (asked, cpu_model) = (spec.topology.threads, &spec.cpu_model);
+    let siblings: PcpuSet = facts.get("guest.siblings")?.parse().ok()?;
+    let is_whole = spec.present_vcpus.is_none();
+    (is_whole && siblings.len() != asked as usize).then(|| {
+        format!(
+            "The topology has {asked} thread(s) a core; the guest finds vCPU {siblings} in the \
+             first core, with cpu_model {cpu_model:?}"
+        )
+    })
+}
 
 /// A command for a guest's shell: the first line of each file below /sys, behind its name.
 /// Not by `read`, which takes byte after byte where a number of /proc/sys is told once, whole.

@@ -138,6 +138,7 @@ impl<'a, 'lab> Trial<'a, 'lab> {
         }
         let found = guests.under_test.found(spec, &lab.cancel)?;
         (result.facts, self.cpu_pm) = (found.facts, found.cpu_pm);
+        result.warnings.extend(found::hidden_threads(spec, &result.facts));
         result.facts.extend(follows);
         if let Some(boot_s) = boot_s {
             (self.observe)(ExecutionEvent::Booted(boot_s));

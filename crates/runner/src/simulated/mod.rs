@@ -18,6 +18,7 @@ use topology::Host;
 use topology::bounded::LineProblem;
 
 use crate::freeze::{FrozenPlan, freeze};
+use crate::limits::GroundRules;
 use crate::machine;
 use crate::plan::{SIMULATION_VERSION, StudyPlan};
 use crate::study::{Study, metrics_over_vms};
@@ -67,11 +68,17 @@ pub fn plan(
     if study.budget.blocks.is_none() {
         study.budget.blocks = Some(BLOCKS);
     }
+    let no_ground = (study.ground != GroundRules::default()).then(|| LineProblem {
+        line: study.line_of_ground(""),
+        message: "[ground]: the simulator has no memory that could be cleared or held against it"
+            .to_owned(),
+    });
+    study.ground = GroundRules::default();
     let machine = machine::described(&study, folder, host)
         .map_err(|error| vec![LineProblem { line: 1, message: error.to_string() }])?;
     let frozen = freeze(&study, &machine, seed, now_unix_s)?;
     let same = unmodelled::variants(&frozen.plan, &machine.host);
-    let FrozenPlan { mut plan, warnings } = if same.is_empty() {
+    let FrozenPlan { mut plan, mut warnings } = if same.is_empty() {
         frozen
     } else {
         study.variants.retain(|variant| !same.iter().any(|(name, _)| *name == variant.name));
@@ -84,6 +91,7 @@ pub fn plan(
         }
         freeze(&study, &machine, seed, now_unix_s)?
     };
+    warnings.extend(no_ground);
     plan.variants_left_out = same;
     plan.measurement_version = SIMULATION_VERSION;
     for workload in &mut plan.workloads {

@@ -24,14 +24,45 @@ pub fn toml<T: DeserializeOwned>(file: &str, text: &str) -> Result<T, FileProble
         let at = cause.span().map_or(0, |span| span.start);
         let before = text.as_bytes().get(..at).unwrap_or(text.as_bytes());
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-        error(line, message(cause.message().trim_end()))
+        let message = message(cause.message().trim_end());
+        error(
+            line,
+            match key_before(text, at) {
+                Some(key) if message.starts_with("invalid ") => format!("{key}: {message}"),
+                _ => message,
+            },
+        )
     })
 }
+
+/// The key whose value begins at byte `at`, where one stands before it.
+fn key_before(text: &str, at: usize) -> Option<&str> {
+    let before = text.get(..at)?.trim_end().strip_suffix('=')?;
+    let begins = before.rfind(['\n', ',', '{']).map_or(0, |separator| separator + 1);
+    Some(before[begins..].trim()).filter(|key| !key.is_empty())
+}
+
+/// Rust's names of numbers, with words for people.
+const NUMBERS: [(&str, &str); 8] = [
+    ("u8", "a whole number from 0 to 255"),
+    ("u16", "a whole number from 0 to 65535"),
+    ("u32", "a whole number from 0 to 4294967295"),
+    ("u64", "a whole number, 0 or more"),
+    ("usize", "a whole number, 0 or more"),
+    ("i32", "a whole number from -2147483648 to 2147483647"),
+    ("i64", "a whole number"),
+    ("f64", "a number"),
+];
 
 /// serde's words, with what to do.
 fn message(cause: &str) -> String {
     if let Some(key) = VERSION_KEYS.iter().find(|key| cause == format!("missing field `{key}`")) {
         return format!("{cause}: begin the file with `{key} = 1`");
+    }
+    if let Some((found, number)) = cause.rsplit_once(", expected ")
+        && let Some((_, words)) = NUMBERS.iter().find(|(name, _)| *name == number)
+    {
+        return format!("{found}, expected {words}");
     }
     if !cause.starts_with("unknown ") {
         return cause.to_owned();
@@ -105,7 +136,23 @@ mod tests {
             "vmlab = 1\nxyzzy = 2\n",
             "sw.toml:2: Unknown key `xyzzy`, expected `vmlab` or `port`",
         );
-        check("vmlab = 1\nport = 3\n", "sw.toml:2: invalid type: integer `3`, expected a sequence");
+        check(
+            "vmlab = 1\nport = 3\n",
+            "sw.toml:2: port: invalid type: integer `3`, expected a sequence",
+        );
+        check(
+            "vmlab = -1\n",
+            "sw.toml:1: vmlab: invalid value: integer `-1`, expected a whole number from 0 to \
+             4294967295",
+        );
+        check(
+            "vmlab = 1\nport = [{ name = 'a', socket = 7 }]\n",
+            "sw.toml:2: socket: invalid type: integer `7`, expected a string",
+        );
+        check(
+            "vmlab = 1\nport = [8]\n",
+            "sw.toml:2: invalid type: integer `8`, expected struct Port",
+        );
         check("vmlab = 1\nvmlab = 2\n", "sw.toml:2: duplicate key");
         assert!(toml::<WrittenFields>("sw.toml", "vmlab = 1\n[[port]]\n").is_ok());
     }

@@ -251,7 +251,7 @@ mod tests {
         };
         let (old, mended) = (
             qemu("QEMU emulator version 7.2.22"),
-            qemu("QEMU emulator version 7.2.22 (mended for vmlab replicas, 6 changes)"),
+            qemu("QEMU emulator version 7.2.22 (mended for vmlab replicas, 7 changes)"),
         );
         let began = Instant::now();
         let after = |seconds: u64| began + Duration::from_secs(seconds);

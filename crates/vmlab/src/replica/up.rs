@@ -104,7 +104,8 @@ pub(super) fn run(args: &ReplicaUpArgs) -> anyhow::Result<ExitCode> {
         made.ready_s.unwrap_or_default(),
         began.elapsed().as_secs_f64()
     );
-    let shape = ReplicaMachine::of(&asked.host, args.memory.map(Size::in_mib))?;
+    let memory_mib = args.memory.map(Size::in_mib);
+    let shape = ReplicaMachine::of(&asked.host, memory_mib, asked.qemu.is_mended())?;
     said += &text::shape(&shape);
     said += text::emulator(asked.arch, &asked.qemu);
     said += &format!("Next: vmlab replica exec {name} -- vmlab host\n");
@@ -290,7 +291,8 @@ pub(crate) struct ReplicaPreview<'a> {
 fn dry_run(args: &ReplicaUpArgs, asked: &ReplicaUpRequest) -> anyhow::Result<ExitCode> {
     let ReplicaUpRequest { name, host, recipe, qemu, .. } = asked;
     let (memory_mib, disks) = (args.memory.map(Size::in_mib), args.nvme.len());
-    let (shape, arguments) = replica::preview(name, host, memory_mib, disks, recipe)?;
+    let (shape, arguments) =
+        replica::preview(name, host, memory_mib, disks, recipe, qemu.is_mended())?;
     if args.json {
         let facts = ReplicaPreview {
             qemu: &qemu.path,

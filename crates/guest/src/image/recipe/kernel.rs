@@ -1,5 +1,6 @@
 //! Builtin images with another kernel: `debian-12+linux-image-amd64` takes the
-//! package of that name, `debian-12+linux-hz1000.deb` a package's file.
+//! package of that name, `debian-13+linux-image-cloud-amd64/trixie-backports` that of the
+//! suite's backports, `debian-12+linux-hz1000.deb` a package's file.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
@@ -43,15 +44,31 @@ pub fn kernel_path(name: &str) -> Option<&Path> {
     split(name).1.filter(|kernel| is_path(kernel)).map(Path::new)
 }
 
-/// A package's name holds no slash, and none ends like this.
+/// How the suites of newer packages for a suite end.
+const BACKPORTS: &str = "-backports";
+
+/// The suite that a package is taken from where it is not the image's own, as apt takes it
+/// behind a slash.
+fn other_suite(package: &str) -> Option<&str> {
+    let (_, suite) = package.split_once('/').filter(|(name, _)| name.starts_with(NAMED))?;
+    suite.ends_with(BACKPORTS).then_some(suite)
+}
+
+/// A package's name holds no slash but before a suite, and none ends like this.
 fn is_path(kernel: &str) -> bool {
-    kernel.contains('/') || Path::new(kernel).extension().is_some_and(|end| end == "deb")
+    let is_file = || Path::new(kernel).extension().is_some_and(|end| end == "deb");
+    other_suite(kernel).is_none() && (kernel.contains('/') || is_file())
 }
 
 impl Recipe {
+    /// The suite that its kernel is taken from where it is not the image's own.
+    pub(in crate::image) fn kernel_suite(&self) -> Option<&str> {
+        self.packages.iter().find_map(|package| other_suite(package))
+    }
+
     /// The same image with the kernel that `kernel` names: one of the suite's
-    /// packages, `NAME` or `NAME=VERSION`, or a package's file, looked up from
-    /// `folder`.
+    /// packages, `NAME` or `NAME=VERSION`, one of its backports, `NAME/SUITE-backports`,
+    /// or a package's file, looked up from `folder`.
     pub(super) fn with_kernel(mut self, kernel: &str, folder: &Path) -> Result<Self, RecipeError> {
         self.packages.retain(|package| !package.starts_with(NAMED));
         if is_path(kernel) {
@@ -66,8 +83,14 @@ impl Recipe {
         }
         // What apt would take for something else has none of these (deb-version(7)).
         let known = |c: char| c.is_ascii_alphanumeric() || "+-.~:=".contains(c);
-        if !kernel.starts_with(NAMED) || !kernel.chars().all(known) {
+        let package = kernel.split_once('/').map_or(kernel, |(package, _)| package);
+        if !kernel.starts_with(NAMED) || !package.chars().all(known) {
             return Err(RecipeError::NotAKernel { kernel: kernel.to_owned() });
+        }
+        let backports = format!("{}{BACKPORTS}", self.suite);
+        if other_suite(kernel).is_some_and(|suite| suite != backports) {
+            let (kernel, package) = (kernel.to_owned(), package.to_owned());
+            return Err(RecipeError::KernelOfSuite { kernel, package, backports });
         }
         self.name = format!("{}{PLUS}{kernel}", self.name);
         self.packages.insert(0, kernel.to_owned());
@@ -109,7 +132,11 @@ mod tests {
     fn a_named_kernel_takes_the_place_of_the_images_own() {
         let folder = Path::new("/nonexistent");
         let plain = recipe("debian-12", folder).unwrap();
-        for kernel in ["linux-image-amd64", "linux-image-6.1.0-37-rt-amd64=6.1.140-1"] {
+        for kernel in [
+            "linux-image-amd64",
+            "linux-image-6.1.0-37-rt-amd64=6.1.140-1",
+            "linux-image-6.18.5+deb12-cloud-amd64/bookworm-backports",
+        ] {
             let other = recipe(&format!("debian-12+{kernel}"), folder).unwrap();
             assert_eq!(other.name, format!("debian-12+{kernel}"));
             let kernels = other.packages.iter().filter(|package| package.starts_with(NAMED));
@@ -117,6 +144,8 @@ mod tests {
             assert_eq!(other.packages.len(), plain.packages.len());
             assert_ne!(other.hash(), plain.hash());
             assert_eq!(kernel_path(&other.name), None);
+            let suite = kernel.contains('/').then_some("bookworm-backports");
+            assert_eq!(other.kernel_suite(), suite);
         }
     }
 
@@ -157,6 +186,12 @@ mod tests {
             ("text.deb", "does not begin as a Debian package"),
             ("folder.deb", "not a file"),
             ("fifo.deb", "not a file"),
+            (
+                "linux-image-amd64/trixie-backports",
+                "builtin:IMAGE+linux-image-amd64/bookworm-backports",
+            ),
+            ("linux-image-amd64,hello/bookworm-backports", "linux-image-amd64,hello"),
+            ("linux-image-amd64/sid", "No such file"),
         ] {
             let error = recipe(&format!("debian-12+{kernel}"), folder.path()).unwrap_err();
             assert!(error.to_string().contains(says), "{kernel}: {error}");
