@@ -27,6 +27,8 @@ Examples:
   vmlab image build debian-12-aarch64 for arm64 guests
   vmlab image build debian-12+linux-image-amd64
                                       with another kernel of Debian's
+  vmlab image build debian-13+linux-image-cloud-amd64/trixie-backports
+                                      with the newest that Debian brings for that release
   vmlab image build debian-12+linux-hz1000.deb
                                       with a kernel of your own (scripts/build-kernel makes one)
   vmlab image list

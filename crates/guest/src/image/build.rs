@@ -196,16 +196,29 @@ impl ImageBuilder<'_> {
         Ok(PackageVersion { name: name.clone(), version: version.clone() })
     }
 
-    /// Moves the kernel out and returns its release.
+    /// Moves the kernel out and returns its release. From Linux 6.19 on, Debian's packages
+    /// have it beside its modules.
     fn take_kernel(&self, root: &Path) -> Result<String, BuildError> {
-        let boot = root.join("boot");
-        let name = names(&boot)?
-            .into_iter()
-            .find(|name| name.starts_with("vmlinuz-"))
+        let listed = |folder: &Path| match folder.is_dir() {
+            true => names(folder),
+            false => Ok(Vec::new()),
+        };
+        let (boot, modules) = (root.join("boot"), root.join("lib/modules"));
+        let of_boot = listed(&boot)?.into_iter().filter_map(|name| {
+            let release = name.strip_prefix("vmlinuz-")?.to_owned();
+            Some((boot.join(name), release))
+        });
+        let of_modules = listed(&modules)?.into_iter().filter_map(|release| {
+            let file = modules.join(&release).join("vmlinuz");
+            file.is_file().then_some((file, release))
+        });
+        let (file, release) = of_boot
+            .chain(of_modules)
+            .next()
             .ok_or_else(|| BuildError::NoKernel { packages: self.recipe.packages.join(", ") })?;
         let kernel = self.folder.join(KERNEL);
-        fs::rename(boot.join(&name), &kernel).map_err(write_error(&kernel))?;
-        Ok(name["vmlinuz-".len()..].to_owned())
+        fs::rename(&file, &kernel).map_err(write_error(&kernel))?;
+        Ok(release)
     }
 
     fn make_initrd(&self, root: &Path, release: &str) -> Result<(), BuildError> {
