@@ -1,9 +1,9 @@
 //! What an emulated host is told of itself, because its emulator can't show it.
 //!
 //! QEMU's emulator has the caches of its processor model, and not always the threads
-//! of an x86-64 host. Whoever starts such a host writes what it stands for into a file in it, and this reader lays
-//! that over what the kernel says. That pCPUs exist, and in which node they and
-//! the memory are, is always the kernel's word.
+//! of an x86-64 host. Whoever starts such a host writes what it stands for into a file
+//! in it, and this reader lays that over what the kernel says. That pCPUs exist, and in
+//! which node they and the memory are, is always the kernel's word.
 
 use std::fs;
 use std::path::PathBuf;
