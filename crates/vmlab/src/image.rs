@@ -25,9 +25,9 @@ Examples:
   vmlab image build debian-12-full    with compiler, kernel source and PostgreSQL
   vmlab image build debian-13         the tools of the next release, and Linux 6.12
   vmlab image build debian-12-aarch64 for arm64 guests
-  vmlab image build debian-12+linux-image-amd64
+  vmlab image build debian-12+linux-image
                                       with another kernel of Debian's
-  vmlab image build debian-13+linux-image-cloud-amd64/trixie-backports
+  vmlab image build debian-13+linux-image-cloud/trixie-backports
                                       with the newest that Debian brings for that release
   vmlab image build debian-12+linux-hz1000.deb
                                       with a kernel of your own (scripts/build-kernel makes one)

@@ -111,11 +111,23 @@ pub enum RecipeError {
     },
     /// What stands behind the `+` is no kernel.
     #[error(
-        "{kernel:?} is no kernel: behind the + of an image's name stands a package of Debian's, as in builtin:debian-12+linux-image-amd64 or builtin:debian-12+linux-image-NAME=VERSION or builtin:debian-12+linux-image-NAME/bookworm-backports, or the path of a package's file, builtin:debian-12+FILE.deb"
+        "{kernel:?} is no kernel: behind the + of an image's name stands a package of Debian's, as in builtin:debian-12+linux-image or builtin:debian-12+linux-image-NAME=VERSION or builtin:debian-12+linux-image-NAME/bookworm-backports, or the path of a package's file, builtin:debian-12+FILE.deb"
     )]
     NotAKernel {
         /// What was written.
         kernel: String,
+    },
+    /// A kernel of another architecture.
+    #[error(
+        "{kernel:?} is of {other}, the image of {arch}: without the architecture at its end it is the image's own"
+    )]
+    KernelOfArch {
+        /// What was written.
+        kernel: String,
+        /// Its architecture.
+        other: Arch,
+        /// The image's.
+        arch: Arch,
     },
     /// A kernel of another release's backports.
     #[error(
@@ -167,7 +179,8 @@ impl Recipe {
     ///
     /// # Errors
     /// [`RecipeError::UnknownName`], if there is none of that name;
-    /// [`RecipeError::NotAKernel`] and [`RecipeError::KernelFile`].
+    /// [`RecipeError::NotAKernel`], [`RecipeError::KernelOfArch`],
+    /// [`RecipeError::KernelOfSuite`] and [`RecipeError::KernelFile`].
     pub fn builtin_from(name: &str, folder: &Path, arch: Arch) -> Result<Self, RecipeError> {
         let (name, kernel) = kernel::split(name);
         let recipe = match name {

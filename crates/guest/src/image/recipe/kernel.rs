@@ -1,18 +1,42 @@
 //! Builtin images with another kernel: `debian-12+linux-image-amd64` takes the
 //! package of that name, `debian-13+linux-image-cloud-amd64/trixie-backports` that of the
-//! suite's backports, `debian-12+linux-hz1000.deb` a package's file.
+//! suite's backports, `debian-12+linux-hz1000.deb` a package's file. The architecture at a
+//! package's end may be left out: `debian-12+linux-image-cloud` is the image's own.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 
-use super::{Recipe, RecipeError};
+use vmconfig::Arch;
+
+use super::{Recipe, RecipeError, debian_arch};
 
 /// Between an image's name and its kernel.
 const PLUS: char = '+';
 
-/// How Debian's kernels are named: `linux-image-6.1.0-37-amd64`.
-const NAMED: &str = "linux-image-";
+/// How Debian's kernels are named, before a version or a flavour and the architecture:
+/// `linux-image-6.1.0-37-amd64`.
+const NAMED: &str = "linux-image";
+
+/// Whether a package is one of Debian's kernels, with or without its architecture, version
+/// and suite.
+fn is_kernel(package: &str) -> bool {
+    let rest = package.strip_prefix(NAMED);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '=', '/']))
+}
+
+/// `package` with the architecture at the end of its name, where that has none; one with
+/// another architecture's is none of the image's.
+fn of_arch(package: &str, arch: Arch) -> Result<String, Arch> {
+    let end = package.find(['=', '/']).unwrap_or(package.len());
+    let (name, rest) = package.split_at(end);
+    let named = |arch: Arch| name.rsplit('-').next() == Some(debian_arch(arch));
+    match [Arch::X86_64, Arch::Aarch64].into_iter().find(|arch| named(*arch)) {
+        None => Ok(format!("{name}-{}{rest}", debian_arch(arch))),
+        Some(own) if own == arch => Ok(package.to_owned()),
+        Some(other) => Err(other),
+    }
+}
 
 /// What Debian's kernels depend on, with which coreutils and mount come: a package's
 /// file brings nothing along.
@@ -50,7 +74,7 @@ const BACKPORTS: &str = "-backports";
 /// The suite that a package is taken from where it is not the image's own, as apt takes it
 /// behind a slash.
 fn other_suite(package: &str) -> Option<&str> {
-    let (_, suite) = package.split_once('/').filter(|(name, _)| name.starts_with(NAMED))?;
+    let (_, suite) = package.split_once('/').filter(|_| is_kernel(package))?;
     suite.ends_with(BACKPORTS).then_some(suite)
 }
 
@@ -70,7 +94,7 @@ impl Recipe {
     /// packages, `NAME` or `NAME=VERSION`, one of its backports, `NAME/SUITE-backports`,
     /// or a package's file, looked up from `folder`.
     pub(super) fn with_kernel(mut self, kernel: &str, folder: &Path) -> Result<Self, RecipeError> {
-        self.packages.retain(|package| !package.starts_with(NAMED));
+        self.packages.retain(|package| !is_kernel(package));
         if is_path(kernel) {
             let path = folder.join(kernel);
             let hash = hash_of(&path)
@@ -84,7 +108,7 @@ impl Recipe {
         // What apt would take for something else has none of these (deb-version(7)).
         let known = |c: char| c.is_ascii_alphanumeric() || "+-.~:=".contains(c);
         let package = kernel.split_once('/').map_or(kernel, |(package, _)| package);
-        if !kernel.starts_with(NAMED) || !package.chars().all(known) {
+        if !is_kernel(kernel) || !package.chars().all(known) {
             return Err(RecipeError::NotAKernel { kernel: kernel.to_owned() });
         }
         let backports = format!("{}{BACKPORTS}", self.suite);
@@ -92,8 +116,13 @@ impl Recipe {
             let (kernel, package) = (kernel.to_owned(), package.to_owned());
             return Err(RecipeError::KernelOfSuite { kernel, package, backports });
         }
+        let kernel = of_arch(kernel, self.arch).map_err(|other| RecipeError::KernelOfArch {
+            kernel: kernel.to_owned(),
+            other,
+            arch: self.arch,
+        })?;
         self.name = format!("{}{PLUS}{kernel}", self.name);
-        self.packages.insert(0, kernel.to_owned());
+        self.packages.insert(0, kernel);
         Ok(self)
     }
 }
@@ -120,8 +149,6 @@ fn hash_of(path: &Path) -> Result<String, String> {
 mod tests {
     use std::fs;
 
-    use vmconfig::Arch;
-
     use super::*;
 
     fn recipe(name: &str, folder: &Path) -> Result<Recipe, RecipeError> {
@@ -139,7 +166,7 @@ mod tests {
         ] {
             let other = recipe(&format!("debian-12+{kernel}"), folder).unwrap();
             assert_eq!(other.name, format!("debian-12+{kernel}"));
-            let kernels = other.packages.iter().filter(|package| package.starts_with(NAMED));
+            let kernels = other.packages.iter().filter(|package| is_kernel(package));
             assert_eq!(kernels.collect::<Vec<_>>(), [kernel]);
             assert_eq!(other.packages.len(), plain.packages.len());
             assert_ne!(other.hash(), plain.hash());
@@ -147,6 +174,36 @@ mod tests {
             let suite = kernel.contains('/').then_some("bookworm-backports");
             assert_eq!(other.kernel_suite(), suite);
         }
+    }
+
+    #[test]
+    fn a_kernel_without_its_architecture_is_the_images_own() {
+        let suite = "trixie-backports";
+        for (written, x86_64, aarch64) in [
+            ("linux-image", "linux-image-amd64", "linux-image-arm64"),
+            ("linux-image-rt", "linux-image-rt-amd64", "linux-image-rt-arm64"),
+            ("linux-image=6.12.1-1", "linux-image-amd64=6.12.1-1", "linux-image-arm64=6.12.1-1"),
+            (
+                "linux-image-cloud/trixie-backports",
+                "linux-image-cloud-amd64/trixie-backports",
+                "linux-image-cloud-arm64/trixie-backports",
+            ),
+        ] {
+            for (arch, package) in [(Arch::X86_64, x86_64), (Arch::Aarch64, aarch64)] {
+                let named = |kernel: &str| {
+                    Recipe::builtin_from(&format!("debian-13+{kernel}"), Path::new(""), arch)
+                };
+                let recipe = named(written).unwrap();
+                assert_eq!(recipe, named(package).unwrap());
+                assert_eq!(recipe.name, format!("debian-13+{package}"));
+                assert_eq!(Recipe::by_shown_name(&recipe.shown_name()).unwrap(), recipe);
+                assert_eq!(recipe.kernel_suite(), written.contains('/').then_some(suite));
+            }
+        }
+        let error = recipe("debian-13+linux-image-arm64/trixie-backports", Path::new(""));
+        let expected = "\"linux-image-arm64/trixie-backports\" is of aarch64, the image of x86_64: \
+                        without the architecture at its end it is the image's own";
+        assert_eq!(error.unwrap_err().to_string(), expected);
     }
 
     #[test]
@@ -158,7 +215,7 @@ mod tests {
         let named = |name: &str| recipe(&format!("debian-12+{name}"), folder.path()).unwrap();
         let first = named("a.deb");
         assert_eq!(first.name, "debian-12+a.deb");
-        assert!(!first.packages.iter().any(|package| package.starts_with(NAMED)));
+        assert!(!first.packages.iter().any(|package| is_kernel(package)));
         assert_eq!(first.kernel.as_ref().unwrap().path, folder.path().join("a.deb"));
         assert_ne!(first.hash(), named("b.deb").hash());
         write("a.deb", &[DEB, b"three"].concat());
@@ -182,6 +239,7 @@ mod tests {
             ("", "\"\""),
             ("linux-image-amd64,hello", "linux-image-amd64,hello"),
             ("linux-image-amd64 hello", "linux-image-"),
+            ("linux-images", "\"linux-images\""),
             ("none.deb", "No such file"),
             ("text.deb", "does not begin as a Debian package"),
             ("folder.deb", "not a file"),
