@@ -4,6 +4,7 @@
 //! of real files below a folder.
 
 mod declared;
+mod emulator;
 
 use std::fs;
 use std::io::Read;
@@ -30,6 +31,7 @@ pub fn live(root: &Path) -> Host {
     let mut host = read_host(&FolderFiles { root });
     if root == Path::new("/") {
         declared::lay_over(&mut host);
+        emulator::find(&mut host);
         host.kvm.disable_exits = kvm_extensions::disable_exits();
     }
     host.tunables = settings::read_all(&SettingsTree::at(root));

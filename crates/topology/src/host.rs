@@ -342,8 +342,8 @@ pub struct HostVirtualisation {
     /// What tells it: "the processor's hypervisor flag", "DMI: QEMU".
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signs: Vec<String>,
-    /// The emulator that runs this machine's pCPUs, where that is declared: time
-    /// on it is emulated time.
+    /// The emulator that runs this machine's pCPUs, where that is declared or the processor
+    /// says so: time on it is emulated time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emulator: Option<String>,
     /// True if that emulator's clock is its count of instructions, 1 ns each.

@@ -503,6 +503,17 @@ fn a_study_is_measured_on_two_real_nodes() {
     let report = schemas::holds("across", &report.has_code(0).stdout);
     let across = &report["groups"][0]["variants"][0]["across"];
     assert_eq!((&across["hosts"], &across["blocks"]), (&json!(2), &json!(4)), "{report:#}");
+
+    // The node's own KVM by the path of its device; what emulates that node is known in a
+    // container, too.
+    fs::write(&study, THIN_STUDY.replace("accel = \"tcg\"", "accel = \"kvm\"")).expect("a file");
+    fs::remove_dir_all(&dir).expect("a folder");
+    let kvm = ["--node-kvm", "hostpath", "--nodes", "kubernetes.io/hostname=far"];
+    let ran = user.say(&[&["run", &study, "--out", &out][..], &cluster, &kvm].concat());
+    ran.has_code(0);
+    let set = runner::node_set::read(&dir).expect("a list");
+    let contents = assert_complete(&dir.join(&set.nodes[0].folder));
+    assert_eq!(contents.plan.environment(), record::Environment::NestedKvm);
     user.say(&["cluster", "down", "lab"]).has_code(0);
     assert_eq!(user.say(&["replica", "list", "--json"]).stdout.trim(), "[]");
 }

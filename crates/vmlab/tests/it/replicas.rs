@@ -133,6 +133,11 @@ fn a_replica_is_a_kvm_host() {
     assert_eq!(host.nodes[0].distances, [(0, 10), (1, 20)].into());
     assert_eq!(host.virtualised.emulator.as_deref(), Some("QEMU (TCG)"));
     assert!(host.warnings.iter().any(|line| line.starts_with("Declared")), "{:?}", host.warnings);
+    // Nor does one that was told nothing, as in a container there, take it for a real host.
+    let untold = ["exec", "--", "env", "VMLAB_DECLARED_HOST=/none", "vmlab", "host", "--json"];
+    let untold = Host::from_json(&lab.say(&untold).has_code(0).stdout).unwrap();
+    assert_eq!(untold.virtualised.emulator, host.virtualised.emulator);
+    assert!(untold.warnings.iter().any(|line| line.contains("emulated time")), "{untold:?}");
     let qemu = host.qemu.expect("QEMU is installed there");
     assert_eq!(qemu.kvm_usable, Some(true), "{:?}", qemu.kvm_why);
 
