@@ -345,7 +345,8 @@ impl Freezer<'_> {
             auto_accel: self.machine.auto_accel,
             boot: image.boot.clone(),
         };
-        let spec = match vm.resolve(&resolve) {
+        let with_threads = |spec| Ok(vmconfig::with_shown_threads(spec, &self.machine.host)?);
+        let spec = match vm.resolve(&resolve).and_then(with_threads) {
             Ok(spec) => spec,
             Err(error) => {
                 let message = format!("{whose}: {error}");
@@ -358,7 +359,6 @@ impl Freezer<'_> {
             let message = format!("{whose}: accel \"kvm\" can't be had here: {why}");
             self.problems.push(LineProblem { line: line("accel"), message });
         }
-        let spec = vmconfig::with_shown_threads(spec, &self.machine.host);
         let mut findings = vmconfig::check_against(&spec, &self.machine.host);
         // Nor does KubeVirt's QEMU take this command line.
         if self.machine.kubevirt.is_none() {

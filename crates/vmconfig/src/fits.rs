@@ -2,7 +2,7 @@
 
 use topology::Host;
 
-use crate::{Accel, Arch, SpecFinding, VmSettings, VmSpec, defaults};
+use crate::{Accel, Arch, InvalidVm, SpecFinding, VmSettings, VmSpec, defaults};
 
 /// What is wrong with running this VM on this host, errors first. What the
 /// host's description does not know is not complained about.
@@ -74,7 +74,11 @@ fn hidden_threads(spec: &VmSpec, host: &Host) -> Option<&'static str> {
     let any = |part: &str| words.clone().any(|word| word.contains(part));
     let (lost, instead) = match spec.accel {
         Accel::Tcg => (["max", "qemu64"].contains(&model), "vendor=GenuineIntel"),
-        Accel::Kvm => (host.is_amd() && ["host", "max"].contains(&model), "topoext=on"),
+        // In a run host-model is QEMU's host.
+        Accel::Kvm => {
+            let is_host = ["host", "host-model", "max"].contains(&model);
+            (host.is_amd() && is_host, "topoext=on")
+        }
     };
     let is_hidden = spec.arch == Arch::X86_64
         && spec.topology.threads > 1
@@ -86,13 +90,15 @@ fn hidden_threads(spec: &VmSpec, host: &Host) -> Option<&'static str> {
 
 /// The VM whose guest finds the threads that its topology says: on an AMD host QEMU's
 /// model `host` shows them with `topoext` alone.
-#[must_use]
-pub fn with_shown_threads(spec: VmSpec, host: &Host) -> VmSpec {
+///
+/// # Errors
+/// As [`VmSpec::new`].
+pub fn with_shown_threads(spec: VmSpec, host: &Host) -> Result<VmSpec, InvalidVm> {
     let Some(feature) = hidden_threads(&spec, host).filter(|_| spec.accel == Accel::Kvm) else {
-        return spec;
+        return Ok(spec);
     };
     let cpu_model = format!("{},{feature}", spec.cpu_model);
-    VmSpec::new(VmSettings { cpu_model, ..VmSettings::clone(&spec) }).unwrap_or(spec)
+    VmSpec::new(VmSettings { cpu_model, ..VmSettings::clone(&spec) })
 }
 
 fn check_threads(spec: &VmSpec, host: &Host, findings: &mut Vec<SpecFinding>) {

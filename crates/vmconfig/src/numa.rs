@@ -17,8 +17,10 @@ use crate::{InvalidVm, MemoryBacking, MemoryPolicy, MemorySource, NumberSet, Pag
 pub struct GuestNode {
     /// Its vCPUs: `"0-3"`. If no node of a patch has any, they are shared out
     /// evenly, in order.
+    #[serde(skip_serializing_if = "NumberSet::is_empty")]
     pub vcpus: NumberSet,
     /// Its memory; 0 in every node of a patch is an even share.
+    #[serde(skip_serializing_if = "is_even_share")]
     pub memory_mib: u64,
     /// Host nodes that hold it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,6 +97,12 @@ pub(crate) fn complete(nodes: &mut [GuestNode], vcpus: u32, memory_mib: u64) {
             node.memory_mib = each + u64::from(number < rest);
         }
     }
+}
+
+/// Whether a node's memory is its even share.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_even_share(memory_mib: &u64) -> bool {
+    *memory_mib == 0
 }
 
 impl GuestNode {

@@ -307,11 +307,16 @@ fn the_host_is_asked() {
     assert_eq!((on_amd("host"), on_amd("host,topoext=on"), on_amd("EPYC")), (1, 0, 0));
     let shown = |host: &Host, more: &str| {
         let spec = resolve(&format!("topology = {{ threads = 2 }}\n{more}")).unwrap();
-        crate::with_shown_threads(spec, host).cpu_model.clone()
+        crate::with_shown_threads(spec, host).unwrap().cpu_model.clone()
     };
     assert_eq!(shown(&amd, "accel = 'kvm'"), "host,topoext=on");
     assert_eq!(shown(&amd, "accel = 'kvm'\ncpu_model = 'host,topoext=off'"), "host,topoext=off");
     assert_eq!(shown(&amd, "accel = 'kvm'\ncpu_model = 'EPYC'"), "EPYC");
+    assert_eq!(
+        shown(&amd, "accel = 'kvm'\ncpu_model = 'host-model'"),
+        "host-model,topoext=on",
+        "QEMU gets host for it"
+    );
     assert_eq!(shown(&amd, "accel = 'tcg'"), "max", "TCG has no such feature");
     assert_eq!(shown(&Host::default(), "accel = 'kvm'"), "host");
     check(
