@@ -486,6 +486,9 @@ pub struct PublishedClaim {
     pub source: String,
     /// The measured ratio of the first to the second; none where none was.
     pub measured: Option<ShownEstimate>,
+    /// The measured shares of a function, of the first and of the second, %.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_shares_percent: Option<[f64; 2]>,
     /// Complete blocks that it rests on.
     pub blocks: u32,
     /// What the measured says to the published; none where the workload was
@@ -510,6 +513,16 @@ pub enum PublishedKind {
         of: CountScope,
         /// The published ratio; both ends are the same for a single number.
         published: ShownInterval,
+    },
+    /// The ratio of a function's shares of the processors' time.
+    FunctionShare {
+        /// The function's name.
+        function: String,
+        /// The published ratio; both ends are the same for a single number.
+        published: ShownInterval,
+        /// The published shares, of the first and of the second, %.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shares_percent: Option<[f64; 2]>,
     },
 }
 

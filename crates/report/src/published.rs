@@ -172,6 +172,7 @@ impl PublishedClaim {
             than: than.to_owned(),
             source: source.to_owned(),
             measured: None,
+            measured_shares_percent: None,
             blocks: 0,
             agreement: None,
         }
@@ -187,7 +188,8 @@ impl PublishedClaim {
             PublishedKind::Order { relation } => {
                 relation.agreement(interval, comparison.better, margin)
             }
-            PublishedKind::CounterRatio { published, .. } => {
+            PublishedKind::CounterRatio { published, .. }
+            | PublishedKind::FunctionShare { published, .. } => {
                 ratio_agreement((published.lo, published.hi), interval, margin)
             }
         };
@@ -221,17 +223,27 @@ impl PublishedClaim {
                 let ratio = shown_ratio(*published);
                 format!("{counter} {of}: {variant} by {than} {ratio}")
             }
+            PublishedKind::FunctionShare { function, published, shares_percent } => {
+                let (ratio, shares) = (shown_ratio(*published), shares(*shares_percent));
+                format!("time in {function}: {variant} by {than} {ratio}{shares}")
+            }
         }
     }
 
     /// The texts under [`claim_heads`].
     pub(crate) fn cells(&self) -> [String; 3] {
         let measured = match &self.measured {
-            Some(estimate) => ratio_estimate(estimate),
+            Some(estimate) => ratio_estimate(estimate) + &shares(self.measured_shares_percent),
             None => "none".to_owned(),
         };
         [self.sentence(), measured, agreement_word(self.agreement).to_owned()]
     }
+}
+
+/// The shares behind a ratio, where they are known.
+fn shares(percent: Option<[f64; 2]>) -> String {
+    let share = |percent: f64| crate::quantity::percent(percent / 100.0);
+    percent.map_or_else(String::new, |[a, b]| format!(" ({}, {})", share(a), share(b)))
 }
 
 /// A published value: one number, a range, or the mean of runs.

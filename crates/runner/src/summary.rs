@@ -48,7 +48,7 @@ pub fn report(dir: &Path, contents: &Contents) -> Report {
     warnings.extend(report::busy(&host_beside));
     warnings.extend(run_warnings(plan, events, &state, &trials, &groups));
     let mut shown: Vec<_> =
-        groups.iter().map(|group| show_group(plan, &state, group, &trials)).collect();
+        groups.iter().map(|group| show_group(dir, plan, &state, group, &trials)).collect();
     shown.extend(published::later_groups(plan));
     adjust_for_many(plan, &mut shown);
     Report {
@@ -333,6 +333,7 @@ fn told_metric(plan: &StudyPlan, metric: &Metric) -> Metric {
 }
 
 fn show_group(
+    dir: &Path,
     plan: &StudyPlan,
     state: &JournalState,
     group: &MetricGroup<'_>,
@@ -390,7 +391,7 @@ fn show_group(
             &group.workload.label,
             &group.metric.name,
         ),
-        claims: published::claims(plan, engine.as_ref(), group, trials, steady),
+        claims: published::claims(dir, plan, engine.as_ref(), group, trials, steady),
     };
     shown.judge_published(&plan.baseline, 1.0 - ALPHA);
     shown

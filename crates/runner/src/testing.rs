@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use guest::Cancel;
 use host::watch::Moment;
 use record::journal::{RunResult, TrialKey, TrialResult};
-use record::{CounterSet, Environment, Failure, FailureKind, Ground, HostWatch, Outcome, Sample};
+use record::{
+    CounterSet, Environment, Failure, FailureKind, Ground, HostWatch, Outcome, ProfileSide, Sample,
+    SideProfile, TrialProfile,
+};
 use topology::{Host, Pcpu};
 use vmconfig::{Accel, Arch, BootSource, ImagePatch};
 
@@ -114,6 +117,9 @@ pub(crate) struct FakeLab {
     pub(crate) wobble: f64,
     /// Whether exits are counted: 2000 a run in `a`, 1600 in all others.
     pub(crate) exits: bool,
+    /// Whether trials are profiled: of a guest's 100 samples 20 are in `ipi` in `a`, 5 in `b`,
+    /// none in all others.
+    pub(crate) profiles: bool,
     /// After which blocks begun, counted from 0, the host stays as it is.
     pub(crate) stuck: Vec<usize>,
     /// Raise the flag when that many trials are done.
@@ -133,6 +139,7 @@ impl FakeLab {
             cold: 0.0,
             wobble: 0.0,
             exits: false,
+            profiles: false,
             stuck: Vec::new(),
             cancel_after: None,
             log: Vec::new(),
@@ -206,13 +213,30 @@ impl Lab for FakeLab {
         };
         let runs: Vec<_> = (0..workload.invocations).map(run).collect();
         let text = BTreeMap::from([("stdout".to_owned(), format!("Time: {seconds}").into_bytes())]);
+        let side = SideProfile {
+            side: ProfileSide::Guest,
+            event: Some("cycles".to_owned()),
+            samples: 100,
+            cut: false,
+            blob: None,
+            missing: None,
+        };
+        let profile = TrialProfile { samples: Vec::new(), frequency_hz: 99, sides: vec![side] };
+        let in_ipi = match variant.name.as_str() {
+            "a" => 20,
+            "b" => 5,
+            _ => 0,
+        };
+        let stacks = format!("swapper;ipi;wake {in_ipi}\nswapper;idle {}\n", 100 - in_ipi);
+        let profiles = BTreeMap::from([(ProfileSide::Guest, stacks.into_bytes())]);
         TrialRecord {
             texts: vec![text; runs.len()],
-            profiles: BTreeMap::new(),
+            profiles: if self.profiles { profiles } else { BTreeMap::new() },
             result: TrialResult {
                 boot_s: Some(1.0),
                 wall_s: seconds,
                 runs,
+                profile: self.profiles.then_some(profile),
                 ground: Some(Ground {
                     merged_bytes: Some(0),
                     page_cache_bytes: Some(u64::from(key.block + 1) << 20),

@@ -61,9 +61,9 @@ const GUEST: &[(&str, &str)] = &[
     ("lock_stat", LOCK_STAT),
 ];
 
-/// What is said of a guest that does not find the threads of its topology: to its
-/// scheduler their vCPUs are cores.
-pub(super) fn hidden_threads(spec: &VmSpec, facts: &Facts) -> Option<String> {
+/// What is said of a guest that finds other threads in a core than its topology has: its
+/// scheduler takes threads for cores, or cores for threads.
+fn other_threads(spec: &VmSpec, facts: &Facts) -> Option<String> {
     let (asked, cpu_model) = (spec.topology.threads, &spec.cpu_model);
     let siblings: PcpuSet = facts.get("guest.siblings")?.parse().ok()?;
     let is_whole = spec.present_vcpus.is_none();
@@ -86,6 +86,8 @@ pub(super) struct FoundVm {
     pub(super) facts: Facts,
     /// Of `cpu_pm`, where that was asked for, before anything ran.
     pub(super) cpu_pm: Option<CpuPmFinding>,
+    /// What is not as it was asked for and leaves the trial what it claims.
+    pub(super) warnings: Vec<String>,
 }
 
 impl RoleGuest {
@@ -97,7 +99,7 @@ impl RoleGuest {
             ExecTarget::Vm(vm) => Some(vm),
             ExecTarget::Hosted(_) => None,
             ExecTarget::Thin(thin) => {
-                return Ok(FoundVm { facts: thin.facts(), cpu_pm: None });
+                return Ok(FoundVm { facts: thin.facts(), ..FoundVm::default() });
             }
             ExecTarget::Host(_) => return Ok(FoundVm::default()),
         };
@@ -120,7 +122,11 @@ impl RoleGuest {
         facts.extend(guest_facts(&said));
         self.counts_locks = facts.get("guest.lock_stat").is_some_and(|on| on != "0");
         check_guest(spec, &facts)?;
-        Ok(FoundVm { facts, cpu_pm })
+        let warnings = other_threads(spec, &facts).map(|told| match self.name {
+            Some(name) => format!("{name}: {told}"),
+            None => told,
+        });
+        Ok(FoundVm { facts, cpu_pm, warnings: warnings.into_iter().collect() })
     }
 }
 
@@ -373,6 +379,28 @@ mod tests {
             &tsc,
             "clocksource: asked for kvm-clock, it is tsc",
         );
+    }
+
+    #[test]
+    fn a_guest_that_finds_other_threads_is_told() {
+        let mut settings = vmconfig::VmSettings::clone(&spec(Accel::Kvm, ""));
+        settings.topology = vmconfig::GuestTopology { threads: 2, ..settings.topology };
+        let threads = VmSpec::new(settings).unwrap();
+        let told = |spec: &VmSpec, siblings: &str| {
+            let facts = guest_facts(&format!(
+                "devices/system/cpu/cpu0/topology/thread_siblings_list {siblings}"
+            ));
+            other_threads(spec, &facts).unwrap_or_default()
+        };
+        let words = "The topology has 2 thread(s) a core; the guest finds vCPU 0 in the first \
+                     core, with cpu_model \"host\"";
+        assert_eq!(told(&threads, "0"), words);
+        assert_eq!((told(&threads, "0-1"), told(&threads, "0,4")), Default::default());
+        let cores = spec(Accel::Kvm, "");
+        let words = "The topology has 1 thread(s) a core; the guest finds vCPU 0-1 in the first \
+                     core, with cpu_model \"host\"";
+        assert_eq!((told(&cores, "0").as_str(), told(&cores, "0-1").as_str()), ("", words));
+        assert_eq!(other_threads(&threads, &Facts::new()), None, "not a guest that tells");
     }
 
     #[test]

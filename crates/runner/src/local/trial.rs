@@ -134,11 +134,11 @@ impl<'a, 'lab> Trial<'a, 'lab> {
         // All are what they claim; what is told is the first one's.
         let further: Vec<&VmSpec> = parts.variant.specs().skip(1).collect();
         for (vm, spec) in guests.further.iter_mut().zip(further) {
-            vm.guest.found(spec, &lab.cancel)?;
+            result.warnings.extend(vm.guest.found(spec, &lab.cancel)?.warnings);
         }
         let found = guests.under_test.found(spec, &lab.cancel)?;
         (result.facts, self.cpu_pm) = (found.facts, found.cpu_pm);
-        result.warnings.extend(found::hidden_threads(spec, &result.facts));
+        result.warnings.extend(found.warnings);
         result.facts.extend(follows);
         if let Some(boot_s) = boot_s {
             (self.observe)(ExecutionEvent::Booted(boot_s));
@@ -400,7 +400,7 @@ impl GuestBenchmark<'_> {
         add_ratios(&mut moved);
         let asked = plan.published_claims.iter().filter_map(|claim| match &claim.claimed {
             StudyClaimKind::CounterRatio { counter, .. } => Some(counter.as_str()),
-            StudyClaimKind::Order { .. } => None,
+            StudyClaimKind::Order { .. } | StudyClaimKind::FunctionShare { .. } => None,
         });
         counters::keep_longest_waits(&mut moved, asked);
         if self.parts.variant.environment.is_deterministic()

@@ -193,7 +193,7 @@ pub(super) struct BackgroundTable {
     pub(super) params: BTreeMap<String, toml::Value>,
 }
 
-/// A variant's value, an order of variants, or a counter's ratio.
+/// A variant's value, an order of variants, a counter's ratio, or a function's shares.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PublishedTable {
@@ -203,6 +203,7 @@ pub(super) struct PublishedTable {
     pub(super) than: Option<String>,
     pub(super) metric: Option<String>,
     pub(super) counter: Option<String>,
+    pub(super) function: Option<String>,
     pub(super) order: Option<String>,
     /// By metric, where one source has many of a variant.
     #[serde(default)]
@@ -213,6 +214,8 @@ pub(super) struct PublishedTable {
     pub(super) runs: Vec<f64>,
     pub(super) ratio: Option<f64>,
     pub(super) ratio_range: Option<[f64; 2]>,
+    /// Of `variant`, then of `than`.
+    pub(super) shares_percent: Option<[f64; 2]>,
     pub(super) sd: Option<f64>,
     pub(super) unit: Option<String>,
     pub(super) better: Option<record::BetterDirection>,

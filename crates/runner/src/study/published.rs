@@ -1,5 +1,5 @@
 //! What others published of the same question: values of variants, orders of
-//! variants, ratios of counters.
+//! variants, ratios of counters, shares of functions.
 
 use record::BetterDirection;
 use schemars::JsonSchema;
@@ -88,9 +88,20 @@ pub enum StudyClaimKind {
         /// From where to where it lies; the same twice for a single number.
         ratio: [f64; 2],
     },
+    /// The ratio of a function's shares of the processors' time.
+    FunctionShare {
+        /// The function's name.
+        function: String,
+        /// From where to where the ratio lies; the same twice for a single number.
+        ratio: [f64; 2],
+        /// The shares, of the first and of the second, where these were told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shares_percent: Option<[f64; 2]>,
+    },
 }
 
-/// Keys that a value, values, an order and a counter's ratio have; all have the rest.
+/// Keys that a value, values, an order, a counter's ratio and a function's shares have; all
+/// have the rest.
 const OF_VALUE: &[&str] = &[
     "variant",
     "metric",
@@ -106,6 +117,8 @@ const OF_VALUE: &[&str] = &[
 const OF_VALUES: &[&str] = &["variant", "values"];
 const OF_ORDER: &[&str] = &["order", "metric", "unit", "better"];
 const OF_COUNTER: &[&str] = &["counter", "variant", "than", "ratio", "ratio_range"];
+const OF_FUNCTION: &[&str] =
+    &["function", "variant", "than", "shares_percent", "ratio", "ratio_range"];
 
 /// Signs between the variants of an order.
 const SIGNS: [(&str, Relation); 3] =
@@ -119,6 +132,7 @@ impl PublishedTable {
             ("than", self.than.is_some()),
             ("metric", self.metric.is_some()),
             ("counter", self.counter.is_some()),
+            ("function", self.function.is_some()),
             ("order", self.order.is_some()),
             ("values", !self.values.is_empty()),
             ("value", self.value.is_some()),
@@ -126,6 +140,7 @@ impl PublishedTable {
             ("runs", !self.runs.is_empty()),
             ("ratio", self.ratio.is_some()),
             ("ratio_range", self.ratio_range.is_some()),
+            ("shares_percent", self.shares_percent.is_some()),
             ("sd", self.sd.is_some()),
             ("unit", self.unit.is_some()),
             ("better", self.better.is_some()),
@@ -156,6 +171,8 @@ impl StudyChecker {
                 claims.extend(self.order(index, table, named));
             } else if table.counter.is_some() {
                 claims.extend(self.counter_ratio(index, table, baseline, named));
+            } else if table.function.is_some() {
+                claims.extend(self.function_share(index, table, baseline, named));
             } else if table.values.is_empty() {
                 values.extend(self.published_value(index, table, named));
             } else {
@@ -331,6 +348,49 @@ impl StudyChecker {
             );
             self.problem(&at("counter"), message);
         }
+        let claimed = |ratio| StudyClaimKind::CounterRatio { counter, ratio };
+        self.ratio_claim(index, table, baseline, named, claimed)
+    }
+
+    /// The shares that a function has of the time of two variants.
+    fn function_share(
+        &mut self,
+        index: usize,
+        table: &PublishedTable,
+        baseline: &str,
+        named: &PublishableNames<'_>,
+    ) -> Option<StudyClaim> {
+        self.only(index, table, "a function's share", OF_FUNCTION);
+        let function = table.function.clone()?;
+        let run = named.workloads.iter().find(|run| run.label == table.workload);
+        let no_profile = match run {
+            Some(run) if run.profile => None,
+            Some(_) => Some(format!("{}: write profile = true there", table.workload)),
+            None if named.is_later(&table.workload) => {
+                Some(format!("{}, which is not run", table.workload))
+            }
+            // That there is none of this label is said already.
+            None => None,
+        };
+        if let Some(whose) = no_profile {
+            let message = format!("function = {function:?}: there is no profile of {whose}");
+            self.problem(&[Key("published"), Index(index), Key("function")], message);
+        }
+        let shares_percent = table.shares_percent;
+        let claimed = |ratio| StudyClaimKind::FunctionShare { function, ratio, shares_percent };
+        self.ratio_claim(index, table, baseline, named, claimed)
+    }
+
+    /// The claim of a ratio between two variants; `claimed` makes what it is of from where to
+    /// where that lies.
+    fn ratio_claim(
+        &mut self,
+        index: usize,
+        table: &PublishedTable,
+        baseline: &str,
+        named: &PublishableNames<'_>,
+        claimed: impl FnOnce([f64; 2]) -> StudyClaimKind,
+    ) -> Option<StudyClaim> {
         let variant = self.needed(index, "variant", table.variant.as_ref())?;
         self.published_variant(index, "variant", variant, table, named);
         let than = table.than.clone().unwrap_or_else(|| baseline.to_owned());
@@ -339,16 +399,17 @@ impl StudyChecker {
             let message = format!(
                 "variant = {variant:?}: a ratio to itself says nothing; name another with `than`"
             );
-            self.problem(&at("variant"), message);
+            self.problem(&[Key("published"), Index(index), Key("variant")], message);
         }
         self.published_numbers(index, table);
-        let ratio = table.ratio_range.or(table.ratio.map(|ratio| [ratio; 2]))?;
+        let of_shares = table.shares_percent.map(|[variant, than]| variant / than);
+        let one = table.ratio.or(of_shares).map(|ratio| [ratio; 2]);
         Some(StudyClaim {
             workload: table.workload.clone(),
             load: table.load.clone().unwrap_or_else(|| named.loads[0].name.clone()),
             variant: variant.clone(),
             than,
-            claimed: StudyClaimKind::CounterRatio { counter, ratio },
+            claimed: claimed(table.ratio_range.or(one)?),
             source: table.source.clone(),
         })
     }
@@ -458,6 +519,7 @@ impl StudyChecker {
             ("runs", !table.runs.is_empty()),
             ("ratio", table.ratio.is_some()),
             ("ratio_range", table.ratio_range.is_some()),
+            ("shares_percent", table.shares_percent.is_some()),
         ];
         let mut said = said.iter().filter_map(|(key, is_there)| is_there.then_some(*key));
         match (said.next(), said.next()) {
@@ -481,6 +543,13 @@ impl StudyChecker {
         let ratio = table.ratio.filter(|ratio| !is_none(*ratio));
         for (key, value) in [("ratio", ratio), ("sd", table.sd)] {
             self.positive(&at(key), key, value);
+        }
+        for share in table.shares_percent.into_iter().flatten() {
+            self.positive(&at("shares_percent"), "shares_percent", Some(share));
+            if share > 100.0 {
+                let message = format!("shares_percent = {share}: no share is more than 100");
+                self.problem(&at("shares_percent"), message);
+            }
         }
         for value in &table.runs {
             self.positive(&at("runs"), "runs", Some(*value));

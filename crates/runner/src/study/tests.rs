@@ -387,6 +387,10 @@ fn what_was_published_of_two_variants_is_read_and_refused_by_line() {
                 StudyClaimKind::CounterRatio { counter, ratio } => {
                     format!("{}: {} {counter} {} {ratio:?}", claim.load, claim.variant, claim.than)
                 }
+                StudyClaimKind::FunctionShare { function, ratio, shares_percent } => format!(
+                    "{}: {} {function} {} {ratio:?} {shares_percent:?}",
+                    claim.load, claim.variant, claim.than
+                ),
             })
             .collect()
     };
@@ -404,6 +408,11 @@ fn what_was_published_of_two_variants_is_read_and_refused_by_line() {
     assert_eq!(told(&found), ["idle: a kvm.exits b [0.8, 0.8]"]);
     let found = study(&format!("{counter}\nthan = 'c'\nratio_range = [0.7, 0.8]")).unwrap();
     assert_eq!(told(&found), ["idle: a kvm.exits c [0.7, 0.8]"]);
+    let function = "workload = 'hackbench'\nfunction = 'schedule'\nvariant = 'a'";
+    let shares = format!("{function}\nshares_percent = [6, 3]");
+    let profiled = text(&shares).replacen("'hackbench'", "'hackbench'\nprofile = true", 1);
+    let found = Study::parse("s.toml", &profiled).unwrap();
+    assert_eq!(told(&found), ["idle: a schedule b [2.0, 2.0] Some([6.0, 3.0])"]);
     let later = "workload = 'kernbench'\nmetric = 'elapsed'\nunit = 's'\norder = 'a > b'";
     let found = study(&format!("{later}\nbetter = 'lower'")).unwrap();
     assert_eq!(told(&found), ["idle: a Better b", "busy: a Better b"]);
@@ -434,6 +443,15 @@ fn what_was_published_of_two_variants_is_read_and_refused_by_line() {
             24,
             "did you mean \"kvm.exits\"?",
         ),
+        (shares, 24, "there is no profile of hackbench: write profile = true there"),
+        (
+            format!("{}\nratio = 2", function.replace("hackbench", "kernbench")),
+            24,
+            "of kernbench, which is not run",
+        ),
+        (format!("{function}\nshares_percent = [101, 0]"), 24, "no share is more than 100"),
+        (format!("{function}\nshares_percent = [1, 0]"), 24, "must be greater than 0"),
+        (format!("{function}\nshares_percent = [1, 2]\nratio = 2"), 24, "give one of them"),
         (
             "workload = 'kernbench'\ncounter = 'kvm.exits'\nvariant = 'a'\nratio = 1".to_owned(),
             24,

@@ -53,21 +53,9 @@ fn comparison(
 ) -> ProfileComparison {
     let (mut sides, mut missing) = (Vec::new(), BTreeSet::new());
     for side in ProfileSide::ALL {
-        let read = |trial: &TrialResult| -> Result<(SideProfile, FoldedStacks), String> {
-            let profile = trial.profile.iter().flat_map(|profile| &profile.sides);
-            let Some(of) = profile.clone().find(|one| one.side == side) else {
-                return Err("the trial has no profile".to_owned());
-            };
-            if let Some(why) = &of.missing {
-                return Err(why.clone());
-            }
-            let text = of.blob.as_ref().and_then(|hash| store::blob(dir, hash));
-            let text = text.ok_or("its stacks are gone from the results folder")?;
-            Ok((of.clone(), FoldedStacks::from_text(&String::from_utf8_lossy(&text))))
-        };
         let mut both = Vec::new();
         for (a, b) in pairs {
-            let read = [(a, read(a)), (b, read(b))];
+            let read = [(a, read(dir, a, side)), (b, read(dir, b, side))];
             for (trial, told) in &read {
                 if let Err(why) = told {
                     let name = &trial.trial.variant;
@@ -97,6 +85,55 @@ fn comparison(
         sides,
         missing: missing.into_iter().collect(),
     }
+}
+
+/// What a side of a trial's profile brought, and its stacks; else why there are none.
+fn read(
+    dir: &Path,
+    trial: &TrialResult,
+    side: ProfileSide,
+) -> Result<(SideProfile, FoldedStacks), String> {
+    let mut sides = trial.profile.iter().flat_map(|profile| &profile.sides);
+    let of = sides.find(|one| one.side == side).ok_or("the trial has no profile")?;
+    if let Some(why) = &of.missing {
+        return Err(why.clone());
+    }
+    let text = of.blob.as_ref().and_then(|hash| store::blob(dir, hash));
+    let text = text.ok_or("its stacks are gone from the results folder")?;
+    Ok((of.clone(), FoldedStacks::from_text(&String::from_utf8_lossy(&text))))
+}
+
+/// What stands for a function that no sample met, which has no logarithm.
+const HALF_A_SAMPLE: f64 = 0.5;
+
+/// How much of its time each of two trials spends in `function` and what that calls; none
+/// where one of them was not profiled, or not by what the other was.
+///
+/// `sides` are those that their benchmarks ran on.
+pub(super) fn function_shares(
+    dir: &Path,
+    trials: [&TrialResult; 2],
+    sides: [ProfileSide; 2],
+    function: &str,
+) -> Option<[FunctionShare; 2]> {
+    let read = |at: usize| read(dir, trials[at], sides[at]).ok();
+    let [(one, of_one), (other, of_other)] = [read(0)?, read(1)?];
+    (one.event == other.event).then(|| {
+        [of_one, of_other].map(|folded| {
+            let stacks = folded.stacks().filter(|(stack, _)| stack.iter().any(|f| f == function));
+            let all = folded.samples().max(1) as f64;
+            let met = stacks.map(|(_, count)| count).sum::<u64>() as f64;
+            FunctionShare { found: met / all, at_least: met.max(HALF_A_SAMPLE) / all }
+        })
+    })
+}
+
+/// A function's share of a trial's samples.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FunctionShare {
+    pub(super) found: f64,
+    /// The same, and half a sample's where none met it.
+    pub(super) at_least: f64,
 }
 
 /// Shares of all samples, of each block the baseline's and the variant's.

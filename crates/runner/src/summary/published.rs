@@ -1,14 +1,17 @@
 //! What others published, put beside what the blocks say of it.
 
-use record::{BetterDirection, Metric, MetricKind, Unit};
+use std::path::Path;
+
+use record::{BetterDirection, Metric, MetricKind, ProfileSide, Unit};
 use report::{PublishedClaim, PublishedKind, ShownInterval};
 use stats::{Comparison, Engine, PairedBlocks};
 
 use super::counts::{counted_of, of_trial};
+use super::profile::{FunctionShare, function_shares};
 use super::why::{counted_pairs, operations_of};
 use crate::plan::StudyPlan;
 use crate::results::{JournalTrial, MetricGroup};
-use crate::study::{DEFAULT_MARGIN_PERCENT, PublishedFigure, StudyClaimKind};
+use crate::study::{DEFAULT_MARGIN_PERCENT, PublishedFigure, RunsOn, StudyClaimKind};
 
 /// The values that were published of a group.
 pub(super) fn values(
@@ -43,9 +46,10 @@ fn span([lo, hi]: [f64; 2]) -> ShownInterval {
 }
 
 /// What was published of two variants in a group, judged by its blocks; ratios
-/// of counters stand at the workload's primary metric. Nothing is judged of a
-/// workload that is not `steady`.
+/// of counters and shares of functions, whose profiles lie in `dir`, stand at the workload's
+/// primary metric. Nothing is judged of a workload that is not `steady`.
 pub(super) fn claims(
+    dir: &Path,
     plan: &StudyPlan,
     engine: &dyn Engine,
     group: &MetricGroup<'_>,
@@ -58,6 +62,7 @@ pub(super) fn claims(
         plan.published_claims.iter().filter(|row| (&row.load, &row.workload) == (load, workload));
     let mut claims = Vec::new();
     for row in here {
+        let mut measured_shares_percent = None;
         let (says, comparison) = match &row.claimed {
             StudyClaimKind::Order { metric, relation, .. } if *metric == group.metric.name => {
                 let (Some(variant), Some(than)) = (place(&row.variant), place(&row.than)) else {
@@ -75,9 +80,27 @@ pub(super) fn claims(
                     comparison,
                 )
             }
-            StudyClaimKind::Order { .. } | StudyClaimKind::CounterRatio { .. } => continue,
+            StudyClaimKind::FunctionShare { function, ratio, shares_percent }
+                if group.is_primary() =>
+            {
+                let found = shares(dir, plan, group, trials, row, function);
+                let (comparison, percent) = found.unzip();
+                measured_shares_percent = percent;
+                let says = PublishedKind::FunctionShare {
+                    function: function.clone(),
+                    published: span(*ratio),
+                    shares_percent: *shares_percent,
+                };
+                (says, comparison)
+            }
+            StudyClaimKind::Order { .. }
+            | StudyClaimKind::CounterRatio { .. }
+            | StudyClaimKind::FunctionShare { .. } => continue,
         };
-        let claim = PublishedClaim::unmeasured(says, &row.variant, &row.than, &row.source);
+        let claim = PublishedClaim {
+            measured_shares_percent,
+            ..PublishedClaim::unmeasured(says, &row.variant, &row.than, &row.source)
+        };
         claims.push(match comparison.filter(|_| steady) {
             Some(comparison) => {
                 let judged = engine.judge(&comparison);
@@ -123,14 +146,52 @@ fn counted(
         Some(ratio.ln())
     };
     let log_ratios: Vec<f64> = pairs.iter().map(log_ratio).collect::<Option<_>>()?;
+    Some(comparison(group, log_ratios))
+}
+
+/// The comparison of what is no metric, by the primary metric's margin.
+fn comparison(group: &MetricGroup<'_>, log_ratios: Vec<f64>) -> Comparison {
     let margin = group.workload.margin_percent.get(&group.metric.name);
-    Some(Comparison {
+    Comparison {
         blocks: PairedBlocks { log_ratios },
         better: BetterDirection::Lower,
         margin: margin.copied().unwrap_or(DEFAULT_MARGIN_PERCENT) / 100.0,
         aa: false,
         host: Vec::new(),
-    })
+    }
+}
+
+/// The comparison of a function's shares of two variants, and the mean shares in percent, the
+/// row's variant first; none where a block has not both, or no sample of it met the function.
+fn shares(
+    dir: &Path,
+    plan: &StudyPlan,
+    group: &MetricGroup<'_>,
+    trials: &[JournalTrial<'_>],
+    row: &crate::study::StudyClaim,
+    function: &str,
+) -> Option<(Comparison, [f64; 2])> {
+    let side = |name: &str| {
+        let of = plan.variants.iter().find(|variant| variant.name == name)?;
+        Some(match of.on {
+            RunsOn::Vm => ProfileSide::Guest,
+            RunsOn::Host => ProfileSide::Host,
+        })
+    };
+    let sides = [side(&row.variant)?, side(&row.than)?];
+    let pairs = counted_pairs(group, trials, &row.than, &row.variant);
+    let found: Vec<_> = pairs
+        .iter()
+        .map(|(than, variant)| function_shares(dir, [variant, than], sides, function))
+        .collect::<Option<_>>()?;
+    let is_met = |block: &[FunctionShare; 2]| block.iter().any(|of| of.found > 0.0);
+    if found.is_empty() || !found.iter().all(is_met) {
+        return None;
+    }
+    let log_ratio = |[a, b]: &[FunctionShare; 2]| (a.at_least / b.at_least).ln();
+    let mean = |at: usize| found.iter().map(|block| block[at].found).sum::<f64>();
+    let percent = [0, 1].map(|at| 100.0 * mean(at) / found.len() as f64);
+    Some((comparison(group, found.iter().map(log_ratio).collect()), percent))
 }
 
 /// Groups that hold nothing but what others published: workloads that the
@@ -207,16 +268,22 @@ mod tests {
             format!("[[published]]\nworkload = 'hackbench'\nsource = 'a talk'\n{rest}\n")
         };
         let of_time = |rest: &str| published(&format!("metric = 'time'\n{rest}"));
+        let share = |rest: &str| published(&format!("function = 'ipi'\n{rest}"));
         let exits = |ratio: f64| {
             published(&format!("counter = 'kvm.exits'\nvariant = 'c'\nratio = {ratio}"))
         };
         let all = [
-            STUDY.replace("blocks = 3", "blocks = 6\nuntil = 'budget'"),
+            STUDY
+                .replace("blocks = 3", "blocks = 6\nuntil = 'budget'")
+                .replace("invocations = 2", "invocations = 2\nprofile = true"),
             of_time("load = 'busy'\norder = 'b > a'"),
             of_time("load = 'busy'\norder = 'a >= c'"),
             exits(0.8),
             exits(1.25),
             published("counter = 'kvm.halt_exits'\nvariant = 'b'\nratio = 2"),
+            share("variant = 'b'\nshares_percent = [1.78, 7.13]"),
+            share("variant = 'a'\nthan = 'c'\nratio = 2"),
+            share("variant = 'b'\nthan = 'a'\nload = 'busy'\nratio_range = [2, 3]"),
             of_time("unit = 's'\nvariant = 'a'\nruns = [99, 100, 101]"),
             of_time("unit = 's'\nvariant = 'b'\nruns = [49, 50, 51]"),
             of_time("unit = 's'\nvariant = 'c'\nratio_range = [0.1, 0.3]"),
@@ -225,7 +292,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut store = Store::create(dir.path(), &plan, &host()).unwrap();
         let mut lab = FakeLab::new();
-        lab.exits = true;
+        (lab.exits, lab.profiles) = (true, true);
         execute(&plan, &[], &mut store, &mut lab, &Cancel::new(), &mut |_| {}).unwrap();
         drop(store);
         let mut report = crate::summary::report(dir.path(), &store::read(dir.path()).unwrap());
@@ -239,10 +306,18 @@ mod tests {
         };
         let (agrees, contradicts) =
             (Some(PublishedAgreement::Agrees), Some(PublishedAgreement::Contradicts));
-        assert_eq!(judged(busy), [("b".to_owned(), agrees), ("a".to_owned(), contradicts)]);
-        let exits =
-            [("c".to_owned(), agrees), ("c".to_owned(), contradicts), ("b".to_owned(), None)];
-        assert_eq!(judged(idle), exits, "halts were not counted");
+        let named = |all: &[(&str, Option<PublishedAgreement>)]| -> Vec<_> {
+            all.iter().map(|(variant, judged)| ((*variant).to_owned(), *judged)).collect()
+        };
+        let expected = named(&[("b", agrees), ("a", contradicts), ("b", contradicts)]);
+        assert_eq!(judged(busy), expected);
+        let expected = [("c", agrees), ("c", contradicts), ("b", None), ("b", agrees)];
+        let expected = named(&[&expected[..], &[("a", contradicts)]].concat());
+        assert_eq!(judged(idle), expected, "halts were not counted");
+        let shares: Vec<_> = idle.claims.iter().map(|it| it.measured_shares_percent).collect();
+        assert_eq!(shares[2..], [None, Some([5.0, 20.0]), Some([20.0, 0.0])]);
+        let of_nothing = idle.claims[4].measured.unwrap().centre;
+        assert!((of_nothing - 40.0).abs() < 1e-6, "half a sample: {of_nothing}");
         let ratio = idle.claims[0].measured.unwrap();
         assert!((ratio.centre - 0.8).abs() < 0.01 && ratio.interval.is_some(), "{ratio:?}");
 
@@ -257,6 +332,8 @@ mod tests {
             "×0.10 to ×0.30",
             "b better than a",
             "kvm.exits a run: c by a ×0.80",
+            "time in ipi: b by a ×0.25 (1.8 %, 7.1 %)",
+            "(5 %, 20 %)",
         ] {
             assert!(text.contains(said), "{said}: {text}");
         }

@@ -53,12 +53,21 @@ fn held(study: &Study, workload: &str, variant: &str, run: Option<usize>, name: 
         numbers.extend(row.value.into_iter().chain(row.ratio).chain(row.sd));
         numbers.extend(row.range.into_iter().chain(row.ratio_range).flatten());
     }
-    for row in &study.published_claims {
-        if let StudyClaimKind::CounterRatio { counter, ratio } = &row.claimed
-            && (row.workload.as_str(), row.variant.as_str(), counter.as_str())
-                == (workload, variant, name)
-        {
-            numbers.extend(ratio);
+    for row in study.published_claims.iter().filter(|row| row.workload == workload) {
+        match &row.claimed {
+            StudyClaimKind::CounterRatio { counter, ratio } => {
+                if (row.variant.as_str(), counter.as_str()) == (variant, name) {
+                    numbers.extend(ratio);
+                }
+            }
+            StudyClaimKind::FunctionShare { function, ratio, shares_percent } => {
+                if (row.variant.as_str(), function.as_str()) == (variant, name) {
+                    numbers.push(shares_percent.map_or(ratio[0], |[first, _]| first));
+                } else if (row.than.as_str(), function.as_str()) == (variant, name) {
+                    numbers.extend(shares_percent.map(|[_, second]| second));
+                }
+            }
+            StudyClaimKind::Order { .. } => {}
         }
     }
     numbers
