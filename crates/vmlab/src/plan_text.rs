@@ -34,6 +34,10 @@ fn write(out: &mut String, plan: &StudyPlan) -> std::fmt::Result {
         writeln!(out, "             {why}")?;
     }
     match &plan.kubevirt {
+        // Of a machine that is only described: nothing of it runs.
+        None if plan.qemu.path.is_empty() => {
+            writeln!(out, "QEMU         none; checked for {}", plan.qemu.version)?;
+        }
         None => writeln!(out, "QEMU         {} ({})", plan.qemu.version, plan.qemu.path)?,
         Some(cluster) => {
             writeln!(out, "KubeVirt     {} at {}", cluster.version, cluster.server)?;
