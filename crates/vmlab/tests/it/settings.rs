@@ -444,6 +444,9 @@ fn a_trial_begins_on_the_ground_that_its_study_says_or_fails() {
         }
         return;
     }
+    let check = said(vmlab(["check"]).arg(study.folder().join("study.toml")));
+    let ground = "Ground       drop_caches, compact, before each trial";
+    assert!(check.has_code(0).stdout.contains(ground), "{check:#?}");
     // A file that is cached, and that nobody else reads.
     let mut file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     std::io::Write::write_all(&mut file, &vec![1; 8 << 20]).unwrap();
