@@ -302,7 +302,7 @@ fn claims(report: &Report, group: &ResultGroup, out: &mut Printer) {
     }
     let circumstances = circumstances(report);
     let found = report.environment.participle();
-    let title = format!("Published orders and ratios of counters, beside {found}{circumstances}");
+    let title = format!("Published orders and ratios, beside {found}{circumstances}");
     out.paragraph("", &title, None);
     let heads = claim_heads(report);
     let mut table = TextTable::new(&heads.each_ref().map(|head| (head.as_str(), Align::Left)));
