@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::io::Read as _;
+use std::io::{Read as _, SeekFrom};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -42,10 +42,36 @@ const SERVE: &str = "cd \"$1\" || exit\n\
     [ $l -eq 0 ] || tail -c +$((offset + 1)) \"$name\" | head -c $l\n\
     done\n";
 
-/// Writes `$3` bytes into the file `$2` of `$1`, which is there wholly or not at all.
-const PUT: &str = "cd \"$1\" && mkdir -p \"$(dirname \"$2\")\" && p=\"$2.part$$\" \
-    && head -c \"$3\" >\"$p\" && [ \"$(wc -c <\"$p\")\" -eq \"$3\" ] && mv \"$p\" \"$2\" \
-    && echo whole\n";
+/// Most that is given of a file at once, bytes: what a broken connection costs.
+const MOST_GIVEN_BYTES: u64 = 8 << 20;
+
+/// Writes `$4` bytes into the file `$2` of `$1`, from offset `$3` on; the file is there
+/// when it has all of its `$5` bytes. A piece that was begun before and broke may still come
+/// to its end, so that each is whole before it is added.
+const PUT: &str = r#"set -e
+cd "$1"
+mkdir -p "$(dirname "$2")"
+part=$2.part
+piece=$part.$$
+size() { wc -c <"$1"; }
+head -c "$4" >"$piece"
+[ "$(size "$piece")" -eq "$4" ]
+if [ "$3" -gt 0 ] && [ ! -e "$part" ]; then
+    # The last piece came, and the answer was lost.
+    [ "$(size "$2")" -eq "$5" ]
+else
+    touch "$part"
+    if [ "$(size "$part")" -gt "$3" ]; then
+        head -c "$3" "$part" >"$part.cut"
+        mv "$part.cut" "$part"
+    fi
+    [ "$(size "$part")" -eq "$3" ]
+    cat "$piece" >>"$part"
+    [ $(($3 + $4)) -lt "$5" ] || mv "$part" "$2"
+fi
+rm "$piece"
+echo whole
+"#;
 
 /// Why a node brings no results, or not all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -360,25 +386,32 @@ impl NodeRun {
         there: &str,
         cancel: &Cancel,
     ) -> Result<(), NodeFailure> {
-        let bytes = size.to_string();
-        let command = ["sh", "-c", PUT, "sh", WORK, there, &bytes];
-        self.patiently(cancel, |session, pod| {
-            let unread = |error: std::io::Error| ClusterFailure::NoAnswer(error.to_string());
-            from.rewind().map_err(unread)?;
-            let mut piece = from.by_ref().take(size);
-            // As long as it takes: what breaks is told.
-            let until = Instant::now() + MOST_SILENCE;
-            let given = pod.give(session, &command, &mut piece, size);
-            let printed = match session.wait(until, cancel, given)? {
-                Some(Ok(printed)) => printed,
-                Some(Err(failure)) => return Err(self.of_exec(failure)),
-                None => return Err(ClusterFailure::NoAnswer("it takes too long".to_owned())),
-            };
-            match printed.trim() {
-                "whole" => Ok(()),
-                said => Err(ClusterFailure::NoAnswer(format!("{there} did not arrive: {said:?}"))),
+        let mut offset = 0;
+        loop {
+            let piece = MOST_GIVEN_BYTES.min(size - offset);
+            let [at, bytes, all] = [offset, piece, size].map(|number| number.to_string());
+            let command = ["sh", "-c", PUT, "sh", WORK, there, &at, &bytes, &all];
+            self.patiently(cancel, |session, pod| {
+                let unread = |error: std::io::Error| ClusterFailure::NoAnswer(error.to_string());
+                from.seek(SeekFrom::Start(offset)).map_err(unread)?;
+                let mut from = from.by_ref().take(piece);
+                let until = Instant::now() + MOST_SILENCE;
+                let given = pod.give(session, &command, &mut from, piece);
+                let printed = match session.wait(until, cancel, given)? {
+                    Some(Ok(printed)) => printed,
+                    Some(Err(failure)) => return Err(self.of_exec(failure)),
+                    None => return Err(ClusterFailure::NoAnswer("it takes too long".to_owned())),
+                };
+                let said = printed.trim();
+                let arrived = said == "whole";
+                let why = || ClusterFailure::NoAnswer(format!("{there} did not arrive: {said:?}"));
+                arrived.then_some(()).ok_or_else(why)
+            })?;
+            offset += piece;
+            if offset == size {
+                return Ok(());
             }
-        })
+        }
     }
 
     /// A connection that breaks is one that may be had again.
@@ -562,6 +595,9 @@ fn job_failure(job: &Value) -> Option<NodeFailure> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
     use serde_json::json;
 
     use super::*;
@@ -573,6 +609,34 @@ mod tests {
     fn waiting(reason: &str) -> Value {
         let state = json!({ "waiting": { "reason": reason, "message": "said" } });
         json!({ "phase": "Pending", "containerStatuses": [{ "state": state }] })
+    }
+
+    #[test]
+    fn a_file_arrives_in_pieces_whatever_breaks() {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes: Vec<u8> = (0..2500_u32).map(|at| (at % 251) as u8).collect();
+        let put = |offset: usize, given: &[u8], length: usize| {
+            let place = folder.path().to_str().unwrap();
+            let numbers = [offset, length, bytes.len()].map(|number| number.to_string());
+            let mut shell = Command::new("sh");
+            shell.args(["-c", PUT, "sh", place, "a/b"]).args(numbers);
+            let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            shell.stdin.take().unwrap().write_all(given).unwrap();
+            let output = shell.wait_with_output().unwrap();
+            output.stdout == b"whole\n"
+        };
+        let there = || std::fs::read(folder.path().join("a/b")).ok();
+        assert!(put(0, &bytes[..1000], 1000));
+        // It breaks in the middle, and an answer is lost: what came is given again.
+        assert!(!put(1000, &bytes[1000..1100], 1000));
+        assert!(put(1000, &bytes[1000..2000], 1000));
+        assert!(put(1000, &bytes[1000..2000], 1000));
+        assert!(!put(2400, &bytes[2400..], 100), "there is a hole before it");
+        assert_eq!(there(), None);
+        assert!(put(2000, &bytes[2000..], 500));
+        assert_eq!(there().as_ref(), Some(&bytes));
+        assert!(put(2000, &bytes[2000..], 500));
+        assert_eq!(there(), Some(bytes.clone()));
     }
 
     #[test]

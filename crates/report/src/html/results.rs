@@ -335,8 +335,7 @@ fn published(report: &Report, group: &ResultGroup) -> String {
 /// What was published that is no variant's value.
 fn claims(report: &Report, group: &ResultGroup) -> String {
     let circumstances = circumstances(report);
-    let caption =
-        format!("Orders and ratios; host load {}{circumstances}.", group.load);
+    let caption = format!("Orders and ratios; host load {}{circumstances}.", group.load);
     let [published, ratio, judged] = claim_heads(report);
     let mut table =
         HtmlTable::new("published", caption).text(&published).number(&ratio).text(&judged);
