@@ -42,11 +42,11 @@ const SERVE: &str = "cd \"$1\" || exit\n\
     [ $l -eq 0 ] || tail -c +$((offset + 1)) \"$name\" | head -c $l\n\
     done\n";
 
-/// Most that is given of a file at once, bytes: what a broken connection costs. One that
+/// So much is given of a file at once, bytes: what a broken connection costs. One that
 /// brings nothing back for as long as an answer may take counts as broken, so that a piece is
 /// halved where it does not arrive, down to the least.
-const MOST_GIVEN_BYTES: u64 = 8 << 20;
-const LEAST_GIVEN_BYTES: u64 = 128 << 10;
+const PUT_PIECE_BYTES: u64 = 8 << 20;
+const LEAST_PUT_PIECE_BYTES: u64 = 128 << 10;
 
 /// Writes `$4` bytes into the file `$2` of `$1`, from offset `$3` on; the file is there
 /// when it has all of its `$5` bytes. A piece that was begun before and broke may still come
@@ -389,11 +389,11 @@ impl NodeRun {
         there: &str,
         cancel: &Cancel,
     ) -> Result<(), NodeFailure> {
-        let (mut offset, mut most) = (0, MOST_GIVEN_BYTES);
+        let (mut offset, mut most) = (0, PUT_PIECE_BYTES);
         loop {
             let given = self.patiently(cancel, |session, pod| {
                 let piece = most.min(size - offset);
-                most = (piece / 2).max(LEAST_GIVEN_BYTES);
+                most = (piece / 2).max(LEAST_PUT_PIECE_BYTES);
                 let [at, bytes, all] = [offset, piece, size].map(|number| number.to_string());
                 let command = ["sh", "-c", PUT, "sh", WORK, there, &at, &bytes, &all];
                 let unread = |error: std::io::Error| ClusterFailure::NoAnswer(error.to_string());
@@ -411,7 +411,7 @@ impl NodeRun {
                     said => Err(ClusterFailure::NoAnswer(format!("{there}: {said:?}"))),
                 }
             })?;
-            most = given.max(LEAST_GIVEN_BYTES);
+            most = given.max(LEAST_PUT_PIECE_BYTES);
             offset += given;
             if offset == size {
                 return Ok(());
