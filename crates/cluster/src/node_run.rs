@@ -56,6 +56,7 @@ cd "$1"
 mkdir -p "$(dirname "$2")"
 part=$2.part
 piece=$part.$$
+trap 'rm -f "$piece"' EXIT
 size() { wc -c <"$1"; }
 head -c "$4" >"$piece"
 [ "$(size "$piece")" -eq "$4" ]
@@ -72,7 +73,6 @@ else
     cat "$piece" >>"$part"
     [ $(($3 + $4)) -lt "$5" ] || mv "$part" "$2"
 fi
-rm "$piece"
 echo whole
 "#;
 
@@ -642,6 +642,9 @@ mod tests {
         assert_eq!(there().as_ref(), Some(&bytes));
         assert!(put(2000, &bytes[2000..], 500));
         assert_eq!(there(), Some(bytes.clone()));
+        let names = std::fs::read_dir(folder.path().join("a")).unwrap();
+        let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["b"], "nothing of a piece that broke stays");
     }
 
     #[test]

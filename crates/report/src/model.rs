@@ -489,6 +489,9 @@ pub struct PublishedClaim {
     /// The measured shares of a function, of the first and of the second, %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_shares_percent: Option<[f64; 2]>,
+    /// Why nothing was measured of a function, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
     /// Complete blocks that it rests on.
     pub blocks: u32,
     /// What the measured says to the published; none where the workload was

@@ -173,6 +173,7 @@ impl PublishedClaim {
             source: source.to_owned(),
             measured: None,
             measured_shares_percent: None,
+            missing: None,
             blocks: 0,
             agreement: None,
         }
@@ -232,9 +233,10 @@ impl PublishedClaim {
 
     /// The texts under [`claim_heads`].
     pub(crate) fn cells(&self) -> [String; 3] {
-        let measured = match &self.measured {
-            Some(estimate) => ratio_estimate(estimate) + &shares(self.measured_shares_percent),
-            None => "none".to_owned(),
+        let measured = match (&self.measured, &self.missing) {
+            (Some(estimate), _) => ratio_estimate(estimate) + &shares(self.measured_shares_percent),
+            (None, Some(why)) => format!("none: {why}"),
+            (None, None) => "none".to_owned(),
         };
         [self.sentence(), measured, agreement_word(self.agreement).to_owned()]
     }

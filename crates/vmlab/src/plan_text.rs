@@ -34,8 +34,7 @@ fn write(out: &mut String, plan: &StudyPlan) -> std::fmt::Result {
         writeln!(out, "             {why}")?;
     }
     match &plan.kubevirt {
-        // Of a machine that is only described: nothing of it runs.
-        None if plan.qemu.path.is_empty() => {
+        None if plan.environment() == Environment::Simulated => {
             writeln!(out, "QEMU         none; checked for {}", plan.qemu.version)?;
         }
         None => writeln!(out, "QEMU         {} ({})", plan.qemu.version, plan.qemu.path)?,

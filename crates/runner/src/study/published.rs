@@ -362,6 +362,10 @@ impl StudyChecker {
     ) -> Option<StudyClaim> {
         self.only(index, table, "a function's share", OF_FUNCTION);
         let function = table.function.clone()?;
+        if function.trim().is_empty() {
+            let message = format!("function = {function:?}: give its name");
+            self.problem(&[Key("published"), Index(index), Key("function")], message);
+        }
         let run = named.workloads.iter().find(|run| run.label == table.workload);
         let no_profile = match run {
             Some(run) if run.profile => None,
@@ -530,7 +534,13 @@ impl StudyChecker {
                 self.problem(&at(second), message);
             }
             (None, _) if table.sd.is_none() => {
-                let message = "published nothing: give a value, a range, single runs, a ratio to the baseline, or an sd";
+                let message = if table.function.is_some() {
+                    "published nothing: give shares_percent, a ratio, or a ratio_range"
+                } else if table.counter.is_some() {
+                    "published nothing: give a ratio, or a ratio_range"
+                } else {
+                    "published nothing: give a value, a range, single runs, a ratio to the baseline, or an sd"
+                };
                 self.problem(&at("source"), message);
             }
             _ => {}

@@ -443,6 +443,8 @@ fn what_was_published_of_two_variants_is_read_and_refused_by_line() {
             24,
             "did you mean \"kvm.exits\"?",
         ),
+        (function.to_owned(), 22, "published nothing: give shares_percent, a ratio, or a ratio_r"),
+        (shares.replace("schedule", " "), 24, "function = \" \": give its name"),
         (shares, 24, "there is no profile of hackbench: write profile = true there"),
         (
             format!("{}\nratio = 2", function.replace("hackbench", "kernbench")),

@@ -106,27 +106,36 @@ fn read(
 /// What stands for a function that no sample met, which has no logarithm.
 const HALF_A_SAMPLE: f64 = 0.5;
 
-/// How much of its time each of two trials spends in `function` and what that calls; none
-/// where one of them was not profiled, or not by what the other was.
-///
+/// How much of its time each of two trials spends in `function` and what that calls.
 /// `sides` are those that their benchmarks ran on.
+///
+/// # Errors
+/// Why it is not known: one of them was not profiled, or not by what the other was.
 pub(super) fn function_shares(
     dir: &Path,
     trials: [&TrialResult; 2],
     sides: [ProfileSide; 2],
     function: &str,
-) -> Option<[FunctionShare; 2]> {
-    let read = |at: usize| read(dir, trials[at], sides[at]).ok();
+) -> Result<[FunctionShare; 2], String> {
+    let read = |at: usize| {
+        let variant = &trials[at].trial.variant;
+        read(dir, trials[at], sides[at]).map_err(|why| format!("no profile of {variant}: {why}"))
+    };
     let [(one, of_one), (other, of_other)] = [read(0)?, read(1)?];
-    (one.event == other.event).then(|| {
-        [of_one, of_other].map(|folded| {
-            let stacks = folded.stacks().filter(|(stack, _)| stack.iter().any(|f| f == function));
-            let all = folded.samples().max(1) as f64;
-            let met = stacks.map(|(_, count)| count).sum::<u64>() as f64;
-            FunctionShare { found: met / all, at_least: met.max(HALF_A_SAMPLE) / all }
-        })
-    })
+    if one.event != other.event {
+        let [one, other] = [one, other].map(|of| of.event.unwrap_or_else(|| UNNAMED.to_owned()));
+        return Err(format!("the profiles are of {one} and {other}"));
+    }
+    Ok([of_one, of_other].map(|folded| {
+        let stacks = folded.stacks().filter(|(stack, _)| stack.iter().any(|f| f == function));
+        let all = folded.samples().max(1) as f64;
+        let met = stacks.map(|(_, count)| count).sum::<u64>() as f64;
+        FunctionShare { found: met / all, at_least: met.max(HALF_A_SAMPLE) / all }
+    }))
 }
+
+/// What was sampled, where perf did not name it.
+const UNNAMED: &str = "perf";
 
 /// A function's share of a trial's samples.
 #[derive(Debug, Clone, Copy)]
@@ -245,7 +254,7 @@ fn profiled_side(side: ProfileSide, blocks: &[[(SideProfile, FoldedStacks); 2]])
     let mut of = blocks.iter().flatten().map(|(of, _)| of);
     ProfiledSide {
         side,
-        event: of.clone().find_map(|of| of.event.clone()).unwrap_or_else(|| "perf".to_owned()),
+        event: of.clone().find_map(|of| of.event.clone()).unwrap_or_else(|| UNNAMED.to_owned()),
         blocks: u32::try_from(blocks.len()).unwrap_or(u32::MAX),
         samples,
         cut: of.any(|of| of.cut),

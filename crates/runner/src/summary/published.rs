@@ -9,7 +9,7 @@ use stats::{Comparison, Engine, PairedBlocks};
 use super::counts::{counted_of, of_trial};
 use super::profile::{FunctionShare, function_shares};
 use super::why::{counted_pairs, operations_of};
-use crate::plan::StudyPlan;
+use crate::plan::{PlanVariant, StudyPlan};
 use crate::results::{JournalTrial, MetricGroup};
 use crate::study::{DEFAULT_MARGIN_PERCENT, PublishedFigure, RunsOn, StudyClaimKind};
 
@@ -62,7 +62,7 @@ pub(super) fn claims(
         plan.published_claims.iter().filter(|row| (&row.load, &row.workload) == (load, workload));
     let mut claims = Vec::new();
     for row in here {
-        let mut measured_shares_percent = None;
+        let (mut measured_shares_percent, mut missing) = (None, None);
         let (says, comparison) = match &row.claimed {
             StudyClaimKind::Order { metric, relation, .. } if *metric == group.metric.name => {
                 let (Some(variant), Some(than)) = (place(&row.variant), place(&row.than)) else {
@@ -83,9 +83,16 @@ pub(super) fn claims(
             StudyClaimKind::FunctionShare { function, ratio, shares_percent }
                 if group.is_primary() =>
             {
-                let found = shares(dir, plan, group, trials, row, function);
-                let (comparison, percent) = found.unzip();
-                measured_shares_percent = percent;
+                let comparison = match shares(dir, plan, group, trials, row, function) {
+                    Ok((comparison, percent)) => {
+                        measured_shares_percent = Some(percent);
+                        Some(comparison)
+                    }
+                    Err(why) => {
+                        missing = Some(why);
+                        None
+                    }
+                };
                 let says = PublishedKind::FunctionShare {
                     function: function.clone(),
                     published: span(*ratio),
@@ -99,6 +106,7 @@ pub(super) fn claims(
         };
         let claim = PublishedClaim {
             measured_shares_percent,
+            missing,
             ..PublishedClaim::unmeasured(says, &row.variant, &row.than, &row.source)
         };
         claims.push(match comparison.filter(|_| steady) {
@@ -162,7 +170,10 @@ fn comparison(group: &MetricGroup<'_>, log_ratios: Vec<f64>) -> Comparison {
 }
 
 /// The comparison of a function's shares of two variants, and the mean shares in percent, the
-/// row's variant first; none where a block has not both, or no sample of it met the function.
+/// row's variant first.
+///
+/// # Errors
+/// Why there is none: a block has not both, or no sample of it met the function.
 fn shares(
     dir: &Path,
     plan: &StudyPlan,
@@ -170,28 +181,30 @@ fn shares(
     trials: &[JournalTrial<'_>],
     row: &crate::study::StudyClaim,
     function: &str,
-) -> Option<(Comparison, [f64; 2])> {
-    let side = |name: &str| {
-        let of = plan.variants.iter().find(|variant| variant.name == name)?;
-        Some(match of.on {
-            RunsOn::Vm => ProfileSide::Guest,
-            RunsOn::Host => ProfileSide::Host,
-        })
-    };
-    let sides = [side(&row.variant)?, side(&row.than)?];
+) -> Result<(Comparison, [f64; 2]), String> {
+    let sides = [&row.variant, &row.than].map(|name| {
+        let on_host = |variant: &PlanVariant| variant.name == *name && variant.on == RunsOn::Host;
+        match plan.variants.iter().any(on_host) {
+            true => ProfileSide::Host,
+            false => ProfileSide::Guest,
+        }
+    });
     let pairs = counted_pairs(group, trials, &row.than, &row.variant);
     let found: Vec<_> = pairs
         .iter()
         .map(|(than, variant)| function_shares(dir, [variant, than], sides, function))
-        .collect::<Option<_>>()?;
+        .collect::<Result<_, _>>()?;
+    if found.is_empty() {
+        return Err("no block has both".to_owned());
+    }
     let is_met = |block: &[FunctionShare; 2]| block.iter().any(|of| of.found > 0.0);
-    if found.is_empty() || !found.iter().all(is_met) {
-        return None;
+    if !found.iter().all(is_met) {
+        return Err(format!("no sample of a block met {function}"));
     }
     let log_ratio = |[a, b]: &[FunctionShare; 2]| (a.at_least / b.at_least).ln();
     let mean = |at: usize| found.iter().map(|block| block[at].found).sum::<f64>();
     let percent = [0, 1].map(|at| 100.0 * mean(at) / found.len() as f64);
-    Some((comparison(group, found.iter().map(log_ratio).collect()), percent))
+    Ok((comparison(group, found.iter().map(log_ratio).collect()), percent))
 }
 
 /// Groups that hold nothing but what others published: workloads that the
@@ -284,6 +297,7 @@ mod tests {
             share("variant = 'b'\nshares_percent = [1.78, 7.13]"),
             share("variant = 'a'\nthan = 'c'\nratio = 2"),
             share("variant = 'b'\nthan = 'a'\nload = 'busy'\nratio_range = [2, 3]"),
+            published("function = 'ip'\nvariant = 'b'\nratio = 2"),
             of_time("unit = 's'\nvariant = 'a'\nruns = [99, 100, 101]"),
             of_time("unit = 's'\nvariant = 'b'\nruns = [49, 50, 51]"),
             of_time("unit = 's'\nvariant = 'c'\nratio_range = [0.1, 0.3]"),
@@ -312,10 +326,10 @@ mod tests {
         let expected = named(&[("b", agrees), ("a", contradicts), ("b", contradicts)]);
         assert_eq!(judged(busy), expected);
         let expected = [("c", agrees), ("c", contradicts), ("b", None), ("b", agrees)];
-        let expected = named(&[&expected[..], &[("a", contradicts)]].concat());
+        let expected = named(&[&expected[..], &[("a", contradicts), ("b", None)]].concat());
         assert_eq!(judged(idle), expected, "halts were not counted");
         let shares: Vec<_> = idle.claims.iter().map(|it| it.measured_shares_percent).collect();
-        assert_eq!(shares[2..], [None, Some([5.0, 20.0]), Some([20.0, 0.0])]);
+        assert_eq!(shares[2..], [None, Some([5.0, 20.0]), Some([20.0, 0.0]), None]);
         let of_nothing = idle.claims[4].measured.unwrap().centre;
         assert!((of_nothing - 40.0).abs() < 1e-6, "half a sample: {of_nothing}");
         let ratio = idle.claims[0].measured.unwrap();
@@ -334,6 +348,7 @@ mod tests {
             "kvm.exits a run: c by a ×0.80",
             "time in ipi: b by a ×0.25 (1.8 %, 7.1 %)",
             "(5 %, 20 %)",
+            "none: no sample of a block met ip",
         ] {
             assert!(text.contains(said), "{said}: {text}");
         }

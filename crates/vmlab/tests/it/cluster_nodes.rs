@@ -504,8 +504,9 @@ fn a_study_is_measured_on_two_real_nodes() {
     let across = &report["groups"][0]["variants"][0]["across"];
     assert_eq!((&across["hosts"], &across["blocks"]), (&json!(2), &json!(4)), "{report:#}");
 
-    // The node's own KVM by the path of its device; what emulates that node is known in a
-    // container, too.
+    // The node's own KVM by the path of its device, with the image whose boot proves it; what
+    // emulates that node is known in a container, too.
+    user.say(&["image", "build"]).has_code(0);
     fs::write(&study, THIN_STUDY.replace("accel = \"tcg\"", "accel = \"kvm\"")).expect("a file");
     fs::remove_dir_all(&dir).expect("a folder");
     let kvm = ["--node-kvm", "hostpath", "--nodes", "kubernetes.io/hostname=far"];

@@ -75,9 +75,14 @@ impl Fleet {
 
     /// Whose pods simulate.
     fn simulating() -> Self {
+        Self::simulating_if("true")
+    }
+
+    /// The same, where `check` says yes.
+    fn simulating_if(check: &str) -> Self {
         let host =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies/hosts/four-sockets.json");
-        Self::new(&format!("exec '{VMLAB}' \"$@\" --on 'sim:{}'", host.display()))
+        Self::new(&format!("{check} || exit\nexec '{VMLAB}' \"$@\" --on 'sim:{}'", host.display()))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -160,7 +165,13 @@ fn a_study_runs_on_each_node_and_nothing_stays() {
 
 #[test]
 fn a_connection_that_breaks_is_taken_up_again() {
-    let fleet = Fleet::simulating();
+    let fleet = Fleet::simulating_if("cmp study/disk.img \"${0%/bin/*}/disk.img\"");
+    // A disk image of more than one piece.
+    let disk: Vec<u8> =
+        (0..9_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(fleet.path("disk.img"), disk).expect("a file");
+    let study = STUDY.replace("[vm]\n", "[vm]\nimage = \"disk.img\"\n");
+    fs::write(fleet.path("study.toml"), study).expect("a file");
     // While files go in, and at several places of what comes out.
     let breaks = vec![1, 40, 3000, 20_000, 1, 100_000];
     fleet.pods.fates.lock().expect("no panic").insert("ada".to_owned(), Fate::Breaks(breaks));
