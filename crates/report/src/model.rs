@@ -5,7 +5,7 @@
 //! list; it is never a zero and never NaN.
 
 use record::journal::{Damage, TrialKey};
-use record::{Environment, Failure, Metric, Unit};
+use record::{Environment, Failure, Metric, ProfileSide, Unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stats::{PublishedAgreement, Relation};
@@ -471,8 +471,8 @@ pub struct PublishedValue {
     pub agreement: Option<PublishedAgreement>,
 }
 
-/// Something that was published of two variants and is no variant's value,
-/// judged by what was measured.
+/// Something that was published of two variants, or of a function's time in one, and is no
+/// variant's value, judged by what was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PublishedClaim {
     /// What it says.
@@ -480,11 +480,13 @@ pub struct PublishedClaim {
     pub says: PublishedKind,
     /// The variant that it is about.
     pub variant: String,
-    /// The variant that it is compared with.
-    pub than: String,
+    /// The variant that it is compared with; none where it is about one alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub than: Option<String>,
     /// Who published it, and where.
     pub source: String,
-    /// The measured ratio of the first to the second; none where none was.
+    /// The measured ratio of the first to the second, or the share of one alone as a part of 1;
+    /// none where none was.
     pub measured: Option<ShownEstimate>,
     /// The measured shares of a function, of the first and of the second, %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -499,7 +501,7 @@ pub struct PublishedClaim {
     pub agreement: Option<PublishedAgreement>,
 }
 
-/// What was published of two variants.
+/// What was published of two variants, or of a function's time in one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "says", rename_all = "kebab-case")]
 pub enum PublishedKind {
@@ -517,11 +519,18 @@ pub enum PublishedKind {
         /// The published ratio; both ends are the same for a single number.
         published: ShownInterval,
     },
-    /// The ratio of a function's shares of the processors' time.
+    /// The ratio of a function's shares of the processors' time; of one variant alone the share
+    /// itself, as a part of 1.
     FunctionShare {
         /// The function's name.
         function: String,
-        /// The published ratio; both ends are the same for a single number.
+        /// The function that it is called by, whose time is the whole; all of it if none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        within: Option<String>,
+        /// Whose perf met it; if none, that of where a variant runs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        side: Option<ProfileSide>,
+        /// The published ratio or share; both ends are the same for a single number.
         published: ShownInterval,
         /// The published shares, of the first and of the second, %.
         #[serde(default, skip_serializing_if = "Option::is_none")]

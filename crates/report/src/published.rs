@@ -165,11 +165,16 @@ fn interval_of(judgement: &VariantJudgement, level: f64) -> Option<Interval> {
 impl PublishedClaim {
     /// The claim `says` of `variant` and `than`, whose workload was not run.
     #[must_use]
-    pub fn unmeasured(says: PublishedKind, variant: &str, than: &str, source: &str) -> Self {
+    pub fn unmeasured(
+        says: PublishedKind,
+        variant: &str,
+        than: Option<&str>,
+        source: &str,
+    ) -> Self {
         Self {
             says,
             variant: variant.to_owned(),
-            than: than.to_owned(),
+            than: than.map(str::to_owned),
             source: source.to_owned(),
             measured: None,
             measured_shares_percent: None,
@@ -205,7 +210,8 @@ impl PublishedClaim {
 
     /// What was published, in words.
     pub(crate) fn sentence(&self) -> String {
-        let Self { variant, than, .. } = self;
+        let variant = &self.variant;
+        let than = self.than.as_deref().unwrap_or_default();
         match &self.says {
             PublishedKind::Order { relation } => {
                 let relation = match relation {
@@ -224,9 +230,18 @@ impl PublishedClaim {
                 let ratio = shown_ratio(*published);
                 format!("{counter} {of}: {variant} by {than} {ratio}")
             }
-            PublishedKind::FunctionShare { function, published, shares_percent } => {
-                let (ratio, shares) = (shown_ratio(*published), shares(*shares_percent));
-                format!("time in {function}: {variant} by {than} {ratio}{shares}")
+            PublishedKind::FunctionShare { function, within, side, published, shares_percent } => {
+                let within = within.as_ref().map(|of| format!(" of that in {of}"));
+                let side = side.map(|side| format!(", by the {}'s perf", side.name()));
+                let time = [Some(format!("time in {function}")), within, side];
+                let time: String = time.into_iter().flatten().collect();
+                match &self.than {
+                    Some(than) => {
+                        let (ratio, shares) = (shown_ratio(*published), shares(*shares_percent));
+                        format!("{time}: {variant} by {than} {ratio}{shares}")
+                    }
+                    None => format!("{time}: {variant} {}", shown_share(*published)),
+                }
             }
         }
     }
@@ -234,6 +249,7 @@ impl PublishedClaim {
     /// The texts under [`claim_heads`].
     pub(crate) fn cells(&self) -> [String; 3] {
         let measured = match (&self.measured, &self.missing) {
+            (Some(estimate), _) if self.than.is_none() => share_estimate(estimate),
             (Some(estimate), _) => ratio_estimate(estimate) + &shares(self.measured_shares_percent),
             (None, Some(why)) => format!("none: {why}"),
             (None, None) => "none".to_owned(),
@@ -246,6 +262,21 @@ impl PublishedClaim {
 fn shares(percent: Option<[f64; 2]>) -> String {
     let share = |percent: f64| crate::quantity::percent(percent / 100.0);
     percent.map_or_else(String::new, |[a, b]| format!(" ({}, {})", share(a), share(b)))
+}
+
+/// A published share: one number or a range.
+fn shown_share(ShownInterval { lo, hi }: ShownInterval) -> String {
+    let [least, most] = [lo, hi].map(crate::quantity::percent);
+    if lo == hi { most } else { format!("{least} to {most}") }
+}
+
+/// A measured share with its interval, which no whole is less than.
+fn share_estimate(estimate: &ShownEstimate) -> String {
+    let percent = crate::quantity::percent;
+    let ends = |span: ShownInterval| {
+        format!(" [{}, {}]", percent(span.lo), percent(span.hi.min(1.0)))
+    };
+    percent(estimate.centre) + &estimate.shown_interval(ends).unwrap_or_default()
 }
 
 /// A published value: one number, a range, or the mean of runs.

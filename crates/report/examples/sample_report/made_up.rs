@@ -527,7 +527,7 @@ fn claim(group: &ResultGroup, variant: &str, than: &str, says: PublishedKind) ->
     };
     let engine = SequentialTest::within(blocks, 1.0 - LEVEL).expect("there are blocks");
     let source = "made-up numbers, Figure 3";
-    PublishedClaim::unmeasured(says, variant, than, source)
+    PublishedClaim::unmeasured(says, variant, Some(than), source)
         .judged(&comparison, &engine.judge(&comparison))
 }
 

@@ -204,6 +204,10 @@ pub(super) struct PublishedTable {
     pub(super) metric: Option<String>,
     pub(super) counter: Option<String>,
     pub(super) function: Option<String>,
+    /// The function that it was called by, whose time is the whole then.
+    pub(super) within: Option<String>,
+    /// Whose perf met it.
+    pub(super) side: Option<record::ProfileSide>,
     pub(super) order: Option<String>,
     /// By metric, where one source has many of a variant.
     #[serde(default)]
@@ -216,6 +220,9 @@ pub(super) struct PublishedTable {
     pub(super) ratio_range: Option<[f64; 2]>,
     /// Of `variant`, then of `than`.
     pub(super) shares_percent: Option<[f64; 2]>,
+    /// Of `variant` alone.
+    pub(super) share_percent: Option<f64>,
+    pub(super) share_percent_range: Option<[f64; 2]>,
     pub(super) sd: Option<f64>,
     pub(super) unit: Option<String>,
     pub(super) better: Option<record::BetterDirection>,

@@ -37,7 +37,7 @@ pub use measured::{
     metrics_over_vms, values_over_vms,
 };
 pub use network::{NetworkKind, NetworkPatch, StudyNetwork, SwitchProgram};
-pub use published::{PublishedFigure, StudyClaim, StudyClaimKind};
+pub use published::{ProfiledFunction, PublishedFigure, StudyClaim, StudyClaimKind};
 pub use runs_on::RunsOn;
 pub use settings::{HostSettings, SettingOwner, describe};
 use topology::bounded::FileProblems;

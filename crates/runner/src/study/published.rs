@@ -1,7 +1,7 @@
 //! What others published of the same question: values of variants, orders of
 //! variants, ratios of counters, shares of functions.
 
-use record::BetterDirection;
+use record::{BetterDirection, ProfileSide};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stats::Relation;
@@ -58,8 +58,9 @@ pub struct StudyClaim {
     pub load: String,
     /// The variant that it is about.
     pub variant: String,
-    /// The variant that it is compared with.
-    pub than: String,
+    /// The variant that it is compared with; none where something was published of one alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub than: Option<String>,
     /// What was published of the two.
     #[serde(flatten)]
     pub claimed: StudyClaimKind,
@@ -67,7 +68,7 @@ pub struct StudyClaim {
     pub source: String,
 }
 
-/// What was published of two variants.
+/// What was published of two variants, or of a function's time in one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "claimed", rename_all = "kebab-case")]
 pub enum StudyClaimKind {
@@ -88,16 +89,32 @@ pub enum StudyClaimKind {
         /// From where to where it lies; the same twice for a single number.
         ratio: [f64; 2],
     },
-    /// The ratio of a function's shares of the processors' time.
+    /// The ratio of a function's shares of the processors' time; of one variant alone the share
+    /// itself.
     FunctionShare {
-        /// The function's name.
-        function: String,
-        /// From where to where the ratio lies; the same twice for a single number.
+        /// Whose share, and of what.
+        #[serde(flatten)]
+        of: ProfiledFunction,
+        /// From where to where it lies, a share as a part of 1; the same twice for a single
+        /// number.
         ratio: [f64; 2],
         /// The shares, of the first and of the second, where these were told.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         shares_percent: Option<[f64; 2]>,
     },
+}
+
+/// A function whose time was profiled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProfiledFunction {
+    /// The function's name.
+    pub function: String,
+    /// The function that it is called by, whose time is the whole; all of it if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<String>,
+    /// Whose perf met it; if none, that of where a variant runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub side: Option<ProfileSide>,
 }
 
 /// Keys that a value, values, an order, a counter's ratio and a function's shares have; all
@@ -117,8 +134,18 @@ const OF_VALUE: &[&str] = &[
 const OF_VALUES: &[&str] = &["variant", "values"];
 const OF_ORDER: &[&str] = &["order", "metric", "unit", "better"];
 const OF_COUNTER: &[&str] = &["counter", "variant", "than", "ratio", "ratio_range"];
-const OF_FUNCTION: &[&str] =
-    &["function", "variant", "than", "shares_percent", "ratio", "ratio_range"];
+const OF_FUNCTION: &[&str] = &[
+    "function",
+    "within",
+    "side",
+    "variant",
+    "than",
+    "shares_percent",
+    "share_percent",
+    "share_percent_range",
+    "ratio",
+    "ratio_range",
+];
 
 /// Signs between the variants of an order.
 const SIGNS: [(&str, Relation); 3] =
@@ -133,6 +160,8 @@ impl PublishedTable {
             ("metric", self.metric.is_some()),
             ("counter", self.counter.is_some()),
             ("function", self.function.is_some()),
+            ("within", self.within.is_some()),
+            ("side", self.side.is_some()),
             ("order", self.order.is_some()),
             ("values", !self.values.is_empty()),
             ("value", self.value.is_some()),
@@ -141,6 +170,8 @@ impl PublishedTable {
             ("ratio", self.ratio.is_some()),
             ("ratio_range", self.ratio_range.is_some()),
             ("shares_percent", self.shares_percent.is_some()),
+            ("share_percent", self.share_percent.is_some()),
+            ("share_percent_range", self.share_percent_range.is_some()),
             ("sd", self.sd.is_some()),
             ("unit", self.unit.is_some()),
             ("better", self.better.is_some()),
@@ -314,7 +345,7 @@ impl StudyChecker {
                 workload: table.workload.clone(),
                 load: load.name.clone(),
                 variant: (*variant).to_owned(),
-                than: (*than).to_owned(),
+                than: Some((*than).to_owned()),
                 claimed: StudyClaimKind::Order {
                     metric: metric.clone(),
                     relation: *relation,
@@ -362,9 +393,11 @@ impl StudyChecker {
     ) -> Option<StudyClaim> {
         self.only(index, table, "a function's share", OF_FUNCTION);
         let function = table.function.clone()?;
-        if function.trim().is_empty() {
-            let message = format!("function = {function:?}: give its name");
-            self.problem(&[Key("published"), Index(index), Key("function")], message);
+        for (key, name) in [("function", Some(&function)), ("within", table.within.as_ref())] {
+            if let Some(name) = name.filter(|name| name.trim().is_empty()) {
+                let message = format!("{key} = {name:?}: give its name");
+                self.problem(&[Key("published"), Index(index), Key(key)], message);
+            }
         }
         let run = named.workloads.iter().find(|run| run.label == table.workload);
         let no_profile = match run {
@@ -381,12 +414,13 @@ impl StudyChecker {
             self.problem(&[Key("published"), Index(index), Key("function")], message);
         }
         let shares_percent = table.shares_percent;
-        let claimed = |ratio| StudyClaimKind::FunctionShare { function, ratio, shares_percent };
+        let of = ProfiledFunction { function, within: table.within.clone(), side: table.side };
+        let claimed = |ratio| StudyClaimKind::FunctionShare { of, ratio, shares_percent };
         self.ratio_claim(index, table, baseline, named, claimed)
     }
 
-    /// The claim of a ratio between two variants; `claimed` makes what it is of from where to
-    /// where that lies.
+    /// The claim of a ratio between two variants, or of one's share; `claimed` makes what it is
+    /// of from where to where that lies.
     fn ratio_claim(
         &mut self,
         index: usize,
@@ -397,9 +431,24 @@ impl StudyChecker {
     ) -> Option<StudyClaim> {
         let variant = self.needed(index, "variant", table.variant.as_ref())?;
         self.published_variant(index, "variant", variant, table, named);
-        let than = table.than.clone().unwrap_or_else(|| baseline.to_owned());
-        self.published_variant(index, "than", &than, table, named);
-        if *variant == than {
+        let share_key = ["share_percent", "share_percent_range"]
+            .into_iter()
+            .find(|share| table.keys().any(|key| key == *share));
+        let than = match (share_key, &table.than) {
+            (None, than) => Some(than.clone().unwrap_or_else(|| baseline.to_owned())),
+            (Some(_), None) => None,
+            (Some(key), Some(than)) => {
+                let message = format!(
+                    "than = {than:?}: {key} is of one variant alone; give shares_percent of two"
+                );
+                self.problem(&[Key("published"), Index(index), Key("than")], message);
+                None
+            }
+        };
+        if let Some(than) = &than {
+            self.published_variant(index, "than", than, table, named);
+        }
+        if than.as_ref() == Some(variant) {
             let message = format!(
                 "variant = {variant:?}: a ratio to itself says nothing; name another with `than`"
             );
@@ -407,13 +456,15 @@ impl StudyChecker {
         }
         self.published_numbers(index, table);
         let of_shares = table.shares_percent.map(|[variant, than]| variant / than);
-        let one = table.ratio.or(of_shares).map(|ratio| [ratio; 2]);
+        let of_share = table.share_percent.map(|share| share / 100.0);
+        let one = table.ratio.or(of_shares).or(of_share).map(|ratio| [ratio; 2]);
+        let share_range = table.share_percent_range.map(|range| range.map(|share| share / 100.0));
         Some(StudyClaim {
             workload: table.workload.clone(),
             load: table.load.clone().unwrap_or_else(|| named.loads[0].name.clone()),
             variant: variant.clone(),
             than,
-            claimed: claimed(table.ratio_range.or(one)?),
+            claimed: claimed(table.ratio_range.or(share_range).or(one)?),
             source: table.source.clone(),
         })
     }
@@ -524,6 +575,8 @@ impl StudyChecker {
             ("ratio", table.ratio.is_some()),
             ("ratio_range", table.ratio_range.is_some()),
             ("shares_percent", table.shares_percent.is_some()),
+            ("share_percent", table.share_percent.is_some()),
+            ("share_percent_range", table.share_percent_range.is_some()),
         ];
         let mut said = said.iter().filter_map(|(key, is_there)| is_there.then_some(*key));
         match (said.next(), said.next()) {
@@ -535,7 +588,7 @@ impl StudyChecker {
             }
             (None, _) if table.sd.is_none() => {
                 let message = if table.function.is_some() {
-                    "published nothing: give shares_percent, a ratio, or a ratio_range"
+                    "published nothing: give shares_percent, a share_percent or its range, a ratio, or a ratio_range"
                 } else if table.counter.is_some() {
                     "published nothing: give a ratio, or a ratio_range"
                 } else {
@@ -554,21 +607,30 @@ impl StudyChecker {
         for (key, value) in [("ratio", ratio), ("sd", table.sd)] {
             self.positive(&at(key), key, value);
         }
-        for share in table.shares_percent.into_iter().flatten() {
-            self.positive(&at("shares_percent"), "shares_percent", Some(share));
+        let shares = table.shares_percent.into_iter().flatten();
+        let shares = shares.map(|share| ("shares_percent", share));
+        for (key, share) in shares.chain(table.share_percent.map(|share| ("share_percent", share))) {
+            self.positive(&at(key), key, Some(share));
             if share > 100.0 {
-                let message = format!("shares_percent = {share}: no share is more than 100");
-                self.problem(&at("shares_percent"), message);
+                let message = format!("{key} = {share}: no share is more than 100");
+                self.problem(&at(key), message);
             }
         }
         for value in &table.runs {
             self.positive(&at("runs"), "runs", Some(*value));
         }
-        for (key, range) in [("range", table.range), ("ratio_range", table.ratio_range)] {
+        for (key, range) in [
+            ("range", table.range),
+            ("ratio_range", table.ratio_range),
+            ("share_percent_range", table.share_percent_range),
+        ] {
             let Some([lo, hi]) = range else { continue };
             self.positive(&at(key), key, Some(lo).filter(|lo| !is_none(*lo)));
             if !(hi.is_finite() && lo <= hi) {
                 let message = format!("{key} = [{lo}, {hi}]: the smaller end comes first");
+                self.problem(&at(key), message);
+            } else if key == "share_percent_range" && hi > 100.0 {
+                let message = format!("{key} = [{lo}, {hi}]: no share is more than 100");
                 self.problem(&at(key), message);
             }
         }

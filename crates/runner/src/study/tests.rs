@@ -2,6 +2,8 @@
 
 mod published_numbers;
 
+use record::ProfileSide;
+
 use super::*;
 
 const GOOD: &str = r#"
@@ -377,19 +379,23 @@ fn what_was_published_of_two_variants_is_read_and_refused_by_line() {
     };
     let study = |published: &str| Study::parse("s.toml", &text(published));
     let order = "workload = 'hackbench'\nmetric = 'time'\norder = 'a >= b > c'";
+    let than = |claim: &StudyClaim| claim.than.clone().unwrap_or_else(|| "alone".to_owned());
     let told = |study: &Study| -> Vec<String> {
         let claims = study.published_claims.iter();
         claims
             .map(|claim| match &claim.claimed {
                 StudyClaimKind::Order { relation, .. } => {
-                    format!("{}: {} {relation:?} {}", claim.load, claim.variant, claim.than)
+                    format!("{}: {} {relation:?} {}", claim.load, claim.variant, than(claim))
                 }
                 StudyClaimKind::CounterRatio { counter, ratio } => {
-                    format!("{}: {} {counter} {} {ratio:?}", claim.load, claim.variant, claim.than)
+                    format!("{}: {} {counter} {} {ratio:?}", claim.load, claim.variant, than(claim))
                 }
-                StudyClaimKind::FunctionShare { function, ratio, shares_percent } => format!(
-                    "{}: {} {function} {} {ratio:?} {shares_percent:?}",
-                    claim.load, claim.variant, claim.than
+                StudyClaimKind::FunctionShare { of, ratio, shares_percent } => format!(
+                    "{}: {} {} {} {ratio:?} {shares_percent:?}",
+                    claim.load,
+                    claim.variant,
+                    of.function,
+                    than(claim)
                 ),
             })
             .collect()
@@ -413,6 +419,32 @@ fn what_was_published_of_two_variants_is_read_and_refused_by_line() {
     let profiled = text(&shares).replacen("'hackbench'", "'hackbench'\nprofile = true", 1);
     let found = Study::parse("s.toml", &profiled).unwrap();
     assert_eq!(told(&found), ["idle: a schedule b [2.0, 2.0] Some([6.0, 3.0])"]);
+    let profiled = |of: &str| {
+        let one = text(&format!("{function}\n{of}"));
+        Study::parse("s.toml", &one.replacen("'hackbench'", "'hackbench'\nprofile = true", 1))
+    };
+    let found = profiled("share_percent = 82").unwrap();
+    assert_eq!(told(&found), ["idle: a schedule alone [0.82, 0.82] None"]);
+    let of = "within = 'do_fault'\nside = 'host'\nshare_percent_range = [50, 100]";
+    let found = profiled(of).unwrap();
+    assert_eq!(told(&found), ["idle: a schedule alone [0.5, 1.0] None"]);
+    let StudyClaimKind::FunctionShare { of, .. } = &found.published_claims[0].claimed else {
+        unreachable!("told so");
+    };
+    assert_eq!((of.within.as_deref(), of.side), (Some("do_fault"), Some(ProfileSide::Host)));
+    for (of, said) in [
+        ("share_percent = 101", "share_percent = 101: no share is more than 100"),
+        ("share_percent_range = [1, 101]", "share_percent_range = [1, 101]: no share is more"),
+        ("share_percent_range = [2, 1]", "the smaller end comes first"),
+        ("share_percent_range = [0, 1]", "share_percent_range = 0: must be greater than 0"),
+        ("share_percent = 1\nratio = 2", "share_percent: it follows from ratio"),
+        ("share_percent = 1\nthan = 'c'", "share_percent is of one variant alone"),
+        ("within = ''\nshare_percent = 1", "within = \"\": give its name"),
+        ("side = 'both'\nshare_percent = 1", "unknown variant `both`"),
+    ] {
+        let error = profiled(of).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    }
     let later = "workload = 'kernbench'\nmetric = 'elapsed'\nunit = 's'\norder = 'a > b'";
     let found = study(&format!("{later}\nbetter = 'lower'")).unwrap();
     assert_eq!(told(&found), ["idle: a Better b", "busy: a Better b"]);
@@ -443,7 +475,7 @@ fn what_was_published_of_two_variants_is_read_and_refused_by_line() {
             24,
             "did you mean \"kvm.exits\"?",
         ),
-        (function.to_owned(), 22, "published nothing: give shares_percent, a ratio, or a ratio_r"),
+        (function.to_owned(), 22, "published nothing: give shares_percent, a share_percent or"),
         (shares.replace("schedule", " "), 24, "function = \" \": give its name"),
         (shares, 24, "there is no profile of hackbench: write profile = true there"),
         (

@@ -11,6 +11,7 @@ use super::{span, why};
 use crate::plan::StudyPlan;
 use crate::results::{self, ALPHA, JournalTrial, MetricGroup};
 use crate::store;
+use crate::study::ProfiledFunction;
 
 /// Frames that neither side has this part of its samples in are left out.
 const LEAST_SHARE: f64 = 0.01;
@@ -106,32 +107,42 @@ fn read(
 /// What stands for a function that no sample met, which has no logarithm.
 const HALF_A_SAMPLE: f64 = 0.5;
 
-/// How much of its time each of two trials spends in `function` and what that calls.
-/// `sides` are those that their benchmarks ran on.
+/// How much of its time a trial spends in `function` and what that calls, and the event that
+/// was sampled. `side` is that of the perf that is asked.
 ///
 /// # Errors
-/// Why it is not known: one of them was not profiled, or not by what the other was.
-pub(super) fn function_shares(
+/// Why it is not known: the trial was not profiled, or nothing is the whole.
+pub(super) fn function_share(
     dir: &Path,
-    trials: [&TrialResult; 2],
-    sides: [ProfileSide; 2],
-    function: &str,
-) -> Result<[FunctionShare; 2], String> {
-    let read = |at: usize| {
-        let variant = &trials[at].trial.variant;
-        read(dir, trials[at], sides[at]).map_err(|why| format!("no profile of {variant}: {why}"))
-    };
-    let [(one, of_one), (other, of_other)] = [read(0)?, read(1)?];
-    if one.event != other.event {
-        let [one, other] = [one, other].map(|of| of.event.unwrap_or_else(|| UNNAMED.to_owned()));
-        return Err(format!("the profiles are of {one} and {other}"));
+    trial: &TrialResult,
+    side: ProfileSide,
+    of: &ProfiledFunction,
+) -> Result<(FunctionShare, String), String> {
+    let variant = &trial.trial.variant;
+    let (profile, folded) =
+        read(dir, trial, side).map_err(|why| format!("no profile of {variant}: {why}"))?;
+    let ProfiledFunction { function, within, .. } = of;
+    let (mut whole, mut met) = (0, 0);
+    for (stack, count) in folded.stacks() {
+        // Outermost frames come first.
+        let called = match within {
+            None => stack,
+            Some(caller) => match stack.iter().position(|frame| frame == caller) {
+                Some(at) => &stack[at + 1..],
+                None => continue,
+            },
+        };
+        whole += count;
+        if called.iter().any(|frame| frame == function) {
+            met += count;
+        }
     }
-    Ok([of_one, of_other].map(|folded| {
-        let stacks = folded.stacks().filter(|(stack, _)| stack.iter().any(|f| f == function));
-        let all = folded.samples().max(1) as f64;
-        let met = stacks.map(|(_, count)| count).sum::<u64>() as f64;
-        FunctionShare { found: met / all, at_least: met.max(HALF_A_SAMPLE) / all }
-    }))
+    if let Some(within) = within.as_ref().filter(|_| whole == 0) {
+        return Err(format!("no sample of {variant} met {within}"));
+    }
+    let (whole, met) = (whole.max(1) as f64, met as f64);
+    let share = FunctionShare { found: met / whole, at_least: met.max(HALF_A_SAMPLE) / whole };
+    Ok((share, profile.event.unwrap_or_else(|| UNNAMED.to_owned())))
 }
 
 /// What was sampled, where perf did not name it.

@@ -2,16 +2,19 @@
 
 use std::path::Path;
 
+use record::journal::TrialResult;
 use record::{BetterDirection, Metric, MetricKind, ProfileSide, Unit};
 use report::{PublishedClaim, PublishedKind, ShownInterval};
 use stats::{Comparison, Engine, PairedBlocks};
 
 use super::counts::{counted_of, of_trial};
-use super::profile::{FunctionShare, function_shares};
+use super::profile::{FunctionShare, function_share};
 use super::why::{counted_pairs, operations_of};
 use crate::plan::{PlanVariant, StudyPlan};
 use crate::results::{JournalTrial, MetricGroup};
-use crate::study::{DEFAULT_MARGIN_PERCENT, PublishedFigure, RunsOn, StudyClaimKind};
+use crate::study::{
+    DEFAULT_MARGIN_PERCENT, ProfiledFunction, PublishedFigure, RunsOn, StudyClaim, StudyClaimKind,
+};
 
 /// The values that were published of a group.
 pub(super) fn values(
@@ -65,9 +68,8 @@ pub(super) fn claims(
         let (mut measured_shares_percent, mut missing) = (None, None);
         let (says, comparison) = match &row.claimed {
             StudyClaimKind::Order { metric, relation, .. } if *metric == group.metric.name => {
-                let (Some(variant), Some(than)) = (place(&row.variant), place(&row.than)) else {
-                    continue;
-                };
+                let than = row.than.as_deref().and_then(place);
+                let (Some(variant), Some(than)) = (place(&row.variant), than) else { continue };
                 let says = PublishedKind::Order { relation: *relation };
                 (says, Some(group.comparison(plan, than, variant)))
             }
@@ -80,12 +82,10 @@ pub(super) fn claims(
                     comparison,
                 )
             }
-            StudyClaimKind::FunctionShare { function, ratio, shares_percent }
-                if group.is_primary() =>
-            {
-                let comparison = match shares(dir, plan, group, trials, row, function) {
+            StudyClaimKind::FunctionShare { of, ratio, shares_percent } if group.is_primary() => {
+                let comparison = match shares(dir, plan, group, trials, row, of) {
                     Ok((comparison, percent)) => {
-                        measured_shares_percent = Some(percent);
+                        measured_shares_percent = percent;
                         Some(comparison)
                     }
                     Err(why) => {
@@ -94,7 +94,9 @@ pub(super) fn claims(
                     }
                 };
                 let says = PublishedKind::FunctionShare {
-                    function: function.clone(),
+                    function: of.function.clone(),
+                    within: of.within.clone(),
+                    side: of.side,
                     published: span(*ratio),
                     shares_percent: *shares_percent,
                 };
@@ -107,7 +109,7 @@ pub(super) fn claims(
         let claim = PublishedClaim {
             measured_shares_percent,
             missing,
-            ..PublishedClaim::unmeasured(says, &row.variant, &row.than, &row.source)
+            ..PublishedClaim::unmeasured(says, &row.variant, row.than.as_deref(), &row.source)
         };
         claims.push(match comparison.filter(|_| steady) {
             Some(comparison) => {
@@ -139,11 +141,11 @@ const HALF_AN_EVENT: f64 = 0.5;
 fn counted(
     group: &MetricGroup<'_>,
     trials: &[JournalTrial<'_>],
-    row: &crate::study::StudyClaim,
+    row: &StudyClaim,
     counter: &str,
     of: report::CountScope,
 ) -> Option<Comparison> {
-    let pairs = counted_pairs(group, trials, &row.than, &row.variant);
+    let pairs = counted_pairs(group, trials, row.than.as_deref()?, &row.variant);
     let value = |result, of| of_trial(group, result, counter, of);
     let log_ratio = |(than, variant): &(_, _)| {
         let than_value = value(*than, of).filter(|value| *value > 0.0)?;
@@ -170,7 +172,7 @@ fn comparison(group: &MetricGroup<'_>, log_ratios: Vec<f64>) -> Comparison {
 }
 
 /// The comparison of a function's shares of two variants, and the mean shares in percent, the
-/// row's variant first.
+/// row's variant first. Of one variant alone the share is compared with the whole.
 ///
 /// # Errors
 /// Why there is none: a block has not both, or no sample of it met the function.
@@ -179,32 +181,49 @@ fn shares(
     plan: &StudyPlan,
     group: &MetricGroup<'_>,
     trials: &[JournalTrial<'_>],
-    row: &crate::study::StudyClaim,
-    function: &str,
-) -> Result<(Comparison, [f64; 2]), String> {
-    let sides = [&row.variant, &row.than].map(|name| {
+    row: &StudyClaim,
+    of: &ProfiledFunction,
+) -> Result<(Comparison, Option<[f64; 2]>), String> {
+    let side = |name: &str| {
         let on_host = |variant: &PlanVariant| variant.name == *name && variant.on == RunsOn::Host;
-        match plan.variants.iter().any(on_host) {
+        of.side.unwrap_or(match plan.variants.iter().any(on_host) {
             true => ProfileSide::Host,
             false => ProfileSide::Guest,
+        })
+    };
+    let share = |trial: &TrialResult| function_share(dir, trial, side(&trial.trial.variant), of);
+    let mut found = Vec::new();
+    for (than, variant) in
+        counted_pairs(group, trials, row.than.as_deref().unwrap_or(&row.variant), &row.variant)
+    {
+        let (share_here, event) = share(variant)?;
+        let mut block = vec![share_here];
+        if row.than.is_some() {
+            let (share_there, other) = share(than)?;
+            if event != other {
+                return Err(format!("the profiles are of {event} and {other}"));
+            }
+            block.push(share_there);
         }
-    });
-    let pairs = counted_pairs(group, trials, &row.than, &row.variant);
-    let found: Vec<_> = pairs
-        .iter()
-        .map(|(than, variant)| function_shares(dir, [variant, than], sides, function))
-        .collect::<Result<_, _>>()?;
+        if block.iter().all(|of| of.found == 0.0) {
+            return Err(format!("no sample of a block met {}", of.function));
+        }
+        found.push(block);
+    }
     if found.is_empty() {
-        return Err("no block has both".to_owned());
+        return Err(match row.than {
+            Some(_) => "no block has both".to_owned(),
+            None => format!("no trial of {} counts", row.variant),
+        });
     }
-    let is_met = |block: &[FunctionShare; 2]| block.iter().any(|of| of.found > 0.0);
-    if !found.iter().all(is_met) {
-        return Err(format!("no sample of a block met {function}"));
-    }
-    let log_ratio = |[a, b]: &[FunctionShare; 2]| (a.at_least / b.at_least).ln();
+    let log_ratio = |block: &Vec<FunctionShare>| {
+        let whole = block.get(1).map_or(1.0, |than| than.at_least);
+        (block[0].at_least / whole).ln()
+    };
     let mean = |at: usize| found.iter().map(|block| block[at].found).sum::<f64>();
-    let percent = [0, 1].map(|at| 100.0 * mean(at) / found.len() as f64);
-    Ok((comparison(group, found.iter().map(log_ratio).collect()), percent))
+    let percent = |at| 100.0 * mean(at) / found.len() as f64;
+    let both = row.than.as_ref().map(|_| [0, 1].map(percent));
+    Ok((comparison(group, found.iter().map(log_ratio).collect()), both))
 }
 
 /// Groups that hold nothing but what others published: workloads that the
@@ -231,7 +250,8 @@ pub(super) fn later_groups(plan: &StudyPlan) -> Vec<report::ResultGroup> {
             kind: MetricKind::Time,
         };
         let says = PublishedKind::Order { relation: *relation };
-        let claim = PublishedClaim::unmeasured(says, &row.variant, &row.than, &row.source);
+        let than = row.than.as_deref();
+        let claim = PublishedClaim::unmeasured(says, &row.variant, than, &row.source);
         later_group(&mut groups, &row.load, &row.workload, metric).claims.push(claim);
     }
     groups
@@ -298,6 +318,12 @@ mod tests {
             share("variant = 'a'\nthan = 'c'\nratio = 2"),
             share("variant = 'b'\nthan = 'a'\nload = 'busy'\nratio_range = [2, 3]"),
             published("function = 'ip'\nvariant = 'b'\nratio = 2"),
+            share("variant = 'a'\nshare_percent = 20"),
+            share("variant = 'a'\nshare_percent_range = [50, 100]"),
+            published("function = 'wake'\nwithin = 'ipi'\nvariant = 'b'\nshare_percent = 82"),
+            share("within = 'wake'\nvariant = 'b'\nshare_percent = 1"),
+            share("within = 'nobody'\nvariant = 'b'\nshare_percent = 1"),
+            share("side = 'host'\nvariant = 'b'\nshare_percent = 1"),
             of_time("unit = 's'\nvariant = 'a'\nruns = [99, 100, 101]"),
             of_time("unit = 's'\nvariant = 'b'\nruns = [49, 50, 51]"),
             of_time("unit = 's'\nvariant = 'c'\nratio_range = [0.1, 0.3]"),
@@ -325,11 +351,14 @@ mod tests {
         };
         let expected = named(&[("b", agrees), ("a", contradicts), ("b", contradicts)]);
         assert_eq!(judged(busy), expected);
-        let expected = [("c", agrees), ("c", contradicts), ("b", None), ("b", agrees)];
-        let expected = named(&[&expected[..], &[("a", contradicts), ("b", None)]].concat());
+        let counters = [("c", agrees), ("c", contradicts), ("b", None)];
+        let ratios = [("b", agrees), ("a", contradicts), ("b", None)];
+        let shares = [("a", agrees), ("a", contradicts), ("b", contradicts)];
+        let missing = [("b", None); 3];
+        let expected = named(&[&counters[..], &ratios, &shares, &missing].concat());
         assert_eq!(judged(idle), expected, "halts were not counted");
         let shares: Vec<_> = idle.claims.iter().map(|it| it.measured_shares_percent).collect();
-        assert_eq!(shares[2..], [None, Some([5.0, 20.0]), Some([20.0, 0.0]), None]);
+        assert_eq!(shares[2..6], [None, Some([5.0, 20.0]), Some([20.0, 0.0]), None]);
         let of_nothing = idle.claims[4].measured.unwrap().centre;
         assert!((of_nothing - 40.0).abs() < 1e-6, "half a sample: {of_nothing}");
         let ratio = idle.claims[0].measured.unwrap();
@@ -340,7 +369,7 @@ mod tests {
         assert_eq!(idle.published[1].centre(), Some(50.0));
         assert_eq!(idle.published[1].sd(), Some(1.0));
 
-        let text = report::terminal(&report, 100, report::TerminalStyle { colour: false });
+        let text = report::terminal(&report, 140, report::TerminalStyle { colour: false });
         for said in [
             "in emulated time and the small size alone",
             "×0.10 to ×0.30",
@@ -349,6 +378,16 @@ mod tests {
             "time in ipi: b by a ×0.25 (1.8 %, 7.1 %)",
             "(5 %, 20 %)",
             "none: no sample of a block met ip",
+            "time in ipi: a 20 %",
+            "20 % [20 %, 20 %]",
+            "time in ipi: a 50 % to 100 %",
+            "time in wake of that in ipi: b 82 %",
+            "100 % [100 %, 100 %]",
+            "time in ipi of that in wake: b 1 %",
+            "none: no sample of a block met ipi",
+            "none: no sample of b met nobody",
+            "time in ipi, by the host's perf: b 1 %",
+            "none: no profile of b: the trial has no profile",
         ] {
             assert!(text.contains(said), "{said}: {text}");
         }

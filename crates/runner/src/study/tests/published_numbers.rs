@@ -60,10 +60,15 @@ fn held(study: &Study, workload: &str, variant: &str, run: Option<usize>, name: 
                     numbers.extend(ratio);
                 }
             }
-            StudyClaimKind::FunctionShare { function, ratio, shares_percent } => {
-                if (row.variant.as_str(), function.as_str()) == (variant, name) {
-                    numbers.push(shares_percent.map_or(ratio[0], |[first, _]| first));
-                } else if (row.than.as_str(), function.as_str()) == (variant, name) {
+            StudyClaimKind::FunctionShare { of, ratio, shares_percent } => {
+                let here = |whose: &str| (whose, of.function.as_str()) == (variant, name);
+                if here(&row.variant) {
+                    match (&row.than, shares_percent) {
+                        (None, _) => numbers.extend(ratio.map(|share| share * 100.0)),
+                        (Some(_), Some([first, _])) => numbers.push(*first),
+                        (Some(_), None) => numbers.push(ratio[0]),
+                    }
+                } else if row.than.as_deref().is_some_and(here) {
                     numbers.extend(shares_percent.map(|[_, second]| second));
                 }
             }
@@ -116,7 +121,7 @@ fn orders_held(study: &Study) -> Vec<ToldComparison> {
             Relation::Equal => "=",
         };
         let StudyClaim { workload, load, variant, than, .. } = claim;
-        let words: [&str; 6] = [workload, load, metric, variant, sign, than];
+        let words: [&str; 6] = [workload, load, metric, variant, sign, than.as_ref()?];
         Some(words.map(str::to_owned))
     });
     held.collect()
