@@ -41,6 +41,9 @@ const API_SERVER: &str = "https://127.0.0.1:6443";
 /// Where Debian has the plugins for pods' networks.
 const PLUGINS: &str = "/usr/lib/cni";
 
+/// Of x86-64, and of arm64 with pages of 4 KiB.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
 /// How long a kubelet may take until its node takes pods.
 const READY_LIMIT: Duration = Duration::from_secs(600);
 /// How long KubeVirt's image may take to be brought to a node, and what KubeVirt has there until
@@ -57,6 +60,9 @@ pub struct NodeRequest<'a> {
     pub name: &'a str,
     /// A file with further settings of its kubelet (KubeletConfiguration).
     pub kubelet: Option<&'a Path>,
+    /// Memory that its host sets aside in huge pages of 2 MiB, on all its memory nodes alike,
+    /// bytes.
+    pub huge_page_bytes: u64,
     /// Brings up the replica of this name that becomes the node, of
     /// [`guest::image::NODE`]; why not, in words.
     pub bring_up: &'a dyn Fn(&str) -> Result<Replica, String>,
@@ -97,7 +103,7 @@ pub(crate) fn join(
         bring(cluster, &node, more, session, patience)?;
         say(&format!("starting {}", node.name));
         // It makes the addresses, too, at which the connection listens.
-        start(&node, session, patience)?;
+        start(&node, wanted.huge_page_bytes, session, patience)?;
         let (mut connection, log) = connect(cluster, &node, &replica)?;
         let joined = note(cluster, at, &connection).and_then(|()| {
             let mut is_lost = || match connection.try_wait() {
@@ -213,14 +219,20 @@ fn bring(
     Ok(())
 }
 
-/// Starts containerd and the kubelet.
-fn start(node: &MadeNode, session: &SshSession, patience: Patience<'_>) -> Result<(), String> {
+/// Starts containerd and the kubelet, which counts huge pages when it starts.
+fn start(
+    node: &MadeNode,
+    huge_page_bytes: u64,
+    session: &SshSession,
+    patience: Patience<'_>,
+) -> Result<(), String> {
     let declared = session.command(["cat", DECLARED_HOST]).run(patience).map_err(told)?;
     let declared = Host::from_json(&String::from_utf8_lossy(&declared.stdout)).map_err(told)?;
     let address = node.address.to_string();
     let script = format!("cd {PLACE} && exec sh {START} \"$@\"");
     let service = SERVICE_ADDRESS.to_string();
-    let mut words = vec!["sh", "-c", &script, START, &address, &service];
+    let pages = pages_of_each(huge_page_bytes, declared.nodes.len()).to_string();
+    let mut words = vec!["sh", "-c", &script, START, &address, &service, &pages];
     let kubelet = kubelet_args(Path::new(PLACE), &node.name, &address);
     words.extend(kubelet.iter().map(String::as_str));
     let output = session.command(words).input(declared_lines(&declared)).output(patience);
@@ -229,6 +241,11 @@ fn start(node: &MadeNode, session: &SshSession, patience: Patience<'_>) -> Resul
         0 => Ok(()),
         _ => Err(output.stderr.trim().to_owned()),
     }
+}
+
+/// Huge pages of each of so many memory nodes, at least as much as asked for together.
+fn pages_of_each(bytes: u64, nodes: usize) -> u64 {
+    bytes.div_ceil(HUGE_PAGE_BYTES).div_ceil(nodes.max(1) as u64)
 }
 
 /// What the kernel is to say of the pCPUs: paths below `/sys/devices/system/cpu`, values.
@@ -331,6 +348,16 @@ fn wait(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn huge_pages_are_no_fewer_than_asked_for() {
+        const MIB: u64 = 1 << 20;
+        for (bytes, nodes, pages) in
+            [(0, 2, 0), (128 * MIB, 2, 32), (3 * MIB, 2, 1), (6 * MIB, 2, 2), (8 * MIB, 0, 4)]
+        {
+            assert_eq!(pages_of_each(bytes, nodes), pages, "{bytes} on {nodes}");
+        }
+    }
 
     #[test]
     fn the_kernel_is_told_of_threads_sockets_and_caches() {

@@ -335,7 +335,8 @@ mod tests {
     #[test]
     fn each_node_has_a_name_of_its_own() {
         let bring_up = |_: &str| Err("not asked".to_owned());
-        let node = |name| NodeRequest { name, kubelet: None, bring_up: &bring_up };
+        let node =
+            |name| NodeRequest { name, kubelet: None, huge_page_bytes: 0, bring_up: &bring_up };
         assert!(check_nodes(&[]).is_ok());
         assert!(check_nodes(&[node("a"), node("b")]).is_ok());
         for (nodes, says) in [

@@ -104,6 +104,10 @@ struct UpArgs {
     /// given.
     #[arg(long, value_name = "[NODE=]SIZE", requires = "nodes")]
     node_memory: Vec<String>,
+    /// Memory that further nodes, or one, set aside in huge pages of 2 MiB, on all their
+    /// memory nodes alike, before their kubelets start: 256MiB.
+    #[arg(long, value_name = "[NODE=]SIZE", requires = "nodes")]
+    node_huge_pages: Vec<String>,
     /// More settings of the kubelets, or of one (this machine's node is vmlab): a
     /// KubeletConfiguration (YAML or JSON), which is read after vmlab's own.
     #[arg(long, value_name = "[NODE=]FILE")]
@@ -162,6 +166,7 @@ fn up(args: &UpArgs) -> anyhow::Result<ExitCode> {
     let of_nodes = nodes::NodeOptions {
         nodes: &args.nodes,
         memory: &args.node_memory,
+        huge_pages: &args.node_huge_pages,
         kubelet: &args.kubelet,
     };
     let planned = of_nodes.read(&args.name)?;

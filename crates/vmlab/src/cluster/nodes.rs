@@ -25,6 +25,8 @@ pub(super) struct NodeOptions<'a> {
     pub(super) nodes: &'a [String],
     /// `[NODE=]SIZE`.
     pub(super) memory: &'a [String],
+    /// `[NODE=]SIZE`.
+    pub(super) huge_pages: &'a [String],
     /// `[NODE=]FILE`.
     pub(super) kubelet: &'a [String],
 }
@@ -39,6 +41,7 @@ pub(super) struct PlannedNodes {
 struct PlannedNode {
     name: String,
     kubelet: Option<PathBuf>,
+    huge_page_bytes: u64,
     replica: WantedReplica,
 }
 
@@ -61,24 +64,20 @@ impl NodeOptions<'_> {
             };
             hosts.push((name, host));
         }
-        let names: BTreeSet<&str> =
-            hosts.iter().map(|(name, _)| name.as_str()).chain([THIS]).collect();
+        let further_names: BTreeSet<&str> = hosts.iter().map(|(name, _)| name.as_str()).collect();
+        let names: BTreeSet<&str> = further_names.iter().copied().chain([THIS]).collect();
         let kubelet = NodeValues::read("--kubelet", self.kubelet, &names)?;
-        let memory = NodeValues::read("--node-memory", self.memory, &names)?;
+        // What this machine has is as it is.
+        let memory = NodeValues::read("--node-memory", self.memory, &further_names)?;
+        let huge_pages = NodeValues::read("--node-huge-pages", self.huge_pages, &further_names)?;
         let mut further = Vec::new();
         for (name, host) in &hosts {
-            let size = match memory.of(name) {
-                Some(text) => {
-                    let size: Size =
-                        text.parse().with_context(|| format!("--node-memory {text}"))?;
-                    Some(format!("{}MiB", size.in_mib()))
-                }
-                None => None,
-            };
+            let size = memory.size_of(name)?.map(|size| format!("{}MiB", size.in_mib()));
+            let huge_page_bytes = huge_pages.size_of(name)?.unwrap_or(Size(0)).0;
             let replica = look_up(cluster, name, host, size.as_deref())
                 .with_context(|| format!("--node {name}={host}"))?;
             let kubelet = kubelet.of(name).map(PathBuf::from);
-            further.push(PlannedNode { name: name.clone(), kubelet, replica });
+            further.push(PlannedNode { name: name.clone(), kubelet, huge_page_bytes, replica });
         }
         Ok(PlannedNodes { kubelet: kubelet.of(THIS).map(PathBuf::from), further })
     }
@@ -117,13 +116,14 @@ fn look_up(
 
 /// The values of an option that is for all nodes or for one.
 struct NodeValues<'a> {
+    option: &'a str,
     all: Option<&'a str>,
     one: Vec<(&'a str, &'a str)>,
 }
 
 impl<'a> NodeValues<'a> {
-    fn read(option: &str, values: &'a [String], names: &BTreeSet<&str>) -> anyhow::Result<Self> {
-        let mut read = Self { all: None, one: Vec::new() };
+    fn read(option: &'a str, values: &'a [String], names: &BTreeSet<&str>) -> anyhow::Result<Self> {
+        let mut read = Self { option, all: None, one: Vec::new() };
         for value in values {
             match value.split_once('=') {
                 Some((node, own)) if names.contains(node) => {
@@ -146,6 +146,12 @@ impl<'a> NodeValues<'a> {
     fn of(&self, node: &str) -> Option<&'a str> {
         let own = self.one.iter().find(|(one, _)| *one == node);
         own.map(|(_, value)| *value).or(self.all)
+    }
+
+    /// The same as an amount of memory.
+    fn size_of(&self, node: &str) -> anyhow::Result<Option<Size>> {
+        let size = |text: &str| text.parse().with_context(|| format!("{} {text}", self.option));
+        self.of(node).map(size).transpose()
     }
 }
 
@@ -170,6 +176,7 @@ impl PlannedNodes {
         let request = |(node, way): (&'a PlannedNode, &'a ReplicaStarter<'a>)| NodeRequest {
             name: &node.name,
             kubelet: node.kubelet.as_deref(),
+            huge_page_bytes: node.huge_page_bytes,
             bring_up: &**way,
         };
         nodes.map(request).collect()
@@ -183,7 +190,8 @@ mod tests {
     fn read(nodes: &[&str], memory: &[&str], kubelet: &[&str]) -> anyhow::Result<PlannedNodes> {
         let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
         let (nodes, memory, kubelet) = (owned(nodes), owned(memory), owned(kubelet));
-        NodeOptions { nodes: &nodes, memory: &memory, kubelet: &kubelet }.read("lab")
+        let huge_pages = &memory;
+        NodeOptions { nodes: &nodes, memory: &memory, huge_pages, kubelet: &kubelet }.read("lab")
     }
 
     #[test]
@@ -206,6 +214,7 @@ mod tests {
             (&["two-nodes"], &[], &["a.yaml", "b.yaml"], "twice for all nodes"),
             (&["a=two-nodes"], &[], &["a=1.yaml", "a=2.yaml"], "twice for the node a"),
             (&["a=two-nodes"], &["much"], &[], "--node-memory much"),
+            (&["a=two-nodes"], &["vmlab=1GiB"], &[], "no node is \"vmlab\"; there are a"),
         ] {
             let error = read(nodes, memory, kubelet).err().expect("an error");
             assert!(format!("{error:#}").contains(says), "{error:#}");

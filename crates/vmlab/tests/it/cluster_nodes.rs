@@ -53,6 +53,8 @@ struct Case {
     /// What its affinity requires of the node's host name: an operator, a name.
     affinity: Option<(&'static str, &'static str)>,
     memory: Memory,
+    /// How much it asks for in huge pages of 2 MiB, MiB.
+    huge_mib: u64,
     expected: PodOutcome,
 }
 
@@ -67,10 +69,12 @@ enum Memory {
 
 /// What the kubelet of `wide` keeps of its first node.
 const RESERVED_BYTES: u64 = 100 << 20;
+/// What each of its two nodes sets aside in huge pages.
+const HUGE_PAGES_OF_EACH: u64 = 64 << 20;
 
 impl Memory {
     fn bytes(&self, wide: &Host) -> u64 {
-        let of_node = |at: usize| wide.nodes[at].memory_bytes.expect("memory");
+        let of_node = |at: usize| wide.nodes[at].memory_bytes.expect("memory") - HUGE_PAGES_OF_EACH;
         let (first, second) = (of_node(0) - RESERVED_BYTES, of_node(1));
         match self {
             Self::Mebibytes(count) => count << 20,
@@ -93,7 +97,7 @@ enum PodOutcome {
     NoNode,
 }
 
-const CASES: [Case; 9] = [
+const CASES: [Case; 10] = [
     // Three pCPUs are free, but no node of the host has them.
     Case {
         name: "a-three",
@@ -101,6 +105,7 @@ const CASES: [Case; 9] = [
         tolerant: false,
         affinity: None,
         memory: Memory::Mebibytes(16),
+        huge_mib: 0,
         expected: PodOutcome::Rejected("TopologyAffinityError"),
     },
     Case {
@@ -109,6 +114,7 @@ const CASES: [Case; 9] = [
         tolerant: false,
         affinity: None,
         memory: Memory::Mebibytes(16),
+        huge_mib: 0,
         expected: PodOutcome::Runs("small"),
     },
     Case {
@@ -117,6 +123,7 @@ const CASES: [Case; 9] = [
         tolerant: false,
         affinity: None,
         memory: Memory::Mebibytes(16),
+        huge_mib: 0,
         expected: PodOutcome::Runs("small"),
     },
     // The taint keeps it from the node that has pCPUs left.
@@ -126,6 +133,7 @@ const CASES: [Case; 9] = [
         tolerant: false,
         affinity: None,
         memory: Memory::Mebibytes(16),
+        huge_mib: 0,
         expected: PodOutcome::NoNode,
     },
     Case {
@@ -134,6 +142,7 @@ const CASES: [Case; 9] = [
         tolerant: true,
         affinity: Some(("In", "wide")),
         memory: Memory::Mebibytes(16),
+        huge_mib: 0,
         expected: PodOutcome::Rejected("SMTAlignmentError"),
     },
     // pCPUs are free on each memory node, but memory only on both together, which `restricted`
@@ -144,6 +153,17 @@ const CASES: [Case; 9] = [
         tolerant: true,
         affinity: Some(("In", "wide")),
         memory: Memory::MoreThanEachNode,
+        huge_mib: 0,
+        expected: PodOutcome::Rejected("TopologyAffinityError"),
+    },
+    // Huge pages are free on both together alone, too: another pod has some of the first node's.
+    Case {
+        name: "f-wide-pages",
+        cpus: 2,
+        tolerant: true,
+        affinity: Some(("In", "wide")),
+        memory: Memory::Mebibytes(16),
+        huge_mib: 72,
         expected: PodOutcome::Rejected("TopologyAffinityError"),
     },
     // Its memory draws it to the second node, though the first one has a free core.
@@ -153,14 +173,17 @@ const CASES: [Case; 9] = [
         tolerant: true,
         affinity: Some(("In", "wide")),
         memory: Memory::MoreThanTheFirstNode,
+        huge_mib: 0,
         expected: PodOutcome::Runs("wide"),
     },
+    // So do huge pages.
     Case {
-        name: "h-core",
+        name: "h-pages",
         cpus: 2,
         tolerant: true,
         affinity: Some(("NotIn", "small")),
         memory: Memory::Mebibytes(16),
+        huge_mib: 48,
         expected: PodOutcome::Runs("wide"),
     },
     Case {
@@ -169,6 +192,7 @@ const CASES: [Case; 9] = [
         tolerant: true,
         affinity: None,
         memory: Memory::Mebibytes(16),
+        huge_mib: 0,
         expected: PodOutcome::Runs("wide"),
     },
 ];
@@ -200,27 +224,39 @@ impl Case {
     fn pod(&self, wide: &Host) -> Value {
         let mut spec = self.place();
         let memory = self.memory.bytes(wide).to_string();
-        let amounts = json!({ "cpu": self.cpus, "memory": memory });
-        spec["terminationGracePeriodSeconds"] = json!(0);
-        spec["containers"] = json!([{
-            "name": "it", "image": "vmlab/pause:1", "imagePullPolicy": "Never",
-            "resources": { "requests": amounts, "limits": amounts },
-        }]);
-        json!({ "metadata": { "name": self.name }, "spec": spec })
+        let mut amounts = json!({ "cpu": self.cpus, "memory": memory });
+        if self.huge_mib > 0 {
+            amounts["hugepages-2Mi"] = json!(format!("{}Mi", self.huge_mib));
+        }
+        sleeper(self.name, spec.take(), &amounts)
     }
 
     /// A VM that asks for as many pCPUs; nobody starts it.
     fn vm(&self, wide: &Host) -> Value {
         let mut spec = self.place();
+        let memory = match self.huge_mib {
+            0 => json!({ "guest": self.memory.bytes(wide).to_string() }),
+            huge => json!({ "guest": format!("{huge}Mi"), "hugepages": { "pageSize": "2Mi" } }),
+        };
         spec["domain"] = json!({
             "cpu": { "cores": self.cpus, "dedicatedCpuPlacement": true },
-            "memory": { "guest": self.memory.bytes(wide).to_string() }, "devices": {},
+            "memory": memory, "devices": {},
         });
         json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
             "metadata": { "name": self.name }, "spec": spec,
         })
     }
+}
+
+/// A Guaranteed pod that does nothing.
+fn sleeper(name: &str, mut spec: Value, amounts: &Value) -> Value {
+    spec["terminationGracePeriodSeconds"] = json!(0);
+    spec["containers"] = json!([{
+        "name": "it", "image": "vmlab/pause:1", "imagePullPolicy": "Never",
+        "resources": { "requests": amounts, "limits": amounts },
+    }]);
+    json!({ "metadata": { "name": name }, "spec": spec })
 }
 
 /// The settings of the two kubelets: files.
@@ -262,7 +298,9 @@ fn pods_run_where_the_forecast_says() {
     let (small, wide) = (format!("small={small}"), format!("wide={wide}"));
     let nodes = ["--node", "small=two-nodes", "--node", &host];
     let kubelets = ["--kubelet", &small, "--kubelet", &wide];
-    let Some(status) = up(&user, &programs, &[nodes, kubelets].concat()) else { return };
+    let pages = ["--node-huge-pages", "wide=128MiB"];
+    let words = [&nodes[..], &kubelets, &pages].concat();
+    let Some(status) = up(&user, &programs, &words) else { return };
     let server = status["server"].as_str().expect("an address").to_owned();
     let cgroup = status["cgroup"].as_str().expect("a cgroup").to_owned();
     let nodes = status["nodes"].as_array().expect("nodes");
@@ -307,6 +345,22 @@ fn pods_run_where_the_forecast_says() {
         assert_eq!(forecast["unread"], json!([]), "{forecast:#}");
         forecast
     };
+
+    // Without pCPUs of its own, and with huge pages of the first node.
+    let amounts = json!({ "cpu": "500m", "memory": "16Mi", "hugepages-2Mi": "48Mi" });
+    let place = json!({
+        "nodeName": "wide", "tolerations": [{ "key": "lab", "operator": "Exists" }],
+    });
+    user.ask(&server, PODS, Some(&sleeper("pages", place, &amounts)));
+    let pages = until("the pod runs", || {
+        let pod = user.ask(&server, &format!("{PODS}/pages"), None);
+        assert_ne!(pod["status"]["phase"], "Failed", "{pod:#}");
+        (pod["status"]["phase"] == "Running").then_some(pod)
+    });
+    let blocks = memory_blocks(&user, &pages);
+    for kind in ["memory", "hugepages-2Mi"] {
+        assert!(blocks.contains(&(kind.to_owned(), vec![0])), "{kind}: {blocks:?}");
+    }
 
     let mut real = Vec::new();
     for case in &CASES {
@@ -358,6 +412,10 @@ fn pods_run_where_the_forecast_says() {
         for pod in node["pods"].as_array().expect("pods") {
             let pcpus: PcpuSet = pod["pcpus"].as_str().expect("pCPUs").parse().expect("pCPUs");
             let text = |value: &Value| value.as_str().expect("a name").to_owned();
+            if pcpus.is_empty() {
+                assert_eq!(pod["name"], "pages", "{told:#}");
+                continue;
+            }
             laid.push((text(&node["name"]), text(&pod["name"]), pcpus));
         }
     }
@@ -396,19 +454,33 @@ fn memory_is_beside_the_pcpus(
     real: &[(&str, &str, PcpuSet)],
     host: &Host,
 ) {
-    let state = user.inside("wide", "/var/lib/kubelet/memory_manager_state");
-    let state: Value = serde_json::from_str(&state).expect("JSON");
-    assert_eq!(state["policyName"], "Static", "{state:#}");
     let on_wide: Vec<_> = real.iter().filter(|(node, ..)| *node == "wide").collect();
     assert_eq!(on_wide.len(), 3);
     for (_, name, pcpus) in on_wide {
         let pod = user.ask(server, &format!("{PODS}/{name}"), None);
-        let uid = pod["metadata"]["uid"].as_str().expect("an id");
         let nodes = host.nodes.iter();
         let near = nodes.filter(|node| node.pcpus.iter().any(|id| pcpus.contains(id)));
         let near: Vec<u32> = near.map(|node| node.id).collect();
-        assert_eq!(state["entries"][uid]["it"][0]["numaAffinity"], json!(near), "{state:#}");
+        let blocks = memory_blocks(user, &pod);
+        let kinds = 1 + usize::from(*name == "h-pages");
+        assert_eq!(blocks.len(), kinds, "{name}: {blocks:?}");
+        assert!(blocks.iter().all(|(_, nodes)| *nodes == near), "{name}: {blocks:?}");
     }
+}
+
+/// The kinds of memory that the kubelet of `wide` has given a pod, each with its nodes.
+fn memory_blocks(user: &User, pod: &Value) -> Vec<(String, Vec<u32>)> {
+    let state = user.inside("wide", "/var/lib/kubelet/memory_manager_state");
+    let state: Value = serde_json::from_str(&state).expect("JSON");
+    assert_eq!(state["policyName"], "Static", "{state:#}");
+    let uid = pod["metadata"]["uid"].as_str().expect("an id");
+    let blocks = state["entries"][uid]["it"].as_array().expect("its memory");
+    let block = |block: &Value| {
+        let nodes = block["numaAffinity"].clone();
+        let kind = block["type"].as_str().expect("a kind").to_owned();
+        (kind, serde_json::from_value(nodes).expect("nodes"))
+    };
+    blocks.iter().map(block).collect()
 }
 
 /// KubeVirt's own handler and launcher run on an emulated host, and a VM's vCPUs where they
@@ -419,10 +491,9 @@ fn a_vm_runs_on_an_emulated_host_where_it_was_predicted() {
     let user = User::new();
     let [small, _] = kubelets(&user).map(|path| path.display().to_string());
     let small = format!("far={small}");
-    let words = ["--kubevirt", "--node", "far=two-nodes", "--node-memory", "3GiB"];
-    let Some(status) = up(&user, &programs, &[&words[..], &["--kubelet", &small]].concat()) else {
-        return;
-    };
+    let node = ["--kubevirt", "--node", "far=two-nodes", "--node-memory", "3GiB"];
+    let settings = ["--node-huge-pages", "far=256MiB", "--kubelet", &small];
+    let Some(status) = up(&user, &programs, &[&node[..], &settings].concat()) else { return };
     let server = status["server"].as_str().expect("an address").to_owned();
     let far = &status["nodes"][0];
     assert_eq!((&far["name"], &far["takes_vms"]), (&json!("far"), &json!(true)), "{status:#}");
@@ -434,7 +505,8 @@ fn a_vm_runs_on_an_emulated_host_where_it_was_predicted() {
                 "terminationGracePeriodSeconds": 0,
                 "nodeSelector": { "kubernetes.io/hostname": "far" },
                 "domain": {
-                    "memory": { "guest": "64Mi" }, "cpu": cpu,
+                    "memory": { "guest": "64Mi", "hugepages": { "pageSize": "2Mi" } },
+                    "cpu": cpu,
                     "devices": { "autoattachPodInterface": false },
                 },
             },
@@ -472,6 +544,12 @@ fn a_vm_runs_on_an_emulated_host_where_it_was_predicted() {
         .collect();
     real.sort();
     assert_eq!(real, ["CPU 0/TCG 2", "CPU 1/TCG 3"], "{forecast:#}");
+    // Its memory is in huge pages of that node, of which each had 64.
+    let free = [0, 1].map(|node| {
+        let pools = format!("/sys/devices/system/node/node{node}/hugepages");
+        inside(&["cat", &format!("{pools}/hugepages-2048kB/free_hugepages")]).trim().to_owned()
+    });
+    assert_eq!(free, ["64", "32"], "{forecast:#}");
     user.say(&["cluster", "down", "lab"]).has_code(0);
     assert_eq!(user.say(&["replica", "list", "--json"]).stdout.trim(), "[]");
 }
