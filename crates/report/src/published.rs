@@ -273,9 +273,8 @@ fn shown_share(ShownInterval { lo, hi }: ShownInterval) -> String {
 /// A measured share with its interval, which no whole is less than.
 fn share_estimate(estimate: &ShownEstimate) -> String {
     let percent = crate::quantity::percent;
-    let ends = |span: ShownInterval| {
-        format!(" [{}, {}]", percent(span.lo), percent(span.hi.min(1.0)))
-    };
+    let ends =
+        |span: ShownInterval| format!(" [{}, {}]", percent(span.lo), percent(span.hi.min(1.0)));
     percent(estimate.centre) + &estimate.shown_interval(ends).unwrap_or_default()
 }
 

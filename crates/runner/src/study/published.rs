@@ -609,7 +609,8 @@ impl StudyChecker {
         }
         let shares = table.shares_percent.into_iter().flatten();
         let shares = shares.map(|share| ("shares_percent", share));
-        for (key, share) in shares.chain(table.share_percent.map(|share| ("share_percent", share))) {
+        for (key, share) in shares.chain(table.share_percent.map(|share| ("share_percent", share)))
+        {
             self.positive(&at(key), key, Some(share));
             if share > 100.0 {
                 let message = format!("{key} = {share}: no share is more than 100");
