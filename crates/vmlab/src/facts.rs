@@ -4,13 +4,13 @@
 
 mod saved;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use host::audit::cpu_pm::CpuPmState;
-use record::journal::{JournalEvent, TrialResult};
+use record::journal::{JournalEvent, TrialKey, TrialResult};
 use record::{CpuPmFinding, FailureCause, FailureKind, Outcome};
 use runner::store::{self, Contents};
 use schemars::JsonSchema;
@@ -81,8 +81,9 @@ const DAMAGED: &str = "damaged";
 
 pub(crate) fn run(args: &FactsArgs) -> anyhow::Result<ExitCode> {
     let mut rows: Vec<HostFactRow> = Vec::new();
+    let mut read = BTreeSet::new();
     for path in &args.paths {
-        rows.extend(if path.is_dir() { rows_of(path)? } else { saved::rows_of(path)? });
+        rows.extend(if path.is_dir() { rows_of(path, &mut read)? } else { saved::rows_of(path)? });
     }
     // Whatever is asked for may stand in what is missing.
     let wanted = |row: &HostFactRow| args.fact.as_ref().is_none_or(|only| row.fact == *only);
@@ -95,13 +96,29 @@ pub(crate) fn run(args: &FactsArgs) -> anyhow::Result<ExitCode> {
     Ok(results_folder::exit_code(damaged, ExitCode::SUCCESS))
 }
 
-fn rows_of(dir: &Path) -> anyhow::Result<Vec<HostFactRow>> {
+/// A trial, and when it began: the bits of seconds since the Unix epoch.
+type TrialRun = (TrialKey, u64);
+
+/// The rows of a results folder; a trial that is among those `read` before, from a copy of
+/// the folder, counts once.
+fn rows_of(dir: &Path, read: &mut BTreeSet<TrialRun>) -> anyhow::Result<Vec<HostFactRow>> {
     let Contents { plan, host, events, damage, .. } = results_folder::read(dir)?;
-    let trial = |event: &JournalEvent| match event {
-        JournalEvent::TrialEnded(result) => Some((**result).clone()),
-        _ => None,
-    };
-    let trials: Vec<TrialResult> = events.iter().filter_map(trial).collect();
+    let mut trials: Vec<&TrialResult> = Vec::new();
+    let mut began = BTreeMap::new();
+    for event in &events {
+        match event {
+            JournalEvent::TrialStarted { trial, unix_s } => {
+                began.insert(trial, unix_s.to_bits());
+            }
+            JournalEvent::TrialEnded(result) => {
+                let run = began.get(&result.trial).map(|unix_s| (result.trial.clone(), *unix_s));
+                if run.is_none_or(|run| read.insert(run)) {
+                    trials.push(result);
+                }
+            }
+            _ => {}
+        }
+    }
     let wishes_cpu_pm = |spec: &VmSpec| spec.hints.cpu_pm == Some(true);
     let study_of_cpu_pm = plan.variants.iter().any(|variant| wishes_cpu_pm(&variant.spec));
     let kernel = host.kernel.unwrap_or_else(|| UNKNOWN.to_owned());
@@ -124,7 +141,7 @@ fn rows_of(dir: &Path) -> anyhow::Result<Vec<HostFactRow>> {
         let mut count = |fact: &str, state: String, evidence: String| {
             states.entry((fact.to_owned(), state)).or_insert((evidence, 0)).1 += 1;
         };
-        for result in trials.iter().filter(|result| result.trial.variant == variant.name) {
+        for result in trials.iter().copied().filter(|result| result.trial.variant == variant.name) {
             if let Some((fact, state, evidence)) = failed(result, wished) {
                 count(fact, state, evidence);
                 continue;

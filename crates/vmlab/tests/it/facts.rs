@@ -6,6 +6,7 @@ use record::journal::JournalEvent;
 use record::{Failure, FailureKind, Outcome};
 use serde_json::{Value, json};
 
+use crate::formats::copy;
 use crate::lab::{Machine, events, journal_of, write_journal};
 
 #[test]
@@ -39,6 +40,9 @@ fn what_was_asked_for_is_told_by_host() {
         "{said:?}"
     );
     assert_eq!(lines[2].trim(), "no halt exit in 6.0 s of idle vCPUs");
+    copy(&machine.path("results"), &machine.path("copy"));
+    let twice = machine.say(["facts", "--fact", "cpu_pm", "results", "copy"]);
+    assert_eq!(twice.stdout, said.stdout, "a trial counts once");
     let said = machine.say(["facts", "--json", "results", "other"]);
     let rows: Value = serde_json::from_str(&said.has_code(0).stdout).unwrap();
     let states: Vec<_> =
