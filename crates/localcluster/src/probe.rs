@@ -144,14 +144,6 @@ impl Prober {
     }
 
     /// Whether VMs can be put on the node.
-    pub(crate) fn takes_vms(&self, node: &str) -> Result<(), String> {
-        let node = self.get_json(&format!("/api/v1/nodes/{node}"))?;
-        match node["metadata"]["labels"][SCHEDULABLE] == "true" {
-            true => Ok(()),
-            false => Err("the node takes no VMs yet".to_owned()),
-        }
-    }
-
     /// Whether pods can be made in the default namespace.
     pub(crate) fn has_default_account(&self) -> Result<(), String> {
         self.get(None, "/api/v1/namespaces/default/serviceaccounts/default").map(drop)

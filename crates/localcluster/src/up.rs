@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use host::owner::{self, OWNER_VARIABLE, Owner, RUN_VARIABLE};
@@ -24,6 +25,7 @@ use crate::node::{HIDDEN, NODE_NAME};
 use crate::programs::KubePrograms;
 use crate::replica_node::{self, NodeRequest};
 use crate::state::ClusterState;
+use crate::status::{ComponentState, ComponentStatus};
 use crate::store::{
     ClusterManifest, END_LIMIT, KUBECONFIG, LocalCluster, MADE, find, folder, write_private,
 };
@@ -33,6 +35,10 @@ use host::state_dir::FileError;
 const LONGEST_FOLDER: usize = 80;
 /// How long a read waits before it is looked whether all was cancelled.
 const CANCEL_CHECK: Duration = Duration::from_millis(50);
+/// How long KubeVirt may take once all nodes are there.
+const KUBEVIRT_LIMIT: Duration = Duration::from_secs(300);
+/// How often it is asked how far it is.
+const LOOK: Duration = Duration::from_millis(200);
 /// What the keeper itself says.
 const KEEPER_LOG: &str = "keeper.log";
 /// `f_type` of an overlay, which can't be below another one.
@@ -87,6 +93,9 @@ pub fn up(
         start(&mut cluster, wanted, more.as_deref(), is_cancelled, say).and_then(|mut to| {
             for (at, (node, more)) in wanted.nodes.iter().zip(&of_nodes).enumerate() {
                 replica_node::join(&mut cluster, at, node, more.as_deref(), is_cancelled, say)?;
+            }
+            if wanted.kubevirt.is_some() {
+                wait_for_kubevirt(&cluster, is_cancelled, say)?;
             }
             cluster.made.ready_s = Some(began.elapsed().as_secs_f64());
             cluster.note()?;
@@ -316,6 +325,43 @@ fn follow(
             KeeperWord::Ready => return Ok(()),
             KeeperWord::Failed(said) => return Err(UpError::NotUp { said }),
         }
+    }
+}
+
+/// Waits until all is there that KubeVirt's operator makes, and this machine's node takes VMs.
+fn wait_for_kubevirt(
+    cluster: &LocalCluster,
+    is_cancelled: &dyn Fn() -> bool,
+    say: &mut dyn FnMut(&str),
+) -> Result<(), UpError> {
+    say("waiting for KubeVirt");
+    let not_up = |said: String| UpError::NotUp { said };
+    let deadline = Instant::now() + KUBEVIRT_LIMIT;
+    loop {
+        if is_cancelled() {
+            return Err(UpError::Cancelled);
+        }
+        let report = cluster.ask_keeper().map_err(|error| not_up(error.to_string()))?;
+        let has_ended = |one: &&ComponentStatus| one.state == ComponentState::Ended;
+        if let Some(ended) = report.components.iter().find(has_ended) {
+            let how = ended.reason.as_deref().unwrap_or("nobody says how");
+            return Err(not_up(format!("{} has ended: {how}", ended.name)));
+        }
+        let kubevirt = report.kubevirt.unwrap_or_default();
+        let takes_vms = report.nodes.iter().any(|node| node.name == NODE_NAME && node.takes_vms);
+        if kubevirt.is_deployed() && takes_vms {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let limit = KUBEVIRT_LIMIT.as_secs();
+            let why = match (kubevirt.is_deployed(), kubevirt.phase) {
+                (true, _) => format!("the node {NODE_NAME} takes no VMs"),
+                (false, Some(phase)) => format!("it is {phase}"),
+                (false, None) => "its operator has not begun".to_owned(),
+            };
+            return Err(not_up(format!("KubeVirt is not there after {limit} s: {why}")));
+        }
+        thread::sleep(LOOK);
     }
 }
 
