@@ -20,6 +20,7 @@ const LOOK: &str = "echo @cgroup; cat /proc/self/cgroup\n\
     echo @cpuset; cat /sys/fs/cgroup/cpuset/cpuset.cpus 2>/dev/null \
     || cat /sys/fs/cgroup/cpuset.cpus.effective\n\
     echo @version; $V version\n\
+    echo @kernel; uname -r\n\
     echo @hypervisor; grep -m 1 -o ' hypervisor ' /proc/cpuinfo\n\
     echo @threads\n\
     for p in /proc/[0-9]*; do\n\
@@ -49,6 +50,8 @@ pub struct InstanceLocation {
     pub emulator: Option<PcpuSet>,
     /// libvirt's and QEMU's versions, by name.
     pub versions: BTreeMap<String, String>,
+    /// The node's kernel.
+    pub kernel: String,
     /// Whether the node is itself a VM.
     pub is_virtual: bool,
     /// QEMU's command line.
@@ -124,6 +127,7 @@ impl InstanceLocation {
             vcpus: vcpus.into_values().collect(),
             emulator,
             versions: take("version").lines().filter_map(version).collect(),
+            kernel: take("kernel").trim().to_owned(),
             is_virtual: !take("hypervisor").trim().is_empty(),
             qemu_args: take("qemu").lines().skip(1).map(str::to_owned).collect(),
             domain_xml: take("domain"),
@@ -267,7 +271,7 @@ mod tests {
         let cpus: String = (0..4).map(cpu).collect();
         format!(
             "@cgroup\n4:cpuset:/\n@cpuset\n{cpuset}\n@version\nUsing library: libvirt 11.3.0\n\
-             Running hypervisor: QEMU 10.0.13\n@hypervisor\n hypervisor \n@threads\n\
+             Running hypervisor: QEMU 10.0.13\n@kernel\n6.1.0-53-amd64\n@hypervisor\n hypervisor \n@threads\n\
              {cpuset} qemu-system-x86\n{cpuset} IO mon_iothread\n{} CPU 1/KVM\n{} CPU 0/KVM\n\
              @qemu\n/usr/bin/qemu-system-x86_64\n-name\nguest=lab_vm\n@domain\n\
              <domain type='kvm'>\n</domain>\n@capabilities\n<capabilities><host><cpu>\
@@ -306,6 +310,7 @@ mod tests {
         assert_eq!(vcpus, ["2", "3"]);
         assert_eq!(placed.emulator.map(|set| set.to_string()).as_deref(), Some("2-3"));
         assert_eq!(placed.versions["running hypervisor"], "QEMU 10.0.13");
+        assert_eq!(placed.kernel, "6.1.0-53-amd64");
         assert_eq!(placed.qemu_args, ["-name", "guest=lab_vm"]);
         assert_eq!(placed.domain_xml, "<domain type='kvm'>\n</domain>\n");
         assert!(placed.is_virtual && placed.cgroup.contains("cpuset"));

@@ -19,6 +19,7 @@ use host::snapshot::DECLARED_HOST;
 use remote::{Patience, SshSession, Tunnel, TunnelWay};
 use replica::Replica;
 use topology::{CacheKind, Host, PcpuSet};
+use vmconfig::kubevirt::EMULATOR_LABEL;
 
 use crate::authority::{self, CA, role_of_node};
 use crate::component::{
@@ -231,9 +232,10 @@ fn start(
     let address = node.address.to_string();
     let script = format!("cd {PLACE} && exec sh {START} \"$@\"");
     let service = SERVICE_ADDRESS.to_string();
-    let pages = pages_of_each(huge_page_bytes, declared.nodes.len()).to_string();
+    let pages = huge_page_bytes.div_ceil(HUGE_PAGE_BYTES).to_string();
     let mut words = vec!["sh", "-c", &script, START, &address, &service, &pages];
-    let kubelet = kubelet_args(Path::new(PLACE), &node.name, &address);
+    let mut kubelet = kubelet_args(Path::new(PLACE), &node.name, &address);
+    kubelet.push(format!("--node-labels={EMULATOR_LABEL}=tcg"));
     words.extend(kubelet.iter().map(String::as_str));
     let output = session.command(words).input(declared_lines(&declared)).output(patience);
     let output = output.map_err(told)?;
@@ -241,11 +243,6 @@ fn start(
         0 => Ok(()),
         _ => Err(output.stderr.trim().to_owned()),
     }
-}
-
-/// Huge pages of each of so many memory nodes, at least as much as asked for together.
-fn pages_of_each(bytes: u64, nodes: usize) -> u64 {
-    bytes.div_ceil(HUGE_PAGE_BYTES).div_ceil(nodes.max(1) as u64)
 }
 
 /// What the kernel is to say of the pCPUs: paths below `/sys/devices/system/cpu`, values.
@@ -348,16 +345,6 @@ fn wait(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn huge_pages_are_no_fewer_than_asked_for() {
-        const MIB: u64 = 1 << 20;
-        for (bytes, nodes, pages) in
-            [(0, 2, 0), (128 * MIB, 2, 32), (3 * MIB, 2, 1), (6 * MIB, 2, 2), (8 * MIB, 0, 4)]
-        {
-            assert_eq!(pages_of_each(bytes, nodes), pages, "{bytes} on {nodes}");
-        }
-    }
 
     #[test]
     fn the_kernel_is_told_of_threads_sockets_and_caches() {

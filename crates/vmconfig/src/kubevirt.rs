@@ -26,6 +26,10 @@ pub use launched::LaunchedInstance;
 pub use parse::{KubevirtMismatch, parse, parse_documents};
 pub use quantity::{ParseQuantityError, Quantity};
 
+/// The label of a node whose instructions an emulator executes, `tcg` for QEMU's: what is
+/// measured under KVM there is emulated time, and nothing else of Kubernetes' says so.
+pub const EMULATOR_LABEL: &str = "vmlab/emulator";
+
 /// Which of KubeVirt's two kinds of VM object.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -17,7 +17,8 @@ use runner::machine::{self, Need};
 use runner::plan::StudyPlan;
 use runner::study::{RunsOn, Study};
 use topology::bounded::{FileProblems, LineProblem};
-use topology::{Host, Pcpu};
+use topology::{Host, HostVirtualisation, Pcpu};
+use vmconfig::kubevirt::EMULATOR_LABEL;
 
 use crate::kubernetes::named_cluster;
 use crate::on::KubevirtPlace;
@@ -83,6 +84,7 @@ impl ReachedCluster {
         let study = written.parse(budget)?;
         let facts = self.facts(&study)?;
         let host = host_of(&self.survey.nodes);
+        self.tell_of_emulated();
         let machine = instances::machine(&study, &written.folder, host.clone(), facts)?;
         let seed = budget.seed().or(study.seed).unwrap_or_else(machine::fresh_seed);
         let file = written.file.clone();
@@ -188,6 +190,25 @@ impl ReachedCluster {
         Ok(())
     }
 
+    /// Where some nodes are emulated and others are not, each trial counts as emulated.
+    fn tell_of_emulated(&self) {
+        let nodes = self.survey.nodes.iter();
+        let (emulated, real): (Vec<_>, Vec<_>) =
+            nodes.partition(|node| node.offer.labels.contains_key(EMULATOR_LABEL));
+        if emulated.is_empty() || real.is_empty() {
+            return;
+        }
+        let names = |nodes: &[&ClusterNode]| {
+            nodes.iter().map(|node| node.offer.name.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        terminal::note(&format!(
+            "warning: an emulator executes the instructions of {} ({EMULATOR_LABEL}), not those of \
+             {}: all counts as emulated time; `kubectl cordon` keeps VMs from nodes",
+            names(&emulated),
+            names(&real)
+        ));
+    }
+
     /// Refuses to go on with a plan elsewhere than where it was begun.
     ///
     /// # Errors
@@ -264,7 +285,18 @@ fn host_of(nodes: &[ClusterNode]) -> Host {
         "arm64" => "aarch64".to_owned(),
         other => other.to_owned(),
     });
+    let emulator = nodes.iter().find_map(|node| node.offer.labels.get(EMULATOR_LABEL));
+    let virtualised = HostVirtualisation {
+        is_vm: emulator.map(|_| true),
+        signs: emulator.map(|_| format!("label {EMULATOR_LABEL}")).into_iter().collect(),
+        emulator: emulator.map(|name| match name.as_str() {
+            "tcg" => "QEMU (TCG)".to_owned(),
+            other => other.to_owned(),
+        }),
+        counts_instructions: false,
+    };
     Host {
+        virtualised,
         hostname: same(&|node| Some(node.offer.name.clone())),
         kernel: same(&|node| Some(node.kernel.clone())),
         arch,

@@ -177,6 +177,9 @@ impl ClusterVm {
             seen.facts.insert(format!("kubevirt.{name}"), value);
         };
         fact("node", placed.node.clone());
+        if !placed.kernel.is_empty() {
+            fact("node_kernel", placed.kernel.clone());
+        }
         fact("pcpus", placed.cpuset.to_string());
         let pins: Vec<String> = placed.vcpus.iter().map(ToString::to_string).collect();
         fact("vcpu_pcpus", pins.join(" "));

@@ -142,6 +142,36 @@ fn a_cluster_takes_its_own_study_of_placements() {
     assert!(check("smp.toml", &["--kubevirt-image", "A B"]).stderr.contains("names no image"));
 }
 
+/// Time on a node that an emulator executes is no speed, and its label alone tells.
+#[test]
+fn an_emulated_node_counts_as_that() {
+    let with = |emulated: &[bool]| {
+        let mut content = cluster();
+        let kubevirts = content.lists.get_mut("/apis/kubevirt.io/v1/kubevirts").expect("a list");
+        kubevirts[0]["spec"]["configuration"] = json!({});
+        let nodes = emulated.iter().enumerate().map(|(at, emulated)| {
+            let mut node = node("true");
+            node["metadata"]["name"] = json!(format!("node-{at}"));
+            if *emulated {
+                node["metadata"]["labels"]["vmlab/emulator"] = json!("tcg");
+            }
+            node
+        });
+        content.lists.insert("/api/v1/nodes".to_owned(), nodes.collect());
+        Lab::new(STUDY, content).run(&["--dry-run"])
+    };
+    let real = with(&[false, false]);
+    assert!(real.has_code(0).stdout.contains("Measured under KVM on nodes of "), "{real:#?}");
+    let emulated = with(&[true, true]);
+    assert!(emulated.has_code(0).stdout.contains("on an emulated host"), "{emulated:#?}");
+    assert!(!emulated.stdout.contains("Measured under KVM on nodes of "), "{emulated:#?}");
+    assert!(!emulated.stderr.contains("emulated time"), "{emulated:#?}");
+    let mixed = with(&[true, false]);
+    assert!(mixed.has_code(0).stdout.contains("on an emulated host"), "{mixed:#?}");
+    let warned = "executes the instructions of node-0 (vmlab/emulator), not those of node-1";
+    assert!(mixed.stderr.contains(warned), "{mixed:#?}");
+}
+
 #[test]
 fn a_plan_shows_the_instances_and_creates_none() {
     let lab = Lab::new(STUDY, cluster());
