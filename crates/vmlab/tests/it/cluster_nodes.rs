@@ -550,6 +550,9 @@ fn a_vm_runs_on_an_emulated_host_where_it_was_predicted() {
         inside(&["cat", &format!("{pools}/hugepages-2048kB/free_hugepages")]).trim().to_owned()
     });
     assert_eq!(free, ["64", "32"], "{forecast:#}");
+
+    // KubeVirt's device plugin gives KVM to other pods, too.
+    is_measured_under_kvm_of_far(&user, &load_image(&user), "devices.kubevirt.io/kvm");
     user.say(&["cluster", "down", "lab"]).has_code(0);
     assert_eq!(user.say(&["replica", "list", "--json"]).stdout.trim(), "[]");
 }
@@ -582,19 +585,28 @@ fn a_study_is_measured_on_two_real_nodes() {
     let across = &report["groups"][0]["variants"][0]["across"];
     assert_eq!((&across["hosts"], &across["blocks"]), (&json!(2), &json!(4)), "{report:#}");
 
-    // The node's own KVM by the path of its device, with the image whose boot proves it; what
-    // emulates that node is known in a container, too.
+    is_measured_under_kvm_of_far(&user, &image, "hostpath");
+    user.say(&["cluster", "down", "lab"]).has_code(0);
+    assert_eq!(user.say(&["replica", "list", "--json"]).stdout.trim(), "[]");
+}
+
+/// A study runs under the KVM of the node `far`, with the image whose boot proves it; what
+/// emulates that node is known in a container, too. `how` the pod gets the device is what
+/// `--node-kvm` takes.
+fn is_measured_under_kvm_of_far(user: &User, image: &str, how: &str) {
     user.say(&["image", "build"]).has_code(0);
+    let study = user.state().join("kvm.toml");
     fs::write(&study, THIN_STUDY.replace("accel = \"tcg\"", "accel = \"kvm\"")).expect("a file");
-    fs::remove_dir_all(&dir).expect("a folder");
-    let kvm = ["--node-kvm", "hostpath", "--nodes", "kubernetes.io/hostname=far"];
-    let ran = user.say(&[&["run", &study, "--out", &out][..], &cluster, &kvm].concat());
+    let dir = user.state().join("under-kvm");
+    let [study, out, kubeconfig] =
+        [&study, &dir, &user.folder().join("kubeconfig")].map(|path| path.display().to_string());
+    let cluster = ["--on", "k8s", "--kubeconfig", &kubeconfig, "--node-image", image];
+    let node = ["--node-kvm", how, "--nodes", "kubernetes.io/hostname=far"];
+    let ran = user.say(&[&["run", &study, "--out", &out][..], &cluster, &node].concat());
     ran.has_code(0);
     let set = runner::node_set::read(&dir).expect("a list");
     let contents = assert_complete(&dir.join(&set.nodes[0].folder));
     assert_eq!(contents.plan.environment(), record::Environment::NestedKvm);
-    user.say(&["cluster", "down", "lab"]).has_code(0);
-    assert_eq!(user.say(&["replica", "list", "--json"]).stdout.trim(), "[]");
 }
 
 /// However a start ends while a node's host boots, nothing of it stays.
