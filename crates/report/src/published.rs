@@ -188,7 +188,10 @@ impl PublishedClaim {
     #[must_use]
     pub fn judged(self, comparison: &stats::Comparison, judged: &stats::Judgement) -> Self {
         let is_valid = !matches!(judged.verdict, Verdict::Invalid { .. });
+        // No part is more than the whole.
+        let most = if self.than.is_none() { 1.0 } else { f64::INFINITY };
         let interval = judged.interval.filter(|_| is_valid);
+        let interval = interval.map(|interval| Interval { hi: interval.hi.min(most), ..interval });
         let margin = comparison.margin;
         let agreement = match &self.says {
             PublishedKind::Order { relation } => {
@@ -270,11 +273,10 @@ fn shown_share(ShownInterval { lo, hi }: ShownInterval) -> String {
     if lo == hi { most } else { format!("{least} to {most}") }
 }
 
-/// A measured share with its interval, which no whole is less than.
+/// A measured share with its interval.
 fn share_estimate(estimate: &ShownEstimate) -> String {
     let percent = crate::quantity::percent;
-    let ends =
-        |span: ShownInterval| format!(" [{}, {}]", percent(span.lo), percent(span.hi.min(1.0)));
+    let ends = |span: ShownInterval| format!(" [{}, {}]", percent(span.lo), percent(span.hi));
     percent(estimate.centre) + &estimate.shown_interval(ends).unwrap_or_default()
 }
 
@@ -324,4 +326,42 @@ pub(crate) fn sources(group: &ResultGroup) -> Vec<&str> {
         }
     }
     sources
+}
+
+#[cfg(test)]
+mod tests {
+    use stats::{Comparison, Engine as _, PairedBlocks, SequentialTest};
+
+    use super::*;
+
+    #[test]
+    fn no_share_is_more_than_the_whole() {
+        let shares: [f64; 3] = [0.6, 0.9, 0.7];
+        let log_ratios = shares.iter().map(|share| share.ln()).collect();
+        let comparison = Comparison {
+            blocks: PairedBlocks { log_ratios },
+            better: record::BetterDirection::Lower,
+            margin: 0.03,
+            aa: false,
+            host: Vec::new(),
+        };
+        let judged = SequentialTest::within(3, 0.05).unwrap().judge(&comparison);
+        let published = ShownInterval { lo: 0.05, hi: 1.0 };
+        let says = PublishedKind::FunctionShare {
+            function: "yield_to".to_owned(),
+            within: None,
+            side: None,
+            published,
+            shares_percent: None,
+        };
+        let claim = |than| {
+            let claim = PublishedClaim::unmeasured(says.clone(), "a", than, "a talk");
+            let claim = claim.judged(&comparison, &judged);
+            (claim.measured.unwrap().interval.unwrap().hi, claim.agreement)
+        };
+        let (hi, agreement) = claim(None);
+        assert_eq!((hi, agreement), (1.0, Some(PublishedAgreement::Agrees)));
+        let (hi, agreement) = claim(Some("b"));
+        assert!(hi > 1.0 && agreement == Some(PublishedAgreement::CannotTell), "{hi}");
+    }
 }
