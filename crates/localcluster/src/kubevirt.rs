@@ -82,6 +82,22 @@ pub(crate) fn operator(programs: &Path) -> Result<Vec<Value>, String> {
     objects.map_err(|error| format!("{}: {error}", path.display()))
 }
 
+/// What the operator makes, with the container that is asked whether it is ready.
+const COMPONENTS: [(&str, &str); 3] =
+    [("Deployment", "virt-api"), ("Deployment", "virt-controller"), ("DaemonSet", "virt-handler")];
+
+/// Has a component asked from its first second on; KubeVirt waits 15 s, and asks every 10 or 20.
+/// A question now and then costs an emulated node little.
+fn without_delay((kind, name): (&str, &str)) -> Value {
+    let probe = json!({ "initialDelaySeconds": 1, "periodSeconds": 3 });
+    let containers = json!([{ "name": name, "readinessProbe": probe }]);
+    let patch = json!({ "spec": { "template": { "spec": { "containers": containers } } } });
+    json!({
+        "resourceType": kind, "resourceName": name, "type": "strategic",
+        "patch": patch.to_string(),
+    })
+}
+
 /// KubeVirt's object, by which its operator is told what to make.
 pub(crate) fn object(wanted: &KubeVirtRequest) -> Value {
     json!({
@@ -95,6 +111,7 @@ pub(crate) fn object(wanted: &KubeVirtRequest) -> Value {
             "infra": { "replicas": 1, "nodePlacement": { "nodeSelector": {
                 "kubernetes.io/hostname": NODE_NAME,
             }}},
+            "customizeComponents": { "patches": COMPONENTS.map(without_delay) },
             "configuration": { "developerConfiguration": {
                 "useEmulation": wanted.emulated,
                 // VMs with pCPUs of their own; the kubelet has to hand them out, too.
