@@ -33,7 +33,6 @@ use crate::kubevirt::{self, OF_NODES};
 use crate::made_node::MadeNode;
 use crate::node::{SERVICE_ADDRESS, SERVICE_PORT};
 use crate::node_session::{ANSWER_LIMIT, CancelCheck, PLACE, told, with_session};
-use crate::status::NodeStatus;
 use crate::store::{API_SOCKET, LocalCluster, PAUSE};
 
 const START: &str = "start-node";
@@ -47,9 +46,9 @@ const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 /// How long a kubelet may take until its node takes pods.
 const READY_LIMIT: Duration = Duration::from_secs(600);
-/// How long KubeVirt's image may take to be brought to a node, and what KubeVirt has there until
-/// the node takes VMs.
-const VMS_LIMIT: Duration = Duration::from_secs(1800);
+/// How long KubeVirt's image may take to be brought to a node, and then what KubeVirt has there
+/// until the node takes VMs.
+pub(crate) const VMS_LIMIT: Duration = Duration::from_secs(1800);
 /// How often it is asked whether its node does.
 const LOOK: Duration = Duration::from_millis(200);
 /// How often it is looked whether it still runs, which costs the emulator something.
@@ -97,8 +96,7 @@ pub(crate) fn join(
     say(&format!("starting the host of {}", node.name));
     let replica = (wanted.bring_up)(&node.replica).map_err(failed)?;
     with_session(&replica, is_cancelled, |session| {
-        let is_for_vms = cluster.made.kubevirt.is_some();
-        let limit = if is_for_vms { VMS_LIMIT } else { ANSWER_LIMIT };
+        let limit = if cluster.made.kubevirt.is_some() { VMS_LIMIT } else { ANSWER_LIMIT };
         let patience = Patience::new(limit, is_cancelled);
         say(&format!("bringing its programs to {}", node.name));
         bring(cluster, &node, more, session, patience)?;
@@ -303,19 +301,16 @@ fn wait(
     let patience = Patience::new(ANSWER_LIMIT, is_cancelled);
     let begun = Instant::now();
     let mut looked = begun;
-    let is_for_vms = cluster.made.kubevirt.is_some();
-    let limit = if is_for_vms { VMS_LIMIT } else { READY_LIMIT };
     loop {
         if let Some(said) = is_lost() {
             return Err(format!("the ssh that leads to it has ended: {said}"));
         }
         let nodes = cluster.ask_keeper().map_err(|error| error.to_string())?.nodes;
         let found = nodes.into_iter().find(|one| one.name == node.name);
-        let is_up = |node: &NodeStatus| node.ready && (node.takes_vms || !is_for_vms);
-        if found.as_ref().is_some_and(is_up) {
+        if found.as_ref().is_some_and(|node| node.ready) {
             return Ok(());
         }
-        let is_late = begun.elapsed() > limit;
+        let is_late = begun.elapsed() > READY_LIMIT;
         if is_late || looked.elapsed() > LOOK_INSIDE {
             looked = Instant::now();
             let script = format!(
@@ -329,11 +324,10 @@ fn wait(
         }
         if is_late {
             let why = match found {
-                Some(node) if node.ready => "KubeVirt puts no VMs there".to_owned(),
                 Some(node) => node.reason.unwrap_or_default(),
                 None => "its kubelet has not made it".to_owned(),
             };
-            return Err(format!("it is not ready after {} s: {why}", limit.as_secs()));
+            return Err(format!("it is not ready after {} s: {why}", READY_LIMIT.as_secs()));
         }
         if is_cancelled() {
             return Err("it was cancelled".to_owned());

@@ -23,7 +23,7 @@ use crate::kubevirt::{self, ARCHIVES, KubeVirtRequest, OPERATOR};
 use crate::made_node::{MOST_FURTHER, MadeNode};
 use crate::node::{HIDDEN, NODE_NAME};
 use crate::programs::KubePrograms;
-use crate::replica_node::{self, NodeRequest};
+use crate::replica_node::{self, NodeRequest, VMS_LIMIT};
 use crate::state::ClusterState;
 use crate::status::{ComponentState, ComponentStatus};
 use crate::store::{
@@ -35,7 +35,7 @@ use host::state_dir::FileError;
 const LONGEST_FOLDER: usize = 80;
 /// How long a read waits before it is looked whether all was cancelled.
 const CANCEL_CHECK: Duration = Duration::from_millis(50);
-/// How long KubeVirt may take once all nodes are there.
+/// How long KubeVirt may take on this machine alone.
 const KUBEVIRT_LIMIT: Duration = Duration::from_secs(300);
 /// How often it is asked how far it is.
 const LOOK: Duration = Duration::from_millis(200);
@@ -328,7 +328,7 @@ fn follow(
     }
 }
 
-/// Waits until all is there that KubeVirt's operator makes, and this machine's node takes VMs.
+/// Waits until all is there that KubeVirt's operator makes, and every node takes VMs.
 fn wait_for_kubevirt(
     cluster: &LocalCluster,
     is_cancelled: &dyn Fn() -> bool,
@@ -336,7 +336,9 @@ fn wait_for_kubevirt(
 ) -> Result<(), UpError> {
     say("waiting for KubeVirt");
     let not_up = |said: String| UpError::NotUp { said };
-    let deadline = Instant::now() + KUBEVIRT_LIMIT;
+    let further = &cluster.made.nodes;
+    let limit = if further.is_empty() { KUBEVIRT_LIMIT } else { VMS_LIMIT };
+    let began = Instant::now();
     loop {
         if is_cancelled() {
             return Err(UpError::Cancelled);
@@ -347,19 +349,30 @@ fn wait_for_kubevirt(
             let how = ended.reason.as_deref().unwrap_or("nobody says how");
             return Err(not_up(format!("{} has ended: {how}", ended.name)));
         }
+        for node in further {
+            if let Some(said) = node.is_lost() {
+                return Err(UpError::Node { node: node.name.clone(), said });
+            }
+        }
         let kubevirt = report.kubevirt.unwrap_or_default();
-        let takes_vms = report.nodes.iter().any(|node| node.name == NODE_NAME && node.takes_vms);
-        if kubevirt.is_deployed() && takes_vms {
+        let takes_vms =
+            |name: &&str| report.nodes.iter().any(|node| node.name == **name && node.takes_vms);
+        let names = further.iter().map(|node| node.name.as_str());
+        let takes_none = [NODE_NAME].into_iter().chain(names).find(|name| !takes_vms(name));
+        if kubevirt.is_deployed() && takes_none.is_none() {
             return Ok(());
         }
-        if Instant::now() > deadline {
-            let limit = KUBEVIRT_LIMIT.as_secs();
-            let why = match (kubevirt.is_deployed(), kubevirt.phase) {
-                (true, _) => format!("the node {NODE_NAME} takes no VMs"),
-                (false, Some(phase)) => format!("it is {phase}"),
-                (false, None) => "its operator has not begun".to_owned(),
+        // An operator that has not begun by then is not waited for.
+        let is_late =
+            began.elapsed() > limit || kubevirt.phase.is_none() && began.elapsed() > KUBEVIRT_LIMIT;
+        if is_late {
+            let why = match (takes_none.filter(|_| kubevirt.is_deployed()), kubevirt.phase) {
+                (Some(node), _) => format!("the node {node} takes no VMs"),
+                (None, Some(phase)) => format!("it is {phase}"),
+                (None, None) => "its operator has not begun".to_owned(),
             };
-            return Err(not_up(format!("KubeVirt is not there after {limit} s: {why}")));
+            let seconds = began.elapsed().as_secs();
+            return Err(not_up(format!("KubeVirt is not there after {seconds} s: {why}")));
         }
         thread::sleep(LOOK);
     }

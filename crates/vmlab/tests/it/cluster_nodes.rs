@@ -91,7 +91,7 @@ impl Memory {
 enum PodOutcome {
     /// It runs on this node.
     Runs(&'static str),
-    /// The kubelet of this node rejects it, with this reason.
+    /// A kubelet rejects it, with this reason.
     Rejected(&'static str),
     /// The scheduler finds no node.
     NoNode,
@@ -156,7 +156,9 @@ const CASES: [Case; 10] = [
         huge_mib: 0,
         expected: PodOutcome::Rejected("TopologyAffinityError"),
     },
-    // Huge pages are free on both together alone, too: another pod has some of the first node's.
+    // Huge pages are free on both together alone, too, as another pod has some of the first
+    // node's; the topology manager takes the node with the pCPUs, and the memory manager can't
+    // add the other one.
     Case {
         name: "f-wide-pages",
         cpus: 2,
@@ -164,7 +166,7 @@ const CASES: [Case; 10] = [
         affinity: Some(("In", "wide")),
         memory: Memory::Mebibytes(16),
         huge_mib: 72,
-        expected: PodOutcome::Rejected("TopologyAffinityError"),
+        expected: PodOutcome::Rejected("UnexpectedAdmissionError"),
     },
     // Its memory draws it to the second node, though the first one has a free core.
     Case {
@@ -394,6 +396,7 @@ fn pods_run_where_the_forecast_says() {
                 assert_eq!(pod["status"]["reason"], reason, "{pod:#}");
                 assert_eq!(vm["state"], "can-not-start", "{vm:#}");
                 assert_ne!(vm["nodes_that_fit"], 0, "{vm:#}");
+                assert!(vm["findings"].to_string().contains(reason), "{reason}: {vm:#}");
             }
             PodOutcome::NoNode => {
                 assert_eq!((phase, node), (&json!("Pending"), &Value::Null), "{pod:#}");
