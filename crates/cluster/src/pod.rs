@@ -1,8 +1,12 @@
 //! Pods that have something of their node for themselves: pCPUs, or memory of some nodes.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource;
 use placement::predict::MemoryAmounts;
 use placement::predict::kubelet::ContainerRequest;
+use placement::predict::node::PodRequests;
 use vmconfig::kubevirt::Quantity;
 
 /// A Guaranteed pod: containers that ask for a whole number of CPUs get pCPUs of their own
@@ -34,13 +38,10 @@ impl GuaranteedPod {
     /// `None`: it is not Guaranteed, is on no node, or is over.
     pub(crate) fn of(pod: &Pod) -> Option<Self> {
         let (spec, status) = (pod.spec.as_ref()?, pod.status.as_ref()?);
-        let over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
-        if over || status.qos_class.as_deref() != Some("Guaranteed") {
+        if is_over(pod) || status.qos_class.as_deref() != Some("Guaranteed") {
             return None;
         }
-        // Containers that stay beside the others are init containers to the API.
-        let stays = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
-        let init = spec.init_containers.iter().flatten().filter(stays);
+        let init = spec.init_containers.iter().flatten().filter(|one| stays(one));
         let containers = init.chain(&spec.containers).map(request).collect();
         let owners = pod.metadata.owner_references.iter().flatten();
         let instance = owners
@@ -57,6 +58,63 @@ impl GuaranteedPod {
             instance,
         })
     }
+}
+
+fn is_over(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Whether an init container stays beside the others.
+fn stays(container: &Container) -> bool {
+    container.restart_policy.as_deref() == Some("Always")
+}
+
+/// The node of a pod that is not over, and what the pod asks of it: all that its containers ask
+/// for together, or what it takes while they are made ready, if that is more.
+///
+/// Source: Kubernetes 1.36, `staging/src/k8s.io/component-helpers/resource/helpers.go`
+/// (`PodRequests`).
+pub(crate) fn requests(pod: &Pod) -> Option<(String, PodRequests)> {
+    let spec = pod.spec.as_ref().filter(|_| !is_over(pod))?;
+    let node = spec.node_name.clone()?;
+    let of = |container: &Container| {
+        let asked = container.resources.as_ref().and_then(|all| all.requests.as_ref());
+        amounts(asked)
+    };
+    let (mut all, mut meanwhile) = (PodRequests::default(), PodRequests::default());
+    for init in spec.init_containers.iter().flatten() {
+        if stays(init) {
+            all.add(&of(init));
+        } else {
+            let mut now = all.clone();
+            now.add(&of(init));
+            meanwhile.raise_to(&now);
+        }
+    }
+    spec.containers.iter().for_each(|container| all.add(&of(container)));
+    all.raise_to(&meanwhile);
+    all.add(&amounts(spec.overhead.as_ref()));
+    Some((node, all))
+}
+
+fn amounts(named: Option<&BTreeMap<String, resource::Quantity>>) -> PodRequests {
+    let mut found = PodRequests::default();
+    for (name, amount) in named.into_iter().flatten() {
+        let Ok(amount) = amount.0.parse::<Quantity>() else { continue };
+        let bytes = amount.round_up().unwrap_or(u64::MAX);
+        match name.as_str() {
+            "cpu" => found.cpu_milli = (amount.as_f64() * 1000.0).ceil() as u64,
+            "memory" => found.memory_bytes = bytes,
+            other => {
+                let page = other.strip_prefix("hugepages-").and_then(|of| of.parse().ok());
+                if let Some(page) = page.and_then(|page: Quantity| page.round_down()) {
+                    found.huge_page_bytes.insert(page, bytes);
+                }
+            }
+        }
+    }
+    found
 }
 
 /// What a container asks for: whole CPUs, and every kind of memory.
@@ -107,6 +165,40 @@ mod tests {
 
     fn of(value: Value) -> Option<GuaranteedPod> {
         GuaranteedPod::of(&serde_json::from_value(value).expect("a pod"))
+    }
+
+    #[test]
+    fn a_node_has_less_by_what_its_pods_ask_for() {
+        let container = |cpu: &str, more: Value| {
+            let mut requests = json!({ "cpu": cpu, "memory": "1Gi" });
+            if let Some(huge) = more.get("huge") {
+                requests["hugepages-2Mi"] = huge.clone();
+            }
+            let mut container = json!({ "name": "c", "resources": { "requests": requests } });
+            if let Some(policy) = more.get("policy") {
+                container["restartPolicy"] = policy.clone();
+            }
+            container
+        };
+        let none = || json!({});
+        let mut object = pod("Burstable", &[], "Running");
+        object["spec"]["containers"] =
+            json!([container("250m", json!({ "huge": "4Mi" })), container("1", none())]);
+        object["spec"]["initContainers"] =
+            json!([container("100m", json!({ "policy": "Always" })), container("3", none()),]);
+        object["spec"]["overhead"] = json!({ "cpu": "10m" });
+        let of = |object: &Value| requests(&serde_json::from_value(object.clone()).expect("a pod"));
+        let (node, found) = of(&object).expect("on a node");
+        assert_eq!(node, "one");
+        // 3100m while it is made ready, 1350m then; three containers that stay.
+        let huge_page_bytes = [(2 << 20, 4 << 20)].into();
+        let expected = PodRequests { cpu_milli: 3110, memory_bytes: 3 << 30, huge_page_bytes };
+        assert_eq!(found, expected);
+        object["status"]["phase"] = json!("Succeeded");
+        assert_eq!(of(&object), None);
+        object["status"]["phase"] = json!("Pending");
+        object["spec"]["nodeName"] = Value::Null;
+        assert_eq!(of(&object), None);
     }
 
     #[test]

@@ -12,12 +12,13 @@ use crate::error::{ClusterError, UnreadResource};
 use crate::machine_config::RenderedConfig;
 use crate::node::ClusterNode;
 use crate::object::ClusterObject;
-use crate::pod::GuaranteedPod;
+use crate::pod::{self, GuaranteedPod};
 use crate::resource::{
     INSTANCES, INSTANCETYPES, KUBELETS, KUBEVIRTS, MACHINE_CONFIGS, NAMESPACES, NODES, PODS,
     PROFILES, ResourceKind, VMS,
 };
 use placement::predict::kubelet::{KubeletSettings, PerformanceProfile};
+use placement::predict::node::PodRequests;
 
 /// So many kubelets are asked at once.
 const AT_ONCE: usize = 16;
@@ -39,6 +40,9 @@ pub struct ClusterFacts {
     pub instances: Vec<ClusterObject>,
     /// Pods with pCPUs of their own, on any node; `None`: may not be read.
     pub pods: Option<Vec<GuaranteedPod>>,
+    /// What pods have asked of their nodes, by the nodes' names; nothing where pods may not be
+    /// read.
+    pub requests: BTreeMap<String, PodRequests>,
     /// What could not be read.
     pub unread: Vec<UnreadResource>,
 }
@@ -84,11 +88,19 @@ async fn read_all(
     if let Some(namespace) = namespace.filter(|_| vms.is_empty() && instances.is_empty()) {
         reader.namespace(namespace).await?;
     }
-    let own = |item: &RawValue| {
+    let of_pod = |item: &RawValue| {
         let pod: Pod = serde_json::from_str(item.get())?;
-        Ok(GuaranteedPod::of(&pod))
+        Ok(pod::requests(&pod).map(|asked| (asked, GuaranteedPod::of(&pod))))
     };
-    let pods = reader.optional(&PODS, None, own).await?;
+    let all = reader.optional(&PODS, None, of_pod).await?;
+    let mut requests: BTreeMap<String, PodRequests> = BTreeMap::new();
+    let pods = all.map(|all| {
+        let own = all.into_iter().filter_map(|((node, asked), guaranteed)| {
+            requests.entry(node).or_default().add(&asked);
+            guaranteed
+        });
+        own.collect()
+    });
     let unread = reader.unread;
     Ok(ClusterFacts {
         server: api.server,
@@ -98,6 +110,7 @@ async fn read_all(
         vms,
         instances,
         pods,
+        requests,
         unread,
     })
 }

@@ -45,6 +45,38 @@ pub struct NodeOffer {
     pub huge_page_bytes: BTreeMap<u64, u64>,
 }
 
+/// What pods of a node have asked of it, which the scheduler gives to no other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodRequests {
+    /// CPUs, in thousandths.
+    pub cpu_milli: u64,
+    /// Memory that is in no huge pages.
+    pub memory_bytes: u64,
+    /// Huge pages: bytes by size of a page.
+    pub huge_page_bytes: BTreeMap<u64, u64>,
+}
+
+impl PodRequests {
+    /// Adds those of another pod, or of another container of the same.
+    pub fn add(&mut self, other: &Self) {
+        self.merge(other, u64::saturating_add);
+    }
+
+    /// The greater of both, each amount by itself.
+    pub fn raise_to(&mut self, other: &Self) {
+        self.merge(other, u64::max);
+    }
+
+    fn merge(&mut self, other: &Self, of: impl Fn(u64, u64) -> u64) {
+        self.cpu_milli = of(self.cpu_milli, other.cpu_milli);
+        self.memory_bytes = of(self.memory_bytes, other.memory_bytes);
+        for (page, bytes) in &other.huge_page_bytes {
+            let own = self.huge_page_bytes.entry(*page).or_default();
+            *own = of(*own, *bytes);
+        }
+    }
+}
+
 /// What a VM's pod asks of its node, as far as the VM alone tells: the launcher's own
 /// memory comes on top.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -188,6 +220,18 @@ impl NodeOffer {
             && demand.labels.iter().all(|(name, wanted)| self.labels.get(name) == Some(wanted))
             && self.is_selected_by(demand)
             && self.taints_against(demand).next().is_none()
+    }
+
+    /// The node as a pod finds it beside those that have asked for `requests`.
+    #[must_use]
+    pub fn left_by(&self, requests: &PodRequests) -> Self {
+        let mut left = self.clone();
+        left.cpu_milli = left.cpu_milli.saturating_sub(requests.cpu_milli);
+        left.memory_bytes = left.memory_bytes.saturating_sub(requests.memory_bytes);
+        for (page, bytes) in &mut left.huge_page_bytes {
+            *bytes = bytes.saturating_sub(requests.huge_page_bytes.get(page).copied().unwrap_or(0));
+        }
+        left
     }
 
     fn is_selected_by(&self, demand: &PodDemand) -> bool {

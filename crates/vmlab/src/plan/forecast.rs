@@ -8,7 +8,9 @@ use placement::predict::kubelet::{
     MemoryManagerPolicy, NodeAllocations, ReservedCpus, SettingsSource, StaticPolicy,
 };
 use placement::predict::kubevirt::{Vmi, pod_cpus};
-use placement::predict::node::{Arrival, PodDemand, admit_in_order, short_nodes};
+use placement::predict::node::{
+    Arrival, NodeOffer, PodDemand, PodRequests, admit_in_order, short_nodes,
+};
 use placement::predict::{Admission, KubeletHost, Prediction, findings, predict};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -151,6 +153,8 @@ impl ClusterForecast {
 /// A node while VMs are laid on it.
 struct NodeLoad<'a> {
     node: &'a ClusterNode,
+    /// What the pods there leave of what it has.
+    left: NodeOffer,
     machine: Option<&'a KubeletHost>,
     policy: Option<StaticPolicy<'a>>,
     /// Why there is no policy though the kubelet is static and the topology known.
@@ -211,7 +215,9 @@ pub(super) fn forecast(view: &ClusterView) -> ClusterForecast {
             };
             let given = NodeAllocations::default();
             let (vms, exclusive_pcpus, pods) = (0, 0, Vec::new());
-            NodeLoad { node, machine, policy, broken, given, vms, exclusive_pcpus, pods }
+            let asked = facts.requests.get(&node.offer.name);
+            let left = node.offer.left_by(asked.unwrap_or(&PodRequests::default()));
+            NodeLoad { node, left, machine, policy, broken, given, vms, exclusive_pcpus, pods }
         })
         .collect();
     let at: HashMap<&str, usize> =
@@ -366,13 +372,24 @@ fn try_to_start(view: &ClusterView, nodes: &[NodeLoad<'_>], object: &ClusterObje
         vm.findings.push(format!("no node has what it asks for{nearest}"));
         return vm;
     }
+    let with_room: Vec<usize> =
+        fit.iter().copied().filter(|at| nodes[*at].left.fits(&demand)).collect();
+    if with_room.is_empty() {
+        vm.state = StartForecast::CanNotStart;
+        let left = short_nodes(fit.iter().map(|at| &nodes[*at].left), &demand);
+        let nearest = left.first().map(ToString::to_string).unwrap_or_default();
+        vm.findings.push(format!(
+            "no node that fits has that much left beside its pods; the nearest: {nearest}"
+        ));
+        return vm;
+    }
     let Some(cpus) = vm.exclusive_pcpus else { return vm };
     let free = |at: &usize| nodes[*at].free_pcpus(view.facts.pods.is_some());
     let mut roomy: Vec<usize> =
-        fit.iter().copied().filter(|at| free(at).is_none_or(|free| free >= cpus)).collect();
+        with_room.iter().copied().filter(|at| free(at).is_none_or(|free| free >= cpus)).collect();
     if roomy.is_empty() {
         vm.state = StartForecast::CanNotStart;
-        let most = fit.iter().filter_map(free).max().unwrap_or(0);
+        let most = with_room.iter().filter_map(free).max().unwrap_or(0);
         vm.findings.push(format!(
             "{cpus} pCPUs of its own, and no node that fits has more than {most} left"
         ));

@@ -100,7 +100,7 @@ enum PodOutcome {
 /// Before it another pod takes huge pages.
 const FIRST_OF_HUGE_PAGES: &str = "f-wide-pages";
 
-const CASES: [Case; 9] = [
+const CASES: [Case; 10] = [
     // Three pCPUs are free, but no node of the host has them.
     Case {
         name: "a-three",
@@ -190,6 +190,16 @@ const CASES: [Case; 9] = [
         memory: Memory::Mebibytes(16),
         huge_mib: 48,
         expected: PodOutcome::Runs("wide"),
+    },
+    // A core is free, but the pod with the huge pages has asked for half of one of its CPUs.
+    Case {
+        name: "i-core",
+        cpus: 2,
+        tolerant: true,
+        affinity: None,
+        memory: Memory::Mebibytes(16),
+        huge_mib: 0,
+        expected: PodOutcome::NoNode,
     },
 ];
 

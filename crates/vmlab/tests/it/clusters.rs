@@ -291,6 +291,38 @@ fn the_forecast_says_what_becomes_of_every_vm() {
 }
 
 #[test]
+fn what_pods_have_asked_for_is_no_other_s() {
+    let pod = |node: &str, memory: &str, phase: &str| {
+        json!({
+            "metadata": { "name": format!("{node}-{memory}"), "namespace": "shop" },
+            "spec": { "nodeName": node, "containers": [{
+                "name": "c", "resources": { "requests": { "cpu": "1", "memory": memory } },
+            }] },
+            "status": { "phase": phase, "qosClass": "Burstable" },
+        })
+    };
+    let new = |pods: Vec<Value>| {
+        let mut content = shop();
+        let new = vm("new", spec(json!({ "cores": 2 }), "1Gi"));
+        content.lists.insert(VMS.to_owned(), vec![new]);
+        content.lists.insert(INSTANCES.to_owned(), Vec::new());
+        content.lists.insert(PODS.to_owned(), pods);
+        json_of(&Lab::new(content).say(&["plan", "--json"]))["vms"][0].clone()
+    };
+    let of_two = || pod("two", "29Gi", "Running");
+    let one_is_free = new(vec![of_two(), pod("two", "1Gi", "Running")]);
+    assert_eq!(one_is_free["state"], "can-start", "{one_is_free:#}");
+    let over = new(vec![of_two(), pod("two", "1Gi", "Running"), pod("one", "30Gi", "Failed")]);
+    assert_eq!(over["state"], "can-start", "{over:#}");
+    let full = new(vec![of_two(), pod("two", "512Mi", "Running"), pod("one", "30Gi", "Pending")]);
+    assert_eq!(full["state"], "can-not-start", "{full:#}");
+    assert_eq!(full["nodes_that_fit"], 2);
+    let why =
+        "no node that fits has that much left beside its pods; the nearest: one: 0 B of memory";
+    assert!(full["findings"].to_string().contains(why), "{full:#}");
+}
+
+#[test]
 fn long_lists_are_read_whole_though_the_server_forgets_and_is_busy() {
     let many = 1200;
     let mut content = shop();
