@@ -5,7 +5,8 @@ VMLAB = target/release/vmlab
 # What is looked at whole: all of vmlab, without libFuzzer's C++, which only fuzzing needs.
 ALL = --workspace --no-default-features --features vmlab/kubernetes,vmlab/parquet,vmlab/sqlite
 
-.PHONY: help quickstart fast test full ready lint coverage fuzz build static probe packages bench clean
+.PHONY: help quickstart fast test full ready lint coverage fuzz build static probe packages \
+	bench clean .probe .thinguest .static .image .tests
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -25,12 +26,24 @@ test: ready ## What must hold on main: real VMs, each kind of target once; minut
 full: ready ## Everything, also what takes long; an hour or more
 	@scripts/run-tests --tier full
 
-# What tests of real VMs need: programs, vmlab for emulated hosts, the guests' image.
+# What tests of real VMs need: programs, vmlab for emulated hosts, the guests' image. Half
+# of these builds keep one pCPU busy or none, so that they run side by side; all cargos
+# together have as many jobs as there are pCPUs, which they take from make (`+`).
 ready:
 	@scripts/install-deps test
-	@scripts/build-probe
-	@scripts/build-thinguest
-	@"$$(scripts/build-static --debug)" image build
+	@$(MAKE) --no-print-directory -j$(shell nproc) .tests .image .probe
+
+.probe:
+	+@scripts/build-probe
+.thinguest:
+	+@scripts/build-thinguest
+.static: .thinguest
+	+@scripts/build-static --debug
+.image: .static
+	@"$${CARGO_TARGET_DIR:-target}/$$(uname -m)-unknown-linux-musl/debug/vmlab" image build
+# Both would wait for cargo's lock of one folder.
+.tests: .static
+	+@scripts/run-tests --list >/dev/null
 
 lint: ## Formatting, clippy and the documentation, warnings denied
 	$(CARGO) fmt --all --check

@@ -12,7 +12,7 @@ use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use libvirt::libvirts_cases;
+pub use libvirt::{beside_libvirtd, libvirts_cases};
 pub use turn::{SharedThing, Turn};
 
 /// The variable that names the tier to run: `fast` (also where it is not set),

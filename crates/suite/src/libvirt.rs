@@ -1,8 +1,38 @@
-//! libvirt's own test cases: domains, and what libvirt makes of them. They come
-//! with its source package and are fetched, never kept here.
+//! The real libvirtd, in namespaces of its own; and libvirt's own test cases: domains, and
+//! what libvirt makes of them. They come with its source package and are fetched, never
+//! kept here.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Namespaces in which a libvirtd of the test's own is alone.
+const NAMESPACES: [&str; 7] =
+    ["--pid", "--fork", "--kill-child", "--mount-proc", "--mount", "--net", "--ipc"];
+
+/// Their first process, to which orphans belong. libvirt waits for a QEMU that it ends
+/// until that is gone, so it must be collected at once: a shell does so while it waits for
+/// a child, not while it reads what a command prints.
+const COLLECTOR: &str = "exec 3<&0; \"$@\" <&3 3<&- & wait $!";
+
+/// A command that runs `script`, behind a libvirtd in namespaces where it is alone
+/// (`libvirtd.sh`); the command's further arguments are the script's. None where that can't
+/// be had here, which it says.
+pub fn beside_libvirtd(script: &str) -> Option<Command> {
+    let namespaces = || {
+        let mut command = Command::new("unshare");
+        command.args(NAMESPACES).args(["sh", "-c"]);
+        command
+    };
+    let try_it = "mount -t tmpfs none /run && PATH=$PATH:/usr/sbin command -v libvirtd";
+    if !namespaces().arg(try_it).output().is_ok_and(|tried| tried.status.success()) {
+        crate::skip("no libvirtd in namespaces of its own: be root and install it");
+        return None;
+    }
+    let mut command = namespaces();
+    let script = format!("{}{script}", include_str!("libvirtd.sh"));
+    command.args([COLLECTOR, "collector", "sh", "-c", &script, "sh"]);
+    Some(command)
+}
 
 /// A folder with libvirt's unpacked source, where there is one already.
 const SOURCE: &str = "VMLAB_LIBVIRT_SOURCE";

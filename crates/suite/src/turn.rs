@@ -46,10 +46,11 @@ impl Turn {
     }
 }
 
-/// How many pCPUs are given out: those that this process may use, a gibibyte of
-/// this machine's memory for each.
+/// How many pCPUs are given out: half as many again as this process may use, since VMs
+/// that boot and answer wait as often as they run; a gibibyte of this machine's memory
+/// for each.
 fn pool() -> usize {
-    let pcpus = thread::available_parallelism().map_or(1, usize::from);
+    let pcpus = (thread::available_parallelism().map_or(1, usize::from) * 3).div_ceil(2);
     let info = rustix::system::sysinfo();
     let memory = info.totalram as u64 * u64::from(info.mem_unit);
     pcpus.min(usize::try_from(memory >> 30).unwrap_or(usize::MAX)).max(1)

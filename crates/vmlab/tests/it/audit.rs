@@ -325,35 +325,16 @@ fn the_rules_hold_for_vms_that_run() {
     assert!(again.stdout.contains("= asked: nothing"), "{again:#?}");
 }
 
-/// Namespaces in which a libvirtd of the test's own is alone.
-const NAMESPACES: [&str; 6] = ["--pid", "--fork", "--mount-proc", "--mount", "--net", "--ipc"];
-
-/// What runs in them.
-const SCRIPT: &str = concat!(
-    include_str!("../../../vmconfig/src/libvirt/tests/libvirtd.sh"),
-    include_str!("audit_libvirt.sh")
-);
-
 #[test]
 fn what_libvirt_was_asked_for_stands_against_what_is() {
     let Some(_turn) = needs(Tier::Test).pcpus(1).turn() else { return };
     let Some((first, second)) = two_cores() else { return };
-    let tried = Command::new("unshare")
-        .args(NAMESPACES)
-        .args(["sh", "-c", "mount -t tmpfs none /run && PATH=$PATH:/usr/sbin command -v libvirtd"])
-        .output();
-    if !tried.is_ok_and(|tried| tried.status.success()) {
-        suite::skip("no libvirtd in namespaces of its own: be root and install it");
+    let Some(mut beside) = suite::beside_libvirtd(include_str!("audit_libvirt.sh")) else {
         return;
-    }
+    };
     let (first, second) = (first.to_string(), second.to_string());
-    let output = Command::new("unshare")
-        .args(NAMESPACES)
-        .args(["sh", "-c", SCRIPT, "sh", crate::lab::VMLAB])
-        .args([&first, &second])
-        .output()
-        .expect("unshare starts");
-    let said = CommandOutput::of(output);
+    let output = beside.arg(crate::lab::VMLAB).args([&first, &second]).output();
+    let said = CommandOutput::of(output.expect("unshare starts"));
     let (linted, audited) = said.stdout.split_once("----\n").unwrap_or_else(|| panic!("{said:#?}"));
     let read = |text: &str| -> Value {
         serde_json::from_str(text).unwrap_or_else(|_| panic!("{said:#?}"))

@@ -329,30 +329,14 @@ fn what_is_no_state_is_one_error() {
     check(&["edit", "-", "--set", "a.b=1", "-o", "x"], &["needs a file"]);
 }
 
-/// Namespaces in which a libvirtd of the test's own is alone.
-const NAMESPACES: [&str; 6] = ["--pid", "--fork", "--mount-proc", "--mount", "--net", "--ipc"];
-
-/// What runs in them.
-const SCRIPT: &str = concat!(
-    include_str!("../../../vmconfig/src/libvirt/tests/libvirtd.sh"),
-    include_str!("capture_libvirt.sh")
-);
-
 #[test]
 fn a_domain_is_captured_and_its_saved_state_is_read() {
     let Some(_turn) = needs(Tier::Full).pcpus(2).turn() else { return };
-    let namespaces = Command::new("unshare").args(NAMESPACES).arg("true").output();
-    if !namespaces.is_ok_and(|output| output.status.success()) {
-        suite::skip("namespaces can't be made here");
+    let Some(mut beside) = suite::beside_libvirtd(include_str!("capture_libvirt.sh")) else {
         return;
-    }
+    };
     let folder = tempfile::tempdir().unwrap();
-    let script = Command::new("unshare")
-        .args(NAMESPACES)
-        .args(["sh", "-c", SCRIPT, "sh", crate::lab::VMLAB])
-        .arg(folder.path())
-        .output()
-        .unwrap();
+    let script = beside.arg(crate::lab::VMLAB).arg(folder.path()).output().unwrap();
     assert!(script.status.success(), "{}", String::from_utf8_lossy(&script.stderr));
     let read = |name: &str| {
         let path = folder.path().join(name);

@@ -7,15 +7,6 @@ use suite::{Tier, needs};
 use crate::lab::{CommandOutput, VMLAB, events};
 use crate::running::{Study, assert_complete, results};
 
-/// Namespaces in which a libvirtd of the test's own is alone.
-const NAMESPACES: [&str; 6] = ["--pid", "--fork", "--mount-proc", "--mount", "--net", "--ipc"];
-
-/// What runs in them.
-const SCRIPT: &str = concat!(
-    include_str!("../../../vmconfig/src/libvirt/tests/libvirtd.sh"),
-    include_str!("libvirt_trials.sh")
-);
-
 /// What stands behind a heading.
 fn part<'a>(said: &'a CommandOutput, heading: &str) -> &'a str {
     let (_, rest) = said
@@ -28,14 +19,9 @@ fn part<'a>(said: &'a CommandOutput, heading: &str) -> &'a str {
 #[test]
 fn trials_are_domains_and_nobody_else_s_is_touched() {
     let Some(_turn) = needs(Tier::Test).pcpus(2).turn() else { return };
-    let tried = Command::new("unshare")
-        .args(NAMESPACES)
-        .args(["sh", "-c", "mount -t tmpfs none /run && PATH=$PATH:/usr/sbin command -v libvirtd"])
-        .output();
-    if !tried.is_ok_and(|tried| tried.status.success()) {
-        suite::skip("no libvirtd in namespaces of its own: be root and install it");
+    let Some(mut beside) = suite::beside_libvirtd(include_str!("libvirt_trials.sh")) else {
         return;
-    }
+    };
     let allowed = host::affinity::thread_affinity(std::process::id()).expect("our own");
     let pcpu = allowed.iter().next().expect("we run on one");
     let study = Study::new(
@@ -47,13 +33,8 @@ fn trials_are_domains_and_nobody_else_s_is_touched() {
              [[workload]]\nrun = \"hackbench\"\nparams = {{ groups = 1, loops = 20 }}\n"
         ),
     );
-    let output = Command::new("unshare")
-        .args(NAMESPACES)
-        .args(["sh", "-c", SCRIPT, "sh", VMLAB])
-        .arg(study.folder())
-        .output()
-        .expect("unshare starts");
-    let said = CommandOutput::of(output);
+    let output = beside.arg(VMLAB).arg(study.folder()).output();
+    let said = CommandOutput::of(output.expect("unshare starts"));
 
     let dead = "domain vmlab-dead-trial of run dead at qemu:///system";
     assert!(part(&said, "would clean").contains(&format!("would end {dead}")), "{said:#?}");

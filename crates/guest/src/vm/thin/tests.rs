@@ -615,10 +615,17 @@ fn by_uefi(
         Arch::Aarch64 => "virtio-blk-device,drive=esp,bootindex=1",
     };
     let modern = "virtio-mmio.force-legacy=false";
-    for argument in
-        ["-m", memory, "-bios", firmware, "-drive", &drive, "-device", device, "-global", modern]
-    {
-        args.push(argument.to_owned());
+    // Nobody is there to interrupt the boot, for which the firmware waits five seconds.
+    let boot = "menu=on,splash-time=0";
+    for (option, value) in [
+        ("-m", memory),
+        ("-bios", firmware),
+        ("-drive", &drive),
+        ("-device", device),
+        ("-global", modern),
+        ("-boot", boot),
+    ] {
+        args.extend([option.to_owned(), value.to_owned()]);
     }
     Some(real)
 }

@@ -19,25 +19,10 @@ use crate::{
 use super::schema::{as_known_here, installed};
 use super::*;
 
-/// A process 1 that collects orphans belongs to it: libvirt waits for each QEMU
-/// that it asked to be gone.
-const NAMESPACES: [&str; 6] = ["--pid", "--fork", "--mount-proc", "--mount", "--net", "--ipc"];
-
 /// What virsh says to each list of commands; `None` if it can't be had here.
 pub(super) fn virsh(tier: Tier, scripts: &[String]) -> Option<Vec<String>> {
     let _turn = needs(tier).pcpus(1).turn()?;
-    if !installed("libvirtd") {
-        return None;
-    }
-    let mut tried = Command::new("unshare");
-    let tried = tried.args(NAMESPACES).args(["mount", "-t", "tmpfs", "none", "/run"]).output();
-    if !tried.is_ok_and(|tried| tried.status.success()) {
-        suite::skip("no namespaces of one's own: run as root");
-        return None;
-    }
-    let mut child = Command::new("unshare")
-        .args(NAMESPACES)
-        .args(["sh", "-c", concat!(include_str!("libvirtd.sh"), include_str!("daemon.sh"))])
+    let mut child = suite::beside_libvirtd(include_str!("daemon.sh"))?
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -1,5 +1,5 @@
-# A libvirtd in namespaces of its own, of which this is the first process: it sees
-# nothing of the machine's libvirt, and leaves nothing.
+# A libvirtd in namespaces of its own: it sees nothing of the machine's libvirt, and leaves
+# nothing.
 set -eu
 PATH=$PATH:/usr/sbin:/sbin
 for folder in /run /etc/libvirt /var/lib /var/cache /var/log; do
