@@ -17,6 +17,9 @@ pub struct ClusterObject {
     pub name: String,
     /// The node that it runs on (`status.nodeName` of an instance).
     pub node: Option<String>,
+    /// The node that the pod of an instance is bound to, where that has begun before the
+    /// instance says a node.
+    pub bound_to: Option<String>,
     /// Kind and name of what made it.
     pub owner: Option<(String, String)>,
     /// When it was made, as the server writes it (RFC 3339, UTC): sorts by time.
@@ -79,6 +82,7 @@ impl ClusterObject {
             namespace: metadata.namespace,
             name: metadata.name,
             node: status.node_name.filter(|node| !node.is_empty()),
+            bound_to: None,
             owner: metadata.owner_references.into_iter().map(|one| (one.kind, one.name)).next(),
             created: metadata.creation_timestamp.unwrap_or_default(),
             is_over: matches!(phase, Some("Succeeded" | "Failed")),

@@ -43,11 +43,6 @@ impl GuaranteedPod {
         }
         let init = spec.init_containers.iter().flatten().filter(|one| stays(one));
         let containers = init.chain(&spec.containers).map(request).collect();
-        let owners = pod.metadata.owner_references.iter().flatten();
-        let instance = owners
-            .filter(|owner| owner.kind == "VirtualMachineInstance")
-            .map(|owner| owner.name.clone())
-            .next();
         let started = status.start_time.as_ref().or(pod.metadata.creation_timestamp.as_ref());
         Some(Self {
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
@@ -55,9 +50,16 @@ impl GuaranteedPod {
             node: spec.node_name.clone()?,
             containers,
             started: started.map(|time| time.0.to_string()).unwrap_or_default(),
-            instance,
+            instance: instance(pod),
         })
     }
+}
+
+/// The VirtualMachineInstance that a pod runs, by name in the same namespace.
+fn instance(pod: &Pod) -> Option<String> {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    let mut names = owners.filter(|owner| owner.kind == "VirtualMachineInstance");
+    names.next().map(|owner| owner.name.clone())
 }
 
 fn is_over(pod: &Pod) -> bool {
@@ -70,12 +72,32 @@ fn stays(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
+/// A pod that is not over, on its node.
+pub(crate) struct BoundPod {
+    pub(crate) node: String,
+    /// What it asks of the node.
+    pub(crate) requests: PodRequests,
+    /// Namespace and name of the VirtualMachineInstance that it runs.
+    pub(crate) instance: Option<(String, String)>,
+    pub(crate) guaranteed: Option<GuaranteedPod>,
+}
+
+impl BoundPod {
+    /// `None`: it is on no node, or is over.
+    pub(crate) fn of(pod: &Pod) -> Option<Self> {
+        let (node, requests) = requests(pod)?;
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let instance = instance(pod).map(|name| (namespace, name));
+        Some(Self { node, requests, instance, guaranteed: GuaranteedPod::of(pod) })
+    }
+}
+
 /// The node of a pod that is not over, and what the pod asks of it: all that its containers ask
 /// for together, or what it takes while they are made ready, if that is more.
 ///
 /// Source: Kubernetes 1.36, `staging/src/k8s.io/component-helpers/resource/helpers.go`
 /// (`PodRequests`).
-pub(crate) fn requests(pod: &Pod) -> Option<(String, PodRequests)> {
+fn requests(pod: &Pod) -> Option<(String, PodRequests)> {
     let spec = pod.spec.as_ref().filter(|_| !is_over(pod))?;
     let node = spec.node_name.clone()?;
     let of = |container: &Container| {

@@ -1,6 +1,6 @@
 //! All that is read of a cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -12,7 +12,7 @@ use crate::error::{ClusterError, UnreadResource};
 use crate::machine_config::RenderedConfig;
 use crate::node::ClusterNode;
 use crate::object::ClusterObject;
-use crate::pod::{self, GuaranteedPod};
+use crate::pod::{BoundPod, GuaranteedPod};
 use crate::resource::{
     INSTANCES, INSTANCETYPES, KUBELETS, KUBEVIRTS, MACHINE_CONFIGS, NAMESPACES, NODES, PODS,
     PROFILES, ResourceKind, VMS,
@@ -77,7 +77,7 @@ async fn read_all(
     let kubevirts = reader.objects(&KUBEVIRTS, None).await?;
     let vms = reader.needed(&VMS, namespace, |item| object(&VMS, item)).await?;
     let instances = reader.needed(&INSTANCES, namespace, |item| object(&INSTANCES, item)).await?;
-    let (Some(vms), Some(instances)) = (vms, instances) else {
+    let (Some(vms), Some(mut instances)) = (vms, instances) else {
         return Err(ClusterError::NoKubevirt { server: api.server });
     };
     let mut instancetypes = Vec::new();
@@ -90,17 +90,23 @@ async fn read_all(
     }
     let of_pod = |item: &RawValue| {
         let pod: Pod = serde_json::from_str(item.get())?;
-        Ok(pod::requests(&pod).map(|asked| (asked, GuaranteedPod::of(&pod))))
+        Ok(BoundPod::of(&pod))
     };
     let all = reader.optional(&PODS, None, of_pod).await?;
     let mut requests: BTreeMap<String, PodRequests> = BTreeMap::new();
+    let mut launchers = HashMap::new();
     let pods = all.map(|all| {
-        let own = all.into_iter().filter_map(|((node, asked), guaranteed)| {
-            requests.entry(node).or_default().add(&asked);
-            guaranteed
+        let own = all.into_iter().filter_map(|pod| {
+            requests.entry(pod.node.clone()).or_default().add(&pod.requests);
+            launchers.extend(pod.instance.map(|instance| (instance, pod.node)));
+            pod.guaranteed
         });
         own.collect()
     });
+    for instance in instances.iter_mut().filter(|instance| instance.node.is_none()) {
+        let namespace = instance.namespace.clone().unwrap_or_default();
+        instance.bound_to = launchers.remove(&(namespace, instance.name.clone()));
+    }
     let unread = reader.unread;
     Ok(ClusterFacts {
         server: api.server,

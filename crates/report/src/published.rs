@@ -9,10 +9,9 @@ use crate::{
     ShownEstimate, ShownInterval, VariantJudgement,
 };
 
-/// Heads of the table of claims.
-pub(crate) fn claim_heads(report: &Report) -> [String; 3] {
-    let found = report.environment.participle();
-    ["published".to_owned(), format!("{found} ratio"), "judged".to_owned()]
+/// Heads of the table of claims: of orders and ratios, and of shares of one variant.
+pub(crate) fn claim_heads(report: &Report) -> [&'static str; 3] {
+    ["published", report.environment.participle(), "judged"]
 }
 
 /// The margin of a group that names none: no difference matters.

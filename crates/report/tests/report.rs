@@ -74,7 +74,7 @@ fn the_terminal_says_the_verdict_first() {
           2-vcpu     0.620 s   0.657 s            ×0.48           ×0.53  contradicts
 
         Published orders and ratios, beside measured, in emulated time
-          published                                      measured ratio      judged
+          published                                      measured            judged
           4-vcpu at least as good as 2-vcpu              ×0.93 [0.89, 0.96]  agrees
           kvm.exits a run: 2-vcpu by 1-vcpu ×0.75 to     ×0.53 [0.50, 0.56]  contradicts
           ×0.80

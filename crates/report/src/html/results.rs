@@ -336,9 +336,8 @@ fn published(report: &Report, group: &ResultGroup) -> String {
 fn claims(report: &Report, group: &ResultGroup) -> String {
     let circumstances = circumstances(report);
     let caption = format!("Orders and ratios; host load {}{circumstances}.", group.load);
-    let [published, ratio, judged] = claim_heads(report);
-    let mut table =
-        HtmlTable::new("published", caption).text(&published).number(&ratio).text(&judged);
+    let [published, found, judged] = claim_heads(report);
+    let mut table = HtmlTable::new("published", caption).text(published).number(found).text(judged);
     for claim in &group.claims {
         table.row(claim.cells().map(Td::from).into());
     }

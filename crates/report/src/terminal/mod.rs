@@ -304,8 +304,7 @@ fn claims(report: &Report, group: &ResultGroup, out: &mut Printer) {
     let found = report.environment.participle();
     let title = format!("Published orders and ratios, beside {found}{circumstances}");
     out.paragraph("", &title, None);
-    let heads = claim_heads(report);
-    let mut table = TextTable::new(&heads.each_ref().map(|head| (head.as_str(), Align::Left)));
+    let mut table = TextTable::new(&claim_heads(report).map(|head| (head, Align::Left)));
     for claim in &group.claims {
         table.row(claim.cells().into());
     }

@@ -226,7 +226,7 @@ pub(super) fn forecast(view: &ClusterView) -> ClusterForecast {
     let running: Vec<&ClusterObject> = facts
         .instances
         .iter()
-        .filter(|instance| !instance.is_over && instance.node.is_some())
+        .filter(|instance| !instance.is_over && node_of(instance).is_some())
         .collect();
     let mut vms = Vec::new();
     lay_running(view, &mut nodes, &at, &running, &mut vms);
@@ -249,7 +249,12 @@ pub(super) fn forecast(view: &ClusterView) -> ClusterForecast {
     }
 }
 
-/// Lays what runs on its node, in the order in which it came.
+/// The node that an instance runs on, or will once its pod is up there.
+fn node_of(instance: &ClusterObject) -> Option<&str> {
+    instance.node.as_deref().or(instance.bound_to.as_deref())
+}
+
+/// Lays what runs, or has a node to start on, on its node, in the order in which it came.
 fn lay_running(
     view: &ClusterView,
     nodes: &mut [NodeLoad<'_>],
@@ -271,14 +276,14 @@ fn lay_running(
     }
     let mut coming: Vec<Vec<FutureVm>> = nodes.iter().map(|_| Vec::new()).collect();
     for object in running {
-        let node = object.node.as_deref().unwrap_or_default();
+        let node = node_of(object).unwrap_or_default();
         let time = started.get(&key(object)).map_or(&*object.created, |pod| &*pod.started);
         match at.get(node) {
             Some(at) => coming[*at].push(FutureVm { time, who: Ok(object) }),
             None => {
-                let mut vm = blank(object, StartForecast::Runs);
+                let mut vm = blank(object, state_of(object));
                 vm.node = Some(node.to_owned());
-                vm.findings.push(format!("it runs on {node}, which the cluster does not list"));
+                vm.findings.push(format!("it is on {node}, which the cluster does not list"));
                 vms.push(vm);
             }
         }
@@ -325,9 +330,10 @@ fn lay_running(
                     });
                 }
                 Ok(object) => {
-                    state.vms += 1;
+                    let runs = object.node.is_some();
+                    state.vms += usize::from(runs);
                     let vmi = vmis[&key(object)].as_ref();
-                    let mut vm = blank(object, StartForecast::Runs);
+                    let mut vm = blank(object, state_of(object));
                     vm.node = Some(state.node.offer.name.clone());
                     vm.findings.extend(vmi.err().cloned());
                     if let Ok(vmi) = vmi {
@@ -338,7 +344,10 @@ fn lay_running(
                         state.exclusive_pcpus = state.exclusive_pcpus.saturating_add(cpus);
                         if let Some(prediction) = admitted.next().flatten() {
                             prediction.add_to(&mut state.given);
-                            say(&mut vm, state, vmi, &prediction, true);
+                            say(&mut vm, state, vmi, &prediction, runs);
+                            if !runs && !matches!(prediction.outcome, Admission::Pinned { .. }) {
+                                vm.state = StartForecast::CanNotStart;
+                            }
                         }
                     }
                     vms.push(vm);
@@ -441,6 +450,11 @@ fn say(vm: &mut VmForecast, state: &NodeLoad<'_>, vmi: &Vmi, prediction: &Predic
         }
         Admission::Rejected(why) => vm.findings.push(again(runs, &why.to_string())),
     }
+}
+
+/// How far an instance is that has a node.
+fn state_of(instance: &ClusterObject) -> StartForecast {
+    if instance.node.is_some() { StartForecast::Runs } else { StartForecast::CanStart }
 }
 
 /// It runs, so it was admitted once, when other pods were there.

@@ -322,6 +322,47 @@ fn what_pods_have_asked_for_is_no_other_s() {
     assert!(full["findings"].to_string().contains(why), "{full:#}");
 }
 
+/// The launcher's pod has a node, to which the image is on its way; the instance does not say
+/// it yet. The pod took the last room there, which is the VM's own.
+#[test]
+fn a_vm_whose_pod_has_a_node_is_not_beside_itself() {
+    let mut content = shop();
+    let wanted = spec(json!({ "cores": 2 }), "25Gi");
+    let scheduling = json!({ "spec": wanted, "status": { "phase": "Scheduling" } });
+    let pod = json!({
+        "metadata": {
+            "name": "virt-launcher-new", "namespace": "shop",
+            "ownerReferences": [{
+                "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "new",
+                "uid": "1",
+            }],
+        },
+        "spec": { "nodeName": "one", "containers": [{
+            "name": "compute", "resources": { "requests": { "cpu": "200m", "memory": "26Gi" } },
+        }] },
+        "status": { "phase": "Pending", "qosClass": "Burstable" },
+    });
+    let elsewhere = json!({
+        "metadata": { "name": "other", "namespace": "shop" },
+        "spec": { "nodeName": "two", "containers": [{
+            "name": "c", "resources": { "requests": { "memory": "29Gi" } },
+        }] },
+        "status": { "phase": "Running", "qosClass": "Burstable" },
+    });
+    content.lists.insert(VMS.to_owned(), vec![vm("new", wanted)]);
+    let instance = object("VirtualMachineInstance", "new", scheduling);
+    content.lists.insert(INSTANCES.to_owned(), vec![instance]);
+    content.lists.insert(PODS.to_owned(), vec![pod, elsewhere]);
+    let plan = json_of(&Lab::new(content).say(&["plan", "--json"]));
+    let vms = plan["vms"].as_array().expect("a list");
+    assert_eq!(vms.len(), 1, "{plan:#}");
+    assert_eq!((&vms[0]["state"], &vms[0]["node"]), (&json!("can-start"), &json!("one")));
+    assert_eq!(vms[0]["findings"], json!([]), "{plan:#}");
+    let on: Vec<&Value> =
+        plan["nodes"].as_array().expect("a list").iter().map(|one| &one["vms"]).collect();
+    assert_eq!(on, [&json!(0), &json!(0)], "none runs yet");
+}
+
 #[test]
 fn long_lists_are_read_whole_though_the_server_forgets_and_is_busy() {
     let many = 1200;

@@ -1,7 +1,5 @@
 //! Trials as domains through the real libvirtd, which runs in namespaces of its own.
 
-use std::process::Command;
-
 use suite::{Tier, needs};
 
 use crate::lab::{CommandOutput, VMLAB, events};

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, TestRng, TestRunner};
@@ -16,7 +16,7 @@ use crate::{
     split_cpu_model,
 };
 
-use super::schema::{as_known_here, installed};
+use super::schema::as_known_here;
 use super::*;
 
 /// What virsh says to each list of commands; `None` if it can't be had here.
