@@ -126,8 +126,14 @@ pub struct SimKvm {
     pub pv_ipi: bool,
     /// A flush leaves out vCPUs that don't run (`KVM_FEATURE_PV_TLB_FLUSH`).
     pub pv_tlb_flush: bool,
+    /// Who interrupts others for an answer gives its pCPU to the first that does not run
+    /// (`KVM_FEATURE_PV_SCHED_YIELD`, since 5.3).
+    pub pv_sched_yield: bool,
     /// HLT makes an exit; else the pCPU sleeps inside the guest (cpu-pm).
     pub hlt_exits: bool,
+    /// Who wakes the halted waiter of a paravirtual lock gives it its own pCPU if it waits for
+    /// one (`kvm_sched_yield()` at `KVM_HC_KICK_CPU`, since 5.4).
+    pub kick_yields: bool,
 }
 
 impl SimKvm {
@@ -151,7 +157,9 @@ impl SimKvm {
             ipi_exits: true,
             pv_ipi: dynamic,
             pv_tlb_flush: dynamic,
+            pv_sched_yield: release >= KernelRelease { major: 5, minor: 3 },
             hlt_exits: true,
+            kick_yields: release >= KernelRelease { major: 5, minor: 4 },
         }
     }
 }

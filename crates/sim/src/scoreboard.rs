@@ -33,6 +33,8 @@ const SCENARIOS: &[(&str, &str)] = scenarios![
     "law-waiters",
     "held-boost",
     "held-boost-stress",
+    "held-queue-head",
+    "held-sched-yield",
     "held-pv-ipi",
     "held-pv-lock",
     "held-filter",

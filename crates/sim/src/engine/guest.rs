@@ -1,6 +1,8 @@
 //! Inside the guests: tasks' programs, locks, wake-ups, the guest's scheduler.
 
-use super::state::{Activity, BlockReason, Burden, EngineEvent, EngineState, Exit, SpinReason};
+use super::state::{
+    Activity, BlockReason, Burden, EngineEvent, EngineState, Exit, SpinReason, ThreadState,
+};
 use crate::model::{IdleIpis, Op, RepeatSteps};
 use crate::queue::NEVER;
 use crate::sched::balance::RunqueueView;
@@ -32,6 +34,9 @@ impl EngineState<'_> {
             let state = &mut self.vcpus[vcpu as usize];
             if state.exit_work + state.kernel_work > 0 {
                 return self.arm_guest(pcpu);
+            }
+            if let Some(to) = state.yields_to.take() {
+                return self.exit(pcpu, Exit::Yield(to));
             }
             if !state.answering.is_empty() {
                 self.answer(vcpu);
@@ -443,10 +448,7 @@ impl EngineState<'_> {
                 if let Some(pcpu) = pcpu {
                     self.arm_guest(pcpu);
                 } else if self.vcpus[vcpu as usize].halted {
-                    // pv_kick: a hypercall.
-                    self.vcpus[by as usize].exit_work +=
-                        self.ns.exit + self.ns.entry + self.ns.ipi_exit_work;
-                    self.unhalt(vcpu, Some(by));
+                    self.kick_waiter(vcpu, by);
                 }
             }
             Activity::Work(..) => {}
@@ -503,12 +505,12 @@ impl EngineState<'_> {
     fn flush(&mut self, vcpu: u32, task: u32) {
         let state = &self.vcpus[vcpu as usize];
         let vm = &self.vms[state.vm as usize];
-        let kvm = &self.model.kvm;
+        let (kvm, metal) = (&self.model.kvm, vm.metal);
         let others: Vec<u32> = (vm.first_vcpu..vm.first_vcpu + vm.vcpus)
             .filter(|other| *other != vcpu)
             .filter(|other| {
                 let other = &self.vcpus[*other as usize];
-                let runs = other.in_guest || !kvm.pv_tlb_flush || vm.metal;
+                let runs = other.in_guest || !kvm.pv_tlb_flush || metal;
                 other.queue.current().is_some() && runs
             })
             .collect();
@@ -518,6 +520,15 @@ impl EngineState<'_> {
         for (index, other) in others.iter().enumerate() {
             self.vcpus[*other as usize].pending.answer.push(task);
             self.send_interrupt(vcpu, *other, index == 0 || !kvm.pv_ipi);
+        }
+        let runs = |vcpu: u32| {
+            let thread = self.vcpus[vcpu as usize].thread;
+            self.threads[thread as usize].state == ThreadState::Running
+        };
+        if kvm.pv_sched_yield && !metal {
+            // kvm_smp_send_call_func_ipi; who is halted has vcpu_is_preempted() too.
+            let waited_for = others.iter().copied().find(|other| !runs(*other));
+            self.vcpus[vcpu as usize].yields_to = waited_for;
         }
         let state = &mut self.tasks[task as usize];
         state.answers_missing = others.len() as u32;

@@ -142,7 +142,7 @@ impl EngineState<'_> {
         }
     }
 
-    /// `pv_kick()`: a hypercall wakes the vCPU of a waiter that halted, to spin anew.
+    /// A waiter that halted is woken, to spin anew.
     fn kick(&mut self, task: u32, lock: u32, spin_ns: u64, by: u32) {
         let Activity::Spin { left_ns: 0, .. } = self.tasks[task as usize].activity else {
             // It was woken before, and has not come to run yet.
@@ -150,10 +150,24 @@ impl EngineState<'_> {
         };
         let left_ns = spin_ns.max(1);
         self.tasks[task as usize].activity = Activity::Spin { on: SpinReason::Lock(lock), left_ns };
-        let vcpu = self.tasks[task as usize].vcpu;
-        self.vcpus[by as usize].exit_work += self.ns.exit + self.ns.entry + self.ns.ipi_exit_work;
+        self.kick_waiter(self.tasks[task as usize].vcpu, by);
+    }
+
+    /// `pv_kick()`: the vCPU `by` makes a hypercall that wakes the vCPU of a waiter.
+    pub(super) fn kick_waiter(&mut self, vcpu: u32, by: u32) {
+        let exit = self.ns.exit + self.ns.entry;
+        self.vcpus[by as usize].exit_work += exit + self.ns.ipi_exit_work;
         if self.vcpus[vcpu as usize].halted {
             self.unhalt(vcpu, Some(by));
+        }
+        let thread = self.vcpus[vcpu as usize].thread;
+        let metal = self.vms[self.vcpus[by as usize].vm as usize].metal;
+        let waits = self.threads[thread as usize].state == ThreadState::Ready;
+        if self.model.kvm.kick_yields && waits && !metal {
+            let state = &mut self.vcpus[by as usize];
+            // Then it is an exit like others.
+            state.exit_work -= exit;
+            state.yields_to = Some(vcpu);
         }
     }
 

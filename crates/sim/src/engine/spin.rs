@@ -1,4 +1,4 @@
-//! `kvm_vcpu_on_spin()` and `yield_to()`.
+//! `kvm_vcpu_on_spin()`, `kvm_sched_yield()` and `yield_to()`.
 
 use super::outcome::TraceSegment;
 use super::state::{Activity, EngineState, PcpuActivity, ThreadState};
@@ -33,6 +33,18 @@ impl EngineState<'_> {
         state.scan_left = vm.vcpus;
         state.tries = 3;
         self.scan(pcpu);
+    }
+
+    /// `kvm_sched_yield()`: the pCPU goes to a vCPU that was woken or interrupted, if that waits
+    /// for one (`vcpu->ready`).
+    pub(super) fn sched_yield(&mut self, pcpu: u32, to: u32) {
+        let me = self.vcpu_on(pcpu);
+        let thread = self.vcpus[to as usize].thread;
+        let waits = self.threads[thread as usize].state == ThreadState::Ready;
+        let state = &mut self.vcpus[me as usize];
+        // No other is looked at.
+        (state.scan_left, state.tries) = (0, 1);
+        self.scanned(pcpu, waits.then_some(to));
     }
 
     /// `yield()`.
@@ -182,8 +194,10 @@ impl EngineState<'_> {
             self.map_keeps(TraceSegment::Yield { pcpu, at_ns: self.now });
         }
         let me = self.vcpu_on(pcpu);
-        let vm = self.vcpus[me as usize].vm as usize;
-        self.vms[vm].last_boosted = self.vcpus[to as usize].own;
+        if self.vcpus[me as usize].in_spin_loop {
+            let vm = self.vcpus[me as usize].vm as usize;
+            self.vms[vm].last_boosted = self.vcpus[to as usize].own;
+        }
         // yield_to() calls schedule() itself: while this vCPU waits for its pCPU it is still
         // in kvm_vcpu_on_spin(), and counts as one that spins.
         self.begin_schedule(pcpu);

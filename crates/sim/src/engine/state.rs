@@ -50,6 +50,8 @@ pub(super) enum Exit {
     Halt,
     /// The host wants something else to run.
     Kick,
+    /// It gives the pCPU to that vCPU, by a hypercall.
+    Yield(u32),
 }
 
 /// What a pCPU does.
@@ -327,6 +329,8 @@ pub(super) struct VcpuState {
     pub(super) scan_at: u32,
     pub(super) scan_left: u32,
     pub(super) tries: u32,
+    /// The vCPU that it will give the pCPU, by a hypercall.
+    pub(super) yields_to: Option<u32>,
     /// Slow-down by remote memory where it runs, per thousand of memory-bound time.
     pub(super) remote_permille: u64,
     /// It has gone all the way to its idle state since it had something to do.
@@ -681,6 +685,7 @@ impl<'m> EngineState<'m> {
                 scan_at: 0,
                 scan_left: 0,
                 tries: 0,
+                yields_to: None,
                 remote_permille: 0,
                 idle_entered: false,
                 asleep: false,

@@ -91,6 +91,7 @@ impl EngineState<'_> {
         match exit {
             Exit::Kick => self.enter(pcpu),
             Exit::Pause => self.on_spin(pcpu),
+            Exit::Yield(to) => self.sched_yield(pcpu, to),
             Exit::Halt => {
                 self.account.counters.halt_exits += 1;
                 let vcpu = self.vcpu_on(pcpu);

@@ -202,7 +202,9 @@ fn kvm(table: TableReader<'_>, kernel: KernelRelease, tick_ns: u64) -> SimKvm {
         ipi_exits: table.flag("ipi_exits", defaults.ipi_exits),
         pv_ipi: table.flag("pv_ipi", defaults.pv_ipi),
         pv_tlb_flush: table.flag("pv_tlb_flush", defaults.pv_tlb_flush),
+        pv_sched_yield: table.flag("pv_sched_yield", defaults.pv_sched_yield),
         hlt_exits: table.flag("hlt_exits", defaults.hlt_exits),
+        kick_yields: table.flag("kick_yields", defaults.kick_yields),
     };
     table.finish();
     kvm

@@ -223,7 +223,7 @@ fn what_is_wrong_has_file_line_and_value() {
         "\"host.kvm.ple\" = 0"
         s.toml:36: ple = 0: must be true or false
         "\"host.kvm.pel\" = false"
-        s.toml:36: Unknown key "pel" in kvm: known are halt_poll_us, hlt_exits, ipi_exits, ple, ple_window_grow, ple_window_max_ns, ple_window_ns, ple_window_shrink, posted_interrupts, pv_ipi, pv_tlb_flush, skip_in_guest, skip_not_ready, skip_spinning, skip_user_mode, skip_woken, throttled_yield, undercommit_check, yield_every_us, yield_limit
+        s.toml:36: Unknown key "pel" in kvm: known are halt_poll_us, hlt_exits, ipi_exits, kick_yields, ple, ple_window_grow, ple_window_max_ns, ple_window_ns, ple_window_shrink, posted_interrupts, pv_ipi, pv_sched_yield, pv_tlb_flush, skip_in_guest, skip_not_ready, skip_spinning, skip_user_mode, skip_woken, throttled_yield, undercommit_check, yield_every_us, yield_limit
         "\"draws\" = 3"
         s.toml:36: "draws" can't be varied: host, vm, workload, duration_ms, warmup_ms and start can
         "\"vm.3.kernel\""

@@ -158,6 +158,37 @@ fn who_waits_behind_one_that_stopped_halts_early() {
     assert!(found[2] > 20, "{found:?}");
 }
 
+/// kvm_sched_yield at KVM_HC_KICK_CPU: the waiter has its waker's pCPU at once, and else waits
+/// for its turn.
+#[test]
+fn who_wakes_a_waiter_gives_it_its_pcpu() {
+    let outcome = |kick_yields| {
+        let mut model = free(host(1, 1, 1), SchedKernel::V5);
+        model.kvm.kick_yields = kick_yields;
+        model.kvm.ple = false;
+        model.policy.wakeup_preemption = false;
+        let mut guest = vm("vm", &[0, 0], 0, &[]);
+        let rules = PvLockRules { steals: false, early: EarlyHalt::Never };
+        let kind = LockKind::Paravirtual { spin_ns: 1_000, rules };
+        guest.locks = vec![guest_lock(kind, LockProtection::Preemption)];
+        let program = |meter| vec![us(20), Op::Lock(0), us(30), Op::Unlock(0), Op::Done(meter)];
+        guest.tasks = (0..2).map(|vcpu| pinned("task", vcpu, program(vcpu))).collect();
+        model.meters.push("other".to_owned());
+        model.vms = vec![guest];
+        run(&model, || true).unwrap()
+    };
+    let (given, kept) = (outcome(true), outcome(false));
+    assert_eq!(kept.counters.yields_done, 0);
+    // One that halts at the end of the run is still to be woken.
+    let [yields, halts] = [given.counters.yields_done, given.counters.halt_exits];
+    assert!(halts > 50 && halts - yields <= 1, "{:?}", given.counters);
+    // Nothing is lost: each counts as often as the other.
+    for outcome in [&given, &kept] {
+        let [one, other] = [0, 1].map(|meter| outcome.meters[meter].done as f64);
+        assert!((0.9..1.1).contains(&(one / other)), "{outcome:?}");
+    }
+}
+
 /// down_read and up_read of many: nobody waits for another's section, but all for the cache
 /// line, twice a section.
 #[test]
