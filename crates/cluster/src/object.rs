@@ -17,8 +17,7 @@ pub struct ClusterObject {
     pub name: String,
     /// The node that it runs on (`status.nodeName` of an instance).
     pub node: Option<String>,
-    /// The node that the pod of an instance is bound to, where that has begun before the
-    /// instance says a node.
+    /// The node that an instance's pod is bound to, while the instance says none yet.
     pub bound_to: Option<String>,
     /// Kind and name of what made it.
     pub owner: Option<(String, String)>,

@@ -281,7 +281,7 @@ fn lay_running(
         match at.get(node) {
             Some(at) => coming[*at].push(FutureVm { time, who: Ok(object) }),
             None => {
-                let mut vm = blank(object, state_of(object));
+                let mut vm = blank(object, state_of(object, false));
                 vm.node = Some(node.to_owned());
                 vm.findings.push(format!("it is on {node}, which the cluster does not list"));
                 vms.push(vm);
@@ -333,7 +333,7 @@ fn lay_running(
                     let runs = object.node.is_some();
                     state.vms += usize::from(runs);
                     let vmi = vmis[&key(object)].as_ref();
-                    let mut vm = blank(object, state_of(object));
+                    let mut vm = blank(object, state_of(object, vmi.is_ok()));
                     vm.node = Some(state.node.offer.name.clone());
                     vm.findings.extend(vmi.err().cloned());
                     if let Ok(vmi) = vmi {
@@ -452,9 +452,13 @@ fn say(vm: &mut VmForecast, state: &NodeLoad<'_>, vmi: &Vmi, prediction: &Predic
     }
 }
 
-/// How far an instance is that has a node.
-fn state_of(instance: &ClusterObject) -> StartForecast {
-    if instance.node.is_some() { StartForecast::Runs } else { StartForecast::CanStart }
+/// How far an instance is that has a node; `is_known`: both it and its node can be read.
+fn state_of(instance: &ClusterObject, is_known: bool) -> StartForecast {
+    match instance.node {
+        Some(_) => StartForecast::Runs,
+        None if is_known => StartForecast::CanStart,
+        None => StartForecast::Unknown,
+    }
 }
 
 /// It runs, so it was admitted once, when other pods were there.

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{self, Child, Command, Stdio};
 
 use host::affinity::set_thread_affinity;
 use host::audit::in_force::{MemoryWish, Wishes, placement_in_force};
@@ -223,12 +223,17 @@ fn the_rules_hold_for_vms_that_run() {
     fs::write(&host, two_nodes(first, second).to_json()).expect("written");
     // Siblings that the guest sees, memory of a node that has none here, and
     // vCPUs that don't give their pCPUs back.
-    let db = Qemu::start(
+    // Findings name other VMs of this machine too: of other tests, by the same names.
+    let ours = ["db", "web"].map(|name| format!("{name}-{}", process::id()));
+    let [db, web] = &ours;
+    let db = Qemu::start(&format!(
         "q35,memory-backend=ram0 -accel tcg,thread=multi -smp 2,threads=2 -m 128 \
-         -name db,debug-threads=on -overcommit cpu-pm=on -object iothread,id=io1 \
+         -name {db},debug-threads=on -overcommit cpu-pm=on -object iothread,id=io1 \
          -object memory-backend-ram,id=ram0,size=128M,prealloc=on,host-nodes=0,policy=bind",
-    );
-    let web = Qemu::start("q35 -accel tcg,thread=multi -smp 1 -m 64 -name web,debug-threads=on");
+    ));
+    let web = Qemu::start(&format!(
+        "q35 -accel tcg,thread=multi -smp 1 -m 64 -name {web},debug-threads=on"
+    ));
     db.ready(2);
     web.ready(1);
     let json = linted(&host, &[&db, &web]);
@@ -261,15 +266,15 @@ fn the_rules_hold_for_vms_that_run() {
     }
     let split = finding(&json, "siblings-split");
     assert_eq!(split["is"], format!("vCPU 0: pCPU {first}"));
-    assert_eq!(split["vm"], "db");
+    assert_eq!(split["vm"], ours[0].as_str());
     for id in ["cpu-pm-unpinned", "siblings-loose"] {
         assert_eq!(messages(&json, id), [""; 0], "{id}");
     }
     // Other VMs of this machine may well run where these are pinned.
     let neighbours = messages(&json, "neighbour-unpinned");
-    let ours = ["db", "web"].map(|name| format!("vCPUs of {name} "));
+    let loose = ours.map(|name| format!("vCPUs of {name} "));
     assert!(
-        !neighbours.iter().any(|text| ours.iter().any(|one| text.contains(one))),
+        !neighbours.iter().any(|text| loose.iter().any(|one| text.contains(one))),
         "{neighbours:?}"
     );
 

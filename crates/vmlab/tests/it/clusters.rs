@@ -326,22 +326,23 @@ fn what_pods_have_asked_for_is_no_other_s() {
 /// it yet. The pod took the last room there, which is the VM's own.
 #[test]
 fn a_vm_whose_pod_has_a_node_is_not_beside_itself() {
-    let mut content = shop();
     let wanted = spec(json!({ "cores": 2 }), "25Gi");
     let scheduling = json!({ "spec": wanted, "status": { "phase": "Scheduling" } });
-    let pod = json!({
-        "metadata": {
-            "name": "virt-launcher-new", "namespace": "shop",
-            "ownerReferences": [{
-                "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "new",
-                "uid": "1",
-            }],
-        },
-        "spec": { "nodeName": "one", "containers": [{
-            "name": "compute", "resources": { "requests": { "cpu": "200m", "memory": "26Gi" } },
-        }] },
-        "status": { "phase": "Pending", "qosClass": "Burstable" },
-    });
+    let pod = |node: &str| {
+        json!({
+            "metadata": {
+                "name": "virt-launcher-new", "namespace": "shop",
+                "ownerReferences": [{
+                    "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "new",
+                    "uid": "1",
+                }],
+            },
+            "spec": { "nodeName": node, "containers": [{
+                "name": "compute", "resources": { "requests": { "cpu": "200m", "memory": "26Gi" } },
+            }] },
+            "status": { "phase": "Pending", "qosClass": "Burstable" },
+        })
+    };
     let elsewhere = json!({
         "metadata": { "name": "other", "namespace": "shop" },
         "spec": { "nodeName": "two", "containers": [{
@@ -349,11 +350,15 @@ fn a_vm_whose_pod_has_a_node_is_not_beside_itself() {
         }] },
         "status": { "phase": "Running", "qosClass": "Burstable" },
     });
-    content.lists.insert(VMS.to_owned(), vec![vm("new", wanted)]);
-    let instance = object("VirtualMachineInstance", "new", scheduling);
-    content.lists.insert(INSTANCES.to_owned(), vec![instance]);
-    content.lists.insert(PODS.to_owned(), vec![pod, elsewhere]);
-    let plan = json_of(&Lab::new(content).say(&["plan", "--json"]));
+    let plan_of = |node: &str| {
+        let mut content = shop();
+        content.lists.insert(VMS.to_owned(), vec![vm("new", wanted.clone())]);
+        let instance = object("VirtualMachineInstance", "new", scheduling.clone());
+        content.lists.insert(INSTANCES.to_owned(), vec![instance]);
+        content.lists.insert(PODS.to_owned(), vec![pod(node), elsewhere.clone()]);
+        json_of(&Lab::new(content).say(&["plan", "--json"]))
+    };
+    let plan = plan_of("one");
     let vms = plan["vms"].as_array().expect("a list");
     assert_eq!(vms.len(), 1, "{plan:#}");
     assert_eq!((&vms[0]["state"], &vms[0]["node"]), (&json!("can-start"), &json!("one")));
@@ -361,6 +366,10 @@ fn a_vm_whose_pod_has_a_node_is_not_beside_itself() {
     let on: Vec<&Value> =
         plan["nodes"].as_array().expect("a list").iter().map(|one| &one["vms"]).collect();
     assert_eq!(on, [&json!(0), &json!(0)], "none runs yet");
+    // Of a node that is not listed nobody knows whether it starts there.
+    let plan = plan_of("gone");
+    let vm = &plan["vms"][0];
+    assert_eq!((&vm["state"], &vm["node"]), (&json!("unknown"), &json!("gone")), "{plan:#}");
 }
 
 #[test]

@@ -189,6 +189,31 @@ fn who_wakes_a_waiter_gives_it_its_pcpu() {
     }
 }
 
+/// kvm_sched_yield at KVM_HC_SCHED_YIELD: who waits for the answer to a flush gives its pCPU to
+/// the vCPU that owes it, where CFS lets that one have it (wakeup_preempt_entity: it has not
+/// run ahead).
+#[test]
+fn who_waits_for_an_answer_gives_its_pcpu() {
+    let outcome = |pv_sched_yield| {
+        let mut model = free(host(1, 1, 1), SchedKernel::V5);
+        model.kvm.pv_sched_yield = pv_sched_yield;
+        model.kvm.pv_tlb_flush = false;
+        model.kvm.ple = false;
+        let mut guest = vm("vm", &[0, 0], 0, &[]);
+        guest.tasks = vec![
+            pinned("flusher", 0, vec![us(100), Op::Flush, Op::Done(0)]),
+            pinned("other", 1, vec![us(10)]),
+        ];
+        model.vms = vec![guest];
+        run(&model, || true).unwrap()
+    };
+    let kept = outcome(false).counters;
+    assert_eq!((kept.yields_done, kept.pause_exits), (0, 0));
+    let given = outcome(true);
+    let (yields, flushes) = (given.counters.yields_done, given.meters[0].done);
+    assert!(yields > 50 && yields <= flushes + 1, "{given:?}");
+}
+
 /// down_read and up_read of many: nobody waits for another's section, but all for the cache
 /// line, twice a section.
 #[test]
