@@ -64,6 +64,9 @@ pub struct Mechanisms {
     pub idle_entry: bool,
     /// Cache lines take longer from another node.
     pub remote_lines: bool,
+    /// Who wakes a task on a busy vCPU that shares no cache sends it an interrupt, and it takes
+    /// the task on its queue by itself (`ttwu_queue()`).
+    pub queued_wakeups: bool,
 }
 
 impl Default for Mechanisms {
@@ -75,6 +78,7 @@ impl Default for Mechanisms {
             balance: true,
             idle_entry: true,
             remote_lines: true,
+            queued_wakeups: true,
         }
     }
 }
@@ -118,11 +122,17 @@ pub struct SimKvm {
     pub throttle: Option<Throttle>,
     /// The longest time that the host polls for a halted vCPU, ns; 0 is off.
     pub halt_poll_ns: u64,
+    /// Each vCPU's polling grows and shrinks with how long it waits (since 4.4); else it
+    /// always lasts the longest time.
+    pub halt_poll_adapts: bool,
     /// Interrupts reach a running vCPU without an exit.
     pub posted_interrupts: bool,
     /// Sending an IPI makes an exit.
     pub ipi_exits: bool,
-    /// One exit sends an IPI to any number of vCPUs (`KVM_HC_SEND_IPI`).
+    /// To how many vCPUs one exit sends an IPI: those of a cluster in x2APIC's cluster mode,
+    /// which are 16; 1 in its physical mode and with xAPIC.
+    pub ipi_cluster: u32,
+    /// One exit sends an IPI to 128 vCPUs (`KVM_HC_SEND_IPI`).
     pub pv_ipi: bool,
     /// A flush leaves out vCPUs that don't run (`KVM_FEATURE_PV_TLB_FLUSH`).
     pub pv_tlb_flush: bool,
@@ -153,8 +163,10 @@ impl SimKvm {
             on_spin: DirectedYieldRule::defaults(release),
             throttle: None,
             halt_poll_ns: if dynamic { 200_000 } else { 0 },
+            halt_poll_adapts: release >= KernelRelease { major: 4, minor: 4 },
             posted_interrupts: dynamic,
             ipi_exits: true,
+            ipi_cluster: 1,
             pv_ipi: dynamic,
             pv_tlb_flush: dynamic,
             pv_sched_yield: release >= KernelRelease { major: 5, minor: 3 },
@@ -317,6 +329,8 @@ pub enum Op {
     /// Interrupts all other vCPUs that are not idle and spins until each has
     /// answered.
     Flush,
+    /// The same with idle ones too (`smp_call_function_many()`).
+    Call,
     /// Sleeps.
     Sleep(Duration),
     /// Goes back by so many steps until they were done so often.

@@ -40,6 +40,12 @@ const SCENARIOS: &[(&str, &str)] = scenarios![
     "held-filter",
     "held-halt-poll",
     "held-switches",
+    "held-early-halt",
+    "held-tlb-flush",
+    "held-calls",
+    "held-ipiv",
+    "held-ipiv-hackbench",
+    "held-pipe",
 ];
 
 /// One published result.

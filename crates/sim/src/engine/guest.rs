@@ -252,7 +252,39 @@ impl EngineState<'_> {
         if let Some(by) = by {
             self.vcpus[by as usize].kernel_work += self.ns.guest_wake;
         }
-        self.put_task(task, first + own, by, EnqueueReason::Wakeup);
+        let target = first + own;
+        match by.filter(|by| self.is_left_to(target, task, *by)) {
+            Some(by) => self.leave_task(task, target, by),
+            None => self.put_task(task, target, by, EnqueueReason::Wakeup),
+        }
+    }
+
+    /// `ttwu_queue_cond()`: whether the busy vCPU `target` is to take on its queue a task which
+    /// `by` wakes. An idle one sees or is told of it by [`Self::put_task`].
+    fn is_left_to(&self, target: u32, task: u32, by: u32) -> bool {
+        let is_busy = by != target && self.vcpus[target as usize].queue.current().is_some();
+        let shares_cache = || match self.idle_ipis(target) {
+            IdleIpis::All => false,
+            IdleIpis::Halted | IdleIpis::AcrossCaches => self.share_cache(by, target),
+        };
+        is_busy
+            && self.model.mechanisms.queued_wakeups
+            && !self.task_entities[task as usize].delayed
+            && !shares_cache()
+    }
+
+    /// `ttwu_queue_remote()`: the first task that is left to a vCPU interrupts it.
+    fn leave_task(&mut self, task: u32, target: u32, by: u32) {
+        let state = &mut self.tasks[task as usize];
+        state.ready_since = self.now;
+        if std::mem::replace(&mut state.vcpu, target) != target {
+            self.account.counters.guest_migrations += 1;
+        }
+        let wakeups = &mut self.vcpus[target as usize].pending.wakeups;
+        wakeups.push(task);
+        if wakeups.len() == 1 {
+            self.send_interrupt(by, target, true);
+        }
     }
 
     /// Which of the VM's vCPUs a task that wakes goes to.
@@ -345,13 +377,18 @@ impl EngineState<'_> {
 
     /// `ttwu_queue()`: whether `by` wakes tasks of the idle vCPU `target` by an IPI alone.
     fn is_queued_by_ipi(&self, by: u32, target: u32) -> bool {
-        let machine = &self.model.vms[self.vcpus[by as usize].vm as usize].machine;
-        let cache = |vcpu: u32| machine.place(self.vcpus[vcpu as usize].own).cache;
         match self.idle_ipis(target) {
             IdleIpis::Halted => false,
-            IdleIpis::AcrossCaches => cache(by) != cache(target),
+            IdleIpis::AcrossCaches => !self.share_cache(by, target),
             IdleIpis::All => true,
         }
+    }
+
+    /// `cpus_share_cache()` of two vCPUs of a VM, as its kernel sees them.
+    fn share_cache(&self, one: u32, other: u32) -> bool {
+        let machine = &self.model.vms[self.vcpus[one as usize].vm as usize].machine;
+        let cache = |vcpu: u32| machine.place(self.vcpus[vcpu as usize].own).cache;
+        cache(one) == cache(other)
     }
 
     /// A task has slept long enough: its vCPU gets a timer's interrupt.
@@ -395,7 +432,8 @@ impl EngineState<'_> {
             Op::Barrier(barrier) => self.arrive_at(vcpu, task, barriers + barrier),
             Op::Send(channel) => self.send(vcpu, task, channels + channel),
             Op::Receive(channel) => self.receive(vcpu, task, channels + channel),
-            Op::Flush => self.flush(vcpu, task),
+            Op::Flush => self.call_others(vcpu, task, false),
+            Op::Call => self.call_others(vcpu, task, true),
             Op::Sleep(duration) => {
                 let wait = duration.draw(&mut self.random).max(1);
                 let due = self.now.saturating_add(wait);
@@ -501,25 +539,30 @@ impl EngineState<'_> {
         }
     }
 
-    /// Interrupts all others that are not idle, and waits for their answers.
-    fn flush(&mut self, vcpu: u32, task: u32) {
+    /// Interrupts all others, for a flush of TLBs those that are not idle, and waits for their
+    /// answers.
+    fn call_others(&mut self, vcpu: u32, task: u32, idle_too: bool) {
         let state = &self.vcpus[vcpu as usize];
         let vm = &self.vms[state.vm as usize];
-        let (kvm, metal) = (&self.model.kvm, vm.metal);
-        let others: Vec<u32> = (vm.first_vcpu..vm.first_vcpu + vm.vcpus)
+        let (kvm, metal, first) = (&self.model.kvm, vm.metal, vm.first_vcpu);
+        let others: Vec<u32> = (first..first + vm.vcpus)
             .filter(|other| *other != vcpu)
             .filter(|other| {
                 let other = &self.vcpus[*other as usize];
                 let runs = other.in_guest || !kvm.pv_tlb_flush || metal;
-                other.queue.current().is_some() && runs
+                idle_too || (other.queue.current().is_some() && runs)
             })
             .collect();
         if others.is_empty() {
             return;
         }
-        for (index, other) in others.iter().enumerate() {
-            self.vcpus[*other as usize].pending.answer.push(task);
-            self.send_interrupt(vcpu, *other, index == 0 || !kvm.pv_ipi);
+        // KVM_IPI_CLUSTER_SIZE; __x2apic_send_IPI_mask(), which goes by APIC IDs.
+        let of_one_exit = if kvm.pv_ipi { 128 } else { kvm.ipi_cluster.max(1) };
+        let mut last = None;
+        for other in others.iter().copied() {
+            self.vcpus[other as usize].pending.answer.push(task);
+            let group = (other - first) / of_one_exit;
+            self.send_interrupt(vcpu, other, last.replace(group) != Some(group));
         }
         let runs = |vcpu: u32| {
             let thread = self.vcpus[vcpu as usize].thread;

@@ -279,6 +279,8 @@ pub(super) struct PendingEvents {
     pub(super) answer: Vec<u32>,
     /// Tasks whose timer is due.
     pub(super) timers: Vec<u32>,
+    /// Tasks that were woken for this vCPU (`rq->wake_list`).
+    pub(super) wakeups: Vec<u32>,
     /// The tick.
     pub(super) tick: bool,
     /// Balance for all that are idle (`NOHZ_BALANCE_KICK`).
@@ -680,7 +682,11 @@ impl<'m> EngineState<'m> {
                 in_spin_loop: false,
                 dy_eligible: false,
                 ple_window: self.model.kvm.ple_window_ns,
-                halt_poll: 0,
+                halt_poll: if self.model.kvm.halt_poll_adapts {
+                    0
+                } else {
+                    self.model.kvm.halt_poll_ns
+                },
                 last_yield: None,
                 scan_at: 0,
                 scan_left: 0,

@@ -1,6 +1,7 @@
 //! Closed forms, determinism, conservation, deadlocks.
 
 mod balance;
+mod calls;
 mod guest;
 mod idle;
 mod locks;

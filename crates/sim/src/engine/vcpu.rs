@@ -6,6 +6,7 @@ use super::state::{
 };
 use crate::model::WorkClass;
 use crate::queue::NEVER;
+use crate::sched::EnqueueReason;
 
 impl EngineState<'_> {
     /// The vCPU that runs on `pcpu`.
@@ -147,6 +148,9 @@ impl EngineState<'_> {
     fn adapt_poll(&mut self, vcpu: u32) {
         /// `halt_poll_ns_grow_start`.
         const GROW_START_NS: u64 = 10_000;
+        if !self.model.kvm.halt_poll_adapts {
+            return;
+        }
         let most = self.model.kvm.halt_poll_ns;
         let state = &mut self.vcpus[vcpu as usize];
         let waited = self.now - state.halted_since;
@@ -214,11 +218,15 @@ impl EngineState<'_> {
         state.pending.interrupts = 0;
         state.resched_sent = false;
         state.answering.append(&mut state.pending.answer);
-        let timers = std::mem::take(&mut state.pending.timers);
+        let [timers, wakeups] =
+            [&mut state.pending.timers, &mut state.pending.wakeups].map(std::mem::take);
         let [ticks, balances] =
             [&mut state.pending.tick, &mut state.pending.balance].map(std::mem::take);
         if state.queue.current().is_none() {
             state.resched = true;
+        }
+        for task in wakeups {
+            self.put_task(task, vcpu, Some(vcpu), EnqueueReason::Wakeup);
         }
         for task in timers {
             self.wake_task(task, Some(vcpu), false);

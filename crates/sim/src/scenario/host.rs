@@ -74,6 +74,7 @@ pub(super) fn read(top: &TableReader<'_>, load_host: &LoadHost<'_>) -> HostPart 
         balance: switches.flag("balance", true),
         idle_entry: switches.flag("idle_entry", true),
         remote_lines: switches.flag("remote_lines", true),
+        queued_wakeups: switches.flag("queued_wakeups", true),
     };
     switches.finish();
     let costs = table.table("costs");
@@ -198,8 +199,10 @@ fn kvm(table: TableReader<'_>, kernel: KernelRelease, tick_ns: u64) -> SimKvm {
         },
         throttle,
         halt_poll_ns: table.time("halt_poll_us", defaults.halt_poll_ns, 1e3),
+        halt_poll_adapts: table.flag("halt_poll_adapts", defaults.halt_poll_adapts),
         posted_interrupts: table.flag("posted_interrupts", defaults.posted_interrupts),
         ipi_exits: table.flag("ipi_exits", defaults.ipi_exits),
+        ipi_cluster: table.whole("ipi_cluster", defaults.ipi_cluster.into(), 1, 16) as u32,
         pv_ipi: table.flag("pv_ipi", defaults.pv_ipi),
         pv_tlb_flush: table.flag("pv_tlb_flush", defaults.pv_tlb_flush),
         pv_sched_yield: table.flag("pv_sched_yield", defaults.pv_sched_yield),

@@ -215,7 +215,7 @@ fn what_is_wrong_has_file_line_and_value() {
         "workload = \"lokcs\""
         s.toml:24: workload = "lokcs": there is none; known are: locks
         "class = \"spinlock\""
-        s.toml:27: class = "spinlock": must be one of "spin-lock", "barrier", "messages", "ping-pong", "flush", "pages", "requests", "compute", "stream", "program"
+        s.toml:27: class = "spinlock": must be one of "spin-lock", "barrier", "messages", "ping-pong", "flush", "calls", "pages", "requests", "compute", "stream", "program"
         "name = \"ple\""
         s.toml:34: name = "ple": two variants have it
         "baseline = \"pel\""
@@ -223,7 +223,7 @@ fn what_is_wrong_has_file_line_and_value() {
         "\"host.kvm.ple\" = 0"
         s.toml:36: ple = 0: must be true or false
         "\"host.kvm.pel\" = false"
-        s.toml:36: Unknown key "pel" in kvm: known are halt_poll_us, hlt_exits, ipi_exits, kick_yields, ple, ple_window_grow, ple_window_max_ns, ple_window_ns, ple_window_shrink, posted_interrupts, pv_ipi, pv_sched_yield, pv_tlb_flush, skip_in_guest, skip_not_ready, skip_spinning, skip_user_mode, skip_woken, throttled_yield, undercommit_check, yield_every_us, yield_limit
+        s.toml:36: Unknown key "pel" in kvm: known are halt_poll_adapts, halt_poll_us, hlt_exits, ipi_cluster, ipi_exits, kick_yields, ple, ple_window_grow, ple_window_max_ns, ple_window_ns, ple_window_shrink, posted_interrupts, pv_ipi, pv_sched_yield, pv_tlb_flush, skip_in_guest, skip_not_ready, skip_spinning, skip_user_mode, skip_woken, throttled_yield, undercommit_check, yield_every_us, yield_limit
         "\"draws\" = 3"
         s.toml:36: "draws" can't be varied: host, vm, workload, duration_ms, warmup_ms and start can
         "\"vm.3.kernel\""
@@ -440,9 +440,9 @@ fn programs_are_steps() {
         "{ lock = \"c\" }"
         s.toml:16: lock = "c": the workload has none
         "\"flash\""
-        s.toml:16: steps = "flash": a step is "flush", "begin" or "done", or one of { work = T }, { stream = T }, { sleep = T }, { lock = NAME }, { unlock = NAME }, { barrier = NAME }, { send = NAME }, { receive = NAME }, { repeat = N, steps = [...] }
+        s.toml:16: steps = "flash": a step is "flush", "call", "begin" or "done", or one of { work = T }, { stream = T }, { sleep = T }, { lock = NAME }, { unlock = NAME }, { barrier = NAME }, { send = NAME }, { receive = NAME }, { repeat = N, steps = [...] }
         "{ wrok = 3 }"
-        s.toml:16: steps = { wrok = 3 }: a step is "flush", "begin" or "done", or one of { work = T }, { stream = T }, { sleep = T }, { lock = NAME }, { unlock = NAME }, { barrier = NAME }, { send = NAME }, { receive = NAME }, { repeat = N, steps = [...] }
+        s.toml:16: steps = { wrok = 3 }: a step is "flush", "call", "begin" or "done", or one of { work = T }, { stream = T }, { sleep = T }, { lock = NAME }, { unlock = NAME }, { barrier = NAME }, { send = NAME }, { receive = NAME }, { repeat = N, steps = [...] }
         "{ repeat = 0, steps = [\"flush\"] }"
         s.toml:16: repeat = 0: must be a whole number from 1 to 1000000
         "{ repeat = 2, steps = [] }"

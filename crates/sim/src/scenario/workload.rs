@@ -217,6 +217,7 @@ enum WorkloadKind {
     Messages,
     PingPong,
     Flush,
+    Calls,
     Pages,
     Requests,
     Compute,
@@ -224,12 +225,13 @@ enum WorkloadKind {
     Program,
 }
 
-const KINDS: [(&str, WorkloadKind); 10] = [
+const KINDS: [(&str, WorkloadKind); 11] = [
     ("spin-lock", WorkloadKind::SpinLock),
     ("barrier", WorkloadKind::Barrier),
     ("messages", WorkloadKind::Messages),
     ("ping-pong", WorkloadKind::PingPong),
     ("flush", WorkloadKind::Flush),
+    ("calls", WorkloadKind::Calls),
     ("pages", WorkloadKind::Pages),
     ("requests", WorkloadKind::Requests),
     ("compute", WorkloadKind::Compute),
@@ -346,10 +348,11 @@ pub(super) fn read(
             parts.task(name, pin(0), vec![Op::Receive(room), produce, Op::Send(items), done]);
             parts.task(name, pin(1), vec![Op::Receive(items), consume, Op::Send(room)]);
         }
-        WorkloadKind::Flush => {
+        WorkloadKind::Flush | WorkloadKind::Calls => {
             let own = work("work");
+            let others = if kind == WorkloadKind::Flush { Op::Flush } else { Op::Call };
             for task in 0..tasks {
-                parts.task(name, pin(task), vec![own, Op::Flush, done]);
+                parts.task(name, pin(task), vec![own, others, done]);
             }
         }
         WorkloadKind::Pages => {
@@ -451,7 +454,7 @@ fn takes_time(program: &[Op], barriers: &[Barrier]) -> bool {
         Op::Work(duration, _) | Op::Sleep(duration) => duration.mean_ns() > 0.0,
         Op::Barrier(at) => barriers[*at as usize].parties > 1,
         Op::Send(_) | Op::Receive(_) => true,
-        // Nor does a flush, where nobody else runs.
+        // Nor does a flush, where nobody else runs, or a call where nobody else is.
         _ => false,
     })
 }
@@ -460,8 +463,10 @@ fn class(table: &TableReader<'_>, kind: WorkloadKind) -> WorkClass {
     let stream = kind == WorkloadKind::Stream;
     let default = if stream { 1.0 } else { 0.0 };
     let memory = table.number("memory_bound", 0.0, 1.0).unwrap_or(default);
-    let in_kernel =
-        matches!(kind, WorkloadKind::SpinLock | WorkloadKind::Messages | WorkloadKind::Flush);
+    let in_kernel = matches!(
+        kind,
+        WorkloadKind::SpinLock | WorkloadKind::Messages | WorkloadKind::Flush | WorkloadKind::Calls
+    );
     WorkClass {
         stream,
         memory_permille: (memory * 1_000.0) as u16,
@@ -647,6 +652,7 @@ impl Steps<'_, '_> {
         match &item.value {
             ScenarioValue::Text(word) => match word.as_str() {
                 "flush" => return Some(Op::Flush),
+                "call" => return Some(Op::Call),
                 "begin" => return Some(Op::Begin),
                 "done" => return Some(done),
                 _ => {}
@@ -684,7 +690,7 @@ impl Steps<'_, '_> {
         group.wrong(
             "steps",
             item,
-            "a step is \"flush\", \"begin\" or \"done\", or one of { work = T }, { stream = T }, \
+            "a step is \"flush\", \"call\", \"begin\" or \"done\", or one of { work = T }, { stream = T }, \
              { sleep = T }, { lock = NAME }, { unlock = NAME }, { barrier = NAME }, \
              { send = NAME }, { receive = NAME }, { repeat = N, steps = [...] }",
         );
