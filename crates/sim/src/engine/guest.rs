@@ -253,6 +253,17 @@ impl EngineState<'_> {
             self.vcpus[by as usize].kernel_work += self.ns.guest_wake;
         }
         let target = first + own;
+        if own != before {
+            for other in [own, before].map(|own| first + own) {
+                if Some(other) != by
+                    && let Some(pcpu) = self.guest_pcpu(other)
+                {
+                    self.settle(pcpu);
+                }
+            }
+            let [here, there] = [own, before].map(|own| &self.vcpus[(first + own) as usize].queue);
+            here.adopt(&model.policy, &mut self.task_entities[task as usize], there);
+        }
         match by.filter(|by| self.is_left_to(target, task, *by)) {
             Some(by) => self.leave_task(task, target, by),
             None => self.put_task(task, target, by, EnqueueReason::Wakeup),

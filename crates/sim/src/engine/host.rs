@@ -374,6 +374,12 @@ impl EngineState<'_> {
         } else {
             self.place_woken_thread(thread, by)
         };
+        if pcpu != before {
+            self.charge(before);
+            self.charge(pcpu);
+            let [here, there] = [pcpu, before].map(|pcpu| &self.pcpus[pcpu as usize].queue);
+            here.adopt(&self.model.policy, &mut self.entities, thread, there);
+        }
         self.arrive(pcpu, thread, EnqueueReason::Wakeup);
     }
 

@@ -51,6 +51,14 @@ impl RunQueue {
         };
     }
 
+    /// `migrate_task_rq_fair` (before 4.3 `task_waking_fair`): who wakes here keeps the distance
+    /// that it has to the queue where it slept. EEVDF keeps a lag instead.
+    pub fn adopt(&self, policy: &SchedPolicy, task: &mut Entity, from: &Self) {
+        if !policy.kernel.is_eevdf() {
+            task.vruntime += self.min_vruntime - from.min_vruntime;
+        }
+    }
+
     /// `sched_slice`: the task's share of the period, which stretches when more
     /// run than fit in the latency.
     pub(super) fn slice(&self, policy: &SchedPolicy, tasks: &[Entity], id: u32) -> u64 {

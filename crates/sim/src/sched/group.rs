@@ -50,6 +50,11 @@ impl HostQueue {
         if self.groups.is_empty() { None } else { tasks[thread as usize].group.map(usize::from) }
     }
 
+    /// The queue of a group, or the pCPU's own.
+    fn level(&self, home: Option<usize>) -> &RunQueue {
+        home.map_or(&self.root, |group| &self.groups[group].queue)
+    }
+
     /// The threads on it, the running one among them; none of groups that are throttled.
     #[inline]
     pub fn members(&self) -> impl Iterator<Item = u32> + '_ {
@@ -110,6 +115,13 @@ impl HostQueue {
             self.groups[group as usize].queue.charge(tasks, delta);
         }
         self.root.charge(tasks, delta);
+    }
+
+    /// [`RunQueue::adopt`], on the level of the thread's own queue.
+    pub fn adopt(&self, policy: &SchedPolicy, tasks: &mut [Entity], id: u32, from: &Self) {
+        let home = self.home(tasks, id);
+        let [here, there] = [self, from].map(|queue| queue.level(home));
+        here.adopt(policy, &mut tasks[id as usize], there);
     }
 
     /// Puts `id` on the queue, and its group if it was not there (`enqueue_task_fair`).

@@ -53,6 +53,30 @@ fn cfs_turns_are_slices_rounded_up_to_ticks() {
     assert_eq!(ticks(&policy, &mut queue, &mut tasks, 20), "AAAAABBBBBAAAAABBBBB");
 }
 
+/// `migrate_task_rq_fair`: who wakes on a queue whose time is far behind, or ahead, is as far from
+/// it as it was from the one where it slept.
+#[test]
+fn cfs_who_wakes_elsewhere_keeps_its_distance() {
+    let policy = cfs(SchedKernel::V5);
+    for (slept_at, wakes_at) in [(100 * MS, 10 * MS), (10 * MS, 100 * MS)] {
+        let (mut from, mut tasks) = queue(&policy, &[1024, 1024]);
+        let mut to = RunQueue::default();
+        tasks.push(Entity::new(1024));
+        to.enqueue(&policy, &mut tasks, 2, EnqueueReason::Wakeup);
+        // Each queue is as far as its own task.
+        for (queue, task, time) in [(&mut from, 0, slept_at), (&mut to, 2, wakes_at)] {
+            tasks[1].vruntime = slept_at as i64 + 1_000;
+            queue.run(&mut tasks, Some(task));
+            let left = time - tasks[task as usize].vruntime as u64;
+            queue.charge(&mut tasks, left);
+        }
+        from.dequeue(&policy, &mut tasks, 1, DequeueReason::Sleep);
+        to.adopt(&policy, &mut tasks[1], &from);
+        to.enqueue(&policy, &mut tasks, 1, EnqueueReason::Wakeup);
+        assert_eq!(tasks[1].vruntime, wakes_at as i64 + 1_000);
+    }
+}
+
 /// `pick_next_entity`: the skip buddy goes on being passed over while the second
 /// is within the wake-up granularity (4 ms), and no longer.
 #[test]

@@ -66,3 +66,18 @@ fn heavy_vms_have_more() {
         assert!(whole[0] > 0.97 && (0.48..0.52).contains(&whole[1]), "{name}: {whole:?}");
     }
 }
+
+/// Tasks that sleep, wake elsewhere and are pulled to idle CPUs: while they took their virtual
+/// times along as they were, these doubled until they overflowed.
+#[test]
+fn virtual_times_stay_within_the_time() {
+    let text = include_str!("../../../../../studies/sim/cpu-pm.toml");
+    let scenario =
+        crate::scenario::Scenario::parse("cpu-pm", text, |_| Err(String::new())).unwrap();
+    for draw in 0..20 {
+        for cell in &scenario.cells {
+            let model = cell.draw(scenario.seed, draw);
+            assert!(run(&model, || true).unwrap().meters[0].done > 0);
+        }
+    }
+}
