@@ -46,6 +46,7 @@ const SCENARIOS: &[(&str, &str)] = scenarios![
     "held-ipiv",
     "held-ipiv-hackbench",
     "held-pipe",
+    "held-quota",
 ];
 
 /// One published result.

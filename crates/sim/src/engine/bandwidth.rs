@@ -1,7 +1,7 @@
 //! Control groups on the host: weights by where their threads are, and CFS bandwidth.
 
 use super::state::{EngineEvent, EngineState, PcpuActivity};
-use crate::sched::{DequeueReason, EnqueueReason, SchedKernel};
+use crate::sched::{DequeueReason, EnqueueReason};
 
 /// What a group keeps of a pCPU's runtime when nothing of it is left there
 /// (`min_cfs_rq_runtime`).
@@ -133,7 +133,7 @@ impl EngineState<'_> {
     }
 
     /// `do_sched_cfs_period_timer`: a period's quota. What pCPUs had left of the one before
-    /// expires until 5.4.
+    /// expires in some versions.
     pub(super) fn refill(&mut self, group: u32) {
         let Some(quota) = self.model.groups[group as usize].quota else { return };
         let next = self.now.saturating_add(quota.period_ns);
@@ -147,7 +147,7 @@ impl EngineState<'_> {
         }
         let state = &mut self.groups[group as usize];
         state.pool = quota.quota_ns as i64;
-        if self.model.policy.kernel < SchedKernel::V5 {
+        if self.model.policy.bandwidth_expires {
             for left in &mut state.left {
                 *left = (*left).min(0);
             }

@@ -288,15 +288,59 @@ fn a_quota_bounds_what_a_group_runs() {
                 assert!(ran <= most + slice, "{name} {quota_ms} {others}: {ran}");
                 if others == 0 {
                     assert!(outcome.counters.throttles > 0, "{name} {quota_ms}");
-                    // Before 5.4 what a pCPU took and did not use expires with the period.
+                    // What a pCPU took and did not use may expire with the period.
                     assert!(ran + 20 * slice >= most, "{name} {quota_ms}: {ran}");
-                    if kernel >= SchedKernel::V5 {
+                    if !model.policy.bandwidth_expires {
                         assert!(ran + slice >= most, "{name} {quota_ms}: {ran}");
                     }
                 }
             }
         }
     }
+}
+
+/// Who wakes for next to nothing on each of seven other pCPUs takes 5 ms of the quota there and
+/// gives 4 ms back (`return_cfs_rq_runtime`): the rest expires, or is there for the next time.
+#[test]
+fn what_pcpus_keep_of_a_quota_expires_in_some_versions() {
+    let ran = |release: &str, others: u32| {
+        let policy = SchedPolicy::defaults(KernelRelease::parse(release).unwrap(), 8);
+        let quota = CfsBandwidth { quota_ns: 10_000_000, period_ns: 100_000_000 };
+        let mut model = free(host(1, 8, 1), policy.kernel);
+        model.policy = policy;
+        model.kvm.halt_poll_ns = 0;
+        model.groups = vec![SimGroup { shares: 1024, quota: Some(quota) }];
+        (model.warmup_ns, model.duration_ns) = (0, 5_000_000_000);
+        let mut guest = vm("vm", &[0, 1, 2, 3, 4, 5, 6, 7], 0, &[]);
+        guest.group = Some(0);
+        let work = |ns| Op::Work(Duration::Constant(ns), WorkClass::COMPUTE);
+        for (at, task) in guest.tasks.iter_mut().enumerate() {
+            task.program = match at {
+                0 => vec![work(100_000), Op::Done(0)],
+                _ => vec![Op::Sleep(Duration::Constant(10_000_000)), work(100)],
+            };
+        }
+        guest.tasks.truncate(1 + others as usize);
+        model.vms = vec![guest];
+        run(&model, || true).unwrap().meters[0].done as f64 / 5_000.0
+    };
+    for release in ["4.14", "5.3", "5.4"] {
+        near(ran(release, 0), 1.0, release);
+    }
+    // Nothing is lost but what they keep once.
+    for release in ["4.14", "5.4", "6.12"] {
+        let left = ran(release, 7);
+        assert!((0.97..1.0).contains(&left), "{release}: {left}");
+    }
+    let left = ran("5.3", 7);
+    assert!((0.3..0.95).contains(&left), "{left}");
+    let expires = |release: &str| {
+        SchedPolicy::defaults(KernelRelease::parse(release).unwrap(), 8).bandwidth_expires
+    };
+    assert_eq!(
+        ["3.6", "3.13", "3.16", "4.17", "4.18", "5.3"].map(expires),
+        [true, true, false, false, true, true]
+    );
 }
 
 /// By hand: 8 ms of 50, in slices of 5 and 3 ms (`assign_cfs_rq_runtime`). The tick at

@@ -128,16 +128,16 @@ pub(super) fn scheduler(
     cpus: usize,
     is_host: bool,
 ) -> (SchedPolicy, Option<u64>) {
-    let kernel = release.sched();
-    let defaults = SchedPolicy::defaults(kernel, cpus);
+    let defaults = SchedPolicy::defaults(release, cpus);
     let time = |key, default| table.time(key, default, 1e6);
     let policy = SchedPolicy {
-        kernel,
+        kernel: defaults.kernel,
         latency_ns: time("latency_ms", defaults.latency_ns),
         min_granularity_ns: time("min_granularity_ms", defaults.min_granularity_ns),
         wakeup_granularity_ns: time("wakeup_granularity_ms", defaults.wakeup_granularity_ns),
         base_slice_ns: time("base_slice_ms", defaults.base_slice_ns),
         bandwidth_slice_ns: time("bandwidth_slice_ms", defaults.bandwidth_slice_ns),
+        bandwidth_expires: table.flag("bandwidth_expires", defaults.bandwidth_expires),
         tick_ns: time("tick_ms", defaults.tick_ns),
         ticks_aligned: table.flag("ticks_aligned", defaults.ticks_aligned),
         eevdf_next_buddy: table.flag("next_buddy", defaults.eevdf_next_buddy),

@@ -271,6 +271,7 @@ fn cgroups_are_read_and_checked() {
         ("{ period_us = 100_000 }", 1),
         ("{ quota_us = 5_000, period_us = 1_000_001 }", 1),
         ("{ wieght = 100 }", 1),
+        ("{ weight = 50 }\nmetal = true", 1),
     ]
     .into_iter()
     .map(|(cgroup, count)| parsed(cgroup, count).unwrap_err().to_string())
@@ -284,7 +285,8 @@ fn cgroups_are_read_and_checked() {
         s.toml:10: quota_us = -1: must be a whole number from 1000 to 10000000000
         s.toml:10: period_us = 100000: without quota_us there is no limit
         s.toml:10: period_us = 1000001: must be a whole number from 1000 to 1000000
-        s.toml:10: Unknown key "wieght" in cgroup: did you mean "weight"?"#]]
+        s.toml:10: Unknown key "wieght" in cgroup: did you mean "weight"?
+        s.toml:10: cgroup = { weight = 50 }: with metal = true CPUs that are idle would run in the group: take a VM"#]]
     .assert_eq(&all.join("\n"));
 }
 

@@ -61,6 +61,10 @@ pub(super) fn read(
             return (Vec::new(), Vec::new());
         }
         let cgroup = host::cgroup(&table);
+        if let (true, Some(node)) = (first.metal, table.get("cgroup")) {
+            let why = "with metal = true CPUs that are idle would run in the group: take a VM";
+            table.wrong("cgroup", node, why);
+        }
         table.finish();
         for index in 0..count as usize {
             let name = if count == 1 { name.clone() } else { format!("{name} {index}") };

@@ -131,6 +131,10 @@ pub struct SchedPolicy {
     pub base_slice_ns: u64,
     /// `sched_cfs_bandwidth_slice_us`: what a pCPU takes of a group's quota at a time.
     pub bandwidth_slice_ns: u64,
+    /// What a pCPU took and has not used expires with the period (`expire_cfs_rq_runtime`): from
+    /// 3.16 on it did not by mistake (51f2176d74ac), until 4.18 (512ac999d275), and since 5.4 it
+    /// does not on purpose (de53fd7aedb1).
+    pub bandwidth_expires: bool,
     /// The tick: 1 s / `CONFIG_HZ`.
     pub tick_ns: u64,
     /// Whether all ticks fall together; else they are spread over one tick
@@ -149,15 +153,18 @@ impl SchedPolicy {
     /// The kernel's defaults on a machine of `cpus` logical CPUs: granularities
     /// grow by 1 + log2(min(cpus, 8)) (`get_update_sysctl_factor`).
     #[must_use]
-    pub fn defaults(kernel: SchedKernel, cpus: usize) -> Self {
+    pub fn defaults(release: impl Into<KernelRelease>, cpus: usize) -> Self {
+        let release = release.into();
         let factor = 1 + u64::from(cpus.clamp(1, 8).ilog2());
+        let version = (release.major, release.minor);
         Self {
-            kernel,
+            kernel: release.sched(),
             latency_ns: 6_000_000 * factor,
             min_granularity_ns: 750_000 * factor,
             wakeup_granularity_ns: 1_000_000 * factor,
             base_slice_ns: 750_000 * factor,
             bandwidth_slice_ns: 5_000_000,
+            bandwidth_expires: version < (3, 16) || ((4, 18)..(5, 4)).contains(&version),
             tick_ns: 1_000_000,
             ticks_aligned: true,
             eevdf_next_buddy: false,
