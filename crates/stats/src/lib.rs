@@ -97,7 +97,7 @@ pub use student::{Interval, TTest, t_test};
 pub use suite::suite;
 pub use unpaired::{UnpairedError, Welch, mann_whitney, median_interval, welch};
 pub use variance::{Allocation, Components, RepetitionCosts, allocate, components};
-pub use warm_up::{WarmUp, warm_up};
+pub use warm_up::{WarmUp, WarmUpShape, warm_up};
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ mod rules;
 mod tally;
 
 use laboratory::{Laboratory, Noise, TRUTHS};
-use rules::{Rule, answer};
+use rules::{Rule, answer, names_the_host};
 use stats::AdaptiveClaim;
 use tally::Tally;
 
@@ -45,7 +45,37 @@ fn the_engine_keeps_its_promises_in_every_noise() {
     assert!(all.false_equivalent_percent() < 4.0, "{all:?}");
     assert!(all.wrong_sign_percent() < 0.2, "{all:?}");
     assert!(all.covered_percent().unwrap() > 97.0, "{all:?}");
-    assert!(all.seconds_by_right() < 300.0, "{all:?}");
+    assert!(all.seconds_by_right() < 260.0, "{all:?}");
+}
+
+/// Rates are worse where warm-ups are of shapes that it does not fit, but not by much.
+#[test]
+fn warm_ups_of_other_shapes_are_seen() {
+    for noise in Noise::WARM_UPS {
+        let tally = tally(Rule::Engine, noise);
+        assert!(tally.false_claims <= 6.0 && tally.false_equivalent <= 6.0, "{noise:?}: {tally:?}");
+        assert!(tally.wrong_sign <= 3.0, "{noise:?}: {tally:?}");
+        assert!(tally.covered_percent().unwrap() > 92.0, "{noise:?}: {tally:?}");
+    }
+}
+
+/// Where neighbours come and go what they took is known from B's other boots.
+#[test]
+fn neighbours_that_come_beside_one_side_make_no_difference() {
+    let (mut claims, mut without) = (0, 0);
+    for (number, truth) in TRUTHS.iter().enumerate() {
+        for case in 0..4 * CASES {
+            let seed = 10 << 56 | (number as u64) << 32 | case;
+            let mut laboratory = Laboratory::new(Noise::Bursty, truth.ln(), seed);
+            laboratory.with_b = true;
+            let answer = answer(&mut laboratory, seed);
+            let differs = matches!(answer.claim, AdaptiveClaim::BBetter | AdaptiveClaim::BWorse);
+            claims += u32::from(differs && *truth == 1.0);
+            without += u32::from(*truth == 1.0);
+        }
+    }
+    // A rate of 5 % gives more than 10 of 96 in one of 100.
+    assert!(without == 96 && claims <= 10, "{claims}");
 }
 
 #[test]
@@ -60,7 +90,7 @@ fn neighbours_beside_one_side_are_named_with_every_claim() {
             let answer = answer(&mut laboratory, seed);
             if answer.claim != AdaptiveClaim::Inconclusive {
                 claims += 1;
-                assert!(answer.why.contains("host disturbed one side"), "{truth}: {answer:?}");
+                assert!(names_the_host(&answer), "{truth}: {answer:?}");
             }
         }
     }

@@ -47,6 +47,12 @@ pub(crate) enum Noise {
     /// Others come and go, half of the time, and take 0 to 60 % of the CPUs;
     /// steal shows it.
     Bursty,
+    /// B's first 2 to 6 iterations are slow, by boot.
+    StepWarmUp,
+    /// B warms up by more in some boots than in others.
+    UnequalWarmUp,
+    /// B warms up ever more slowly.
+    TailWarmUp,
 }
 
 /// The smallest difference that matters.
@@ -93,6 +99,10 @@ impl Noise {
         Self::Bursty,
     ];
 
+    /// Warm-ups of shapes that the engine was not tuned on.
+    pub(crate) const WARM_UPS: [Self; 3] =
+        [Self::StepWarmUp, Self::UnequalWarmUp, Self::TailWarmUp];
+
     /// Standard deviations of boots (A, B) and of iterations.
     fn spread(self) -> [f64; 3] {
         match self {
@@ -128,6 +138,10 @@ pub(crate) struct Laboratory {
     neighbour: f64,
     /// How much others slow this boot.
     burst: f64,
+    /// Iterations that B's step takes in this boot; how far from cold it begins, 0.3 to 1.7 times
+    /// as far as usual.
+    step: f64,
+    coldness: f64,
     /// Share of slow boots, drawn for each case.
     slow_share: f64,
     slope: f64,
@@ -171,6 +185,8 @@ impl Laboratory {
             size,
             neighbour: 0.0,
             burst: 0.0,
+            step: 0.0,
+            coldness: 1.0,
             slow_share,
             slope,
             share,
@@ -226,7 +242,7 @@ impl Laboratory {
     fn taken(&self, is_b: bool) -> f64 {
         match self.noise {
             Noise::Constant if is_b || !self.with_b => self.share,
-            Noise::Bursty if self.is_busy() => self.share,
+            Noise::Bursty if self.is_busy() && (is_b || !self.with_b) => self.share,
             _ => 0.0,
         }
     }
@@ -260,6 +276,11 @@ impl Laboratory {
         let [sd_a, sd_b, _] = self.noise.spread();
         let luck = self.size * self.normal() * if is_b { sd_b } else { sd_a };
         self.neighbour = self.normal();
+        match self.noise {
+            Noise::StepWarmUp => self.step = f64::from(self.random.random_range(2..=6)),
+            Noise::UnequalWarmUp => self.coldness = self.random.random_range(0.3..1.7),
+            _ => {}
+        }
         let is_slow = self.random.random::<f64>() < self.slow_share;
         match self.noise {
             Noise::Bimodal if is_slow => luck + 0.05 * self.size,
@@ -303,6 +324,9 @@ impl Laboratory {
                 Noise::Trace => self.wander + self.level,
                 Noise::WarmUp if is_b => 0.3 * (-iteration / 4.0).exp(),
                 Noise::WarmUp => 0.2 * (-iteration / 1.5).exp(),
+                Noise::StepWarmUp if is_b && iteration < self.step => 0.15,
+                Noise::UnequalWarmUp if is_b => 0.3 * self.coldness * (-iteration / 4.0).exp(),
+                Noise::TailWarmUp if is_b => 0.2 / (1.0 + iteration).powi(2),
                 Noise::ShortWarmUp if is_b => 0.08 * (-iteration / 1.5).exp(),
                 _ => 0.0,
             }

@@ -11,7 +11,7 @@ mod tally;
 use std::fmt::Write as _;
 
 use laboratory::{Laboratory, Noise, TRUTHS};
-use rules::{Rule, answer};
+use rules::{Rule, answer, names_the_host};
 use stats::AdaptiveClaim;
 use tally::Tally;
 
@@ -69,33 +69,43 @@ fn tables(cases: u64) -> String {
         }
         text += "\n";
     }
-    text + &beside_b(cases)
+    text += "\nThe engine where warm-ups have other shapes:\n\n";
+    text += &Tally::head("warm-up");
+    for noise in Noise::WARM_UPS {
+        text += &tally(Rule::Engine, noise, cases).row(&format!("{noise:?}"));
+    }
+    for (noise, when) in [(Noise::Constant, "always"), (Noise::Bursty, "half of the time")] {
+        text += &beside_b(noise, when, cases);
+    }
+    text
 }
 
 /// What the engine says where others take their share beside B alone.
-fn beside_b(cases: u64) -> String {
-    let (mut all, mut claims, mut named, mut ended) = (0, 0, 0, 0);
+fn beside_b(noise: Noise, when: &str, cases: u64) -> String {
+    let (mut all, mut claims, mut named, mut ended, mut without, mut wrong) = (0, 0, 0, 0, 0, 0);
     for (number, truth) in TRUTHS.iter().enumerate() {
         for case in 0..cases {
             let seed = 9 << 56 | (number as u64) << 32 | case;
-            let mut laboratory = Laboratory::new(Noise::Constant, truth.ln(), seed);
+            let mut laboratory = Laboratory::new(noise, truth.ln(), seed);
             laboratory.with_b = true;
             // Less is lost in any interval.
             laboratory.share = laboratory.share.max(0.05);
             let answer = answer(&mut laboratory, seed);
-            let is_named = answer.why.contains("host disturbed one side");
             all += 1;
+            without += u32::from(*truth == 1.0);
+            let differs = matches!(answer.claim, AdaptiveClaim::BBetter | AdaptiveClaim::BWorse);
+            wrong += u32::from(*truth == 1.0 && differs);
             match answer.claim {
-                AdaptiveClaim::Inconclusive => ended += u32::from(is_named),
+                AdaptiveClaim::Inconclusive => ended += u32::from(names_the_host(&answer)),
                 _ => {
                     claims += 1;
-                    named += u32::from(is_named);
+                    named += u32::from(names_the_host(&answer));
                 }
             }
         }
     }
     format!(
-        "\nNeighbours beside B alone, 5 to 60 % of the CPUs: {all} cases, {ended} end without a claim because of it; {claims} claims, {named} of them name it.\n"
+        "\nNeighbours beside B alone, {when}, up to 60 % of the CPUs: {all} cases, {ended} end without a claim because of it; {claims} claims, {named} of them name it; {wrong} of {without} without a difference claim one.\n"
     )
 }
 

@@ -82,6 +82,11 @@ fn engine(laboratory: &mut Laboratory, seed: u64) -> Verdict {
     }
 }
 
+/// Whether an answer says that others took something.
+pub(crate) fn names_the_host(answer: &AdaptiveAnswer) -> bool {
+    answer.why.contains("host disturbed one side") || answer.why.contains("what others took")
+}
+
 /// What `vmlab decide` says of a laboratory.
 pub(crate) fn answer(laboratory: &mut Laboratory, seed: u64) -> AdaptiveAnswer {
     let question = AdaptiveQuestion {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+use super::loss::LossCost;
 use crate::boundary::Boundary;
 use crate::student::moments;
 
@@ -33,6 +34,16 @@ impl Levels {
     }
 }
 
+/// What is known of the blocks' boots, of A and of B.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct BootLogs {
+    /// One number a boot, a logarithm.
+    pub(super) logs: [Vec<f64>; 2],
+    /// What others took of each, as a logarithm ([`crate::lost`]) that has the sign of what it does
+    /// to the numbers; None if that is not known of all.
+    pub(super) lost: Option<[Vec<f64>; 2]>,
+}
+
 /// An estimate of the log ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct RatioEstimate {
@@ -46,6 +57,8 @@ pub(super) struct RatioEstimate {
     pub(super) hoped: f64,
     /// The part of the variance of a boot that iterations explain.
     floor: f64,
+    /// What others took is taken out, at so many times what it says.
+    pub(super) loss_cost: Option<f64>,
 }
 
 /// Blocks share a drift if their correlation is above what chance shows in one
@@ -55,27 +68,39 @@ const CORRELATED: f64 = 0.05;
 impl RatioEstimate {
     /// None for fewer than two blocks. `floor` is the variance that iterations
     /// alone give to one boot's number.
-    pub(super) fn of(a: &[f64], b: &[f64], floor: f64, pool: bool) -> Option<Self> {
-        let n = a.len();
-        if n < 2 || b.len() != n {
+    pub(super) fn of(boots: &BootLogs, floor: f64, pool: bool) -> Option<Self> {
+        let n = boots.logs[0].len();
+        if n < 2 || boots.logs[1].len() != n {
             return None;
         }
+        let cost = LossCost::of(boots);
+        let [a, b] = cost.as_ref().map_or(&boots.logs, |cost| &cost.logs);
         let differences: Vec<f64> = a.iter().zip(b).map(|(a, b)| b - a).collect();
         let (mean, sd) = moments(&differences);
         let ((_, sd_a), (_, sd_b)) = (moments(a), moments(b));
         let (var_a, var_b) = (sd_a * sd_a, sd_b * sd_b);
         let pooled = var_a + var_b;
-        let within = (sd * sd, n as f64 - 1.0);
+        // The cost takes a degree of freedom of all boots, half a one of the differences.
+        let known = |variance: f64, freedom: f64, taken: f64| match &cost {
+            Some(cost) => {
+                let left = (freedom - taken).max(0.5);
+                (variance * freedom / left * cost.widening, left)
+            }
+            None => (variance, freedom),
+        };
+        let within = known(sd * sd, n as f64 - 1.0, 0.5);
         let independent = pooled > 0.0 && pool && !correlated(n, sd * sd, sd_a, sd_b);
         let (variance, freedom) = if independent {
-            (pooled, (n as f64 - 1.0) * pooled * pooled / (var_a * var_a + var_b * var_b))
+            let freedom = (n as f64 - 1.0) * pooled * pooled / (var_a * var_a + var_b * var_b);
+            known(pooled, freedom, 1.0)
         } else {
             within
         };
         // Less noise than the iterations make is luck.
         let variance = variance.max(2.0 * floor);
         let hoped = variance.min(within.0.max(2.0 * floor));
-        Some(Self { n: n as u32, mean, variance, freedom, hoped, floor })
+        let loss_cost = cost.map(|cost| cost.times);
+        Some(Self { n: n as u32, mean, variance, freedom, hoped, floor, loss_cost })
     }
 
     pub(super) fn standard_error(&self) -> f64 {

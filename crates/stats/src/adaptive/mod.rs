@@ -4,10 +4,11 @@
 //! A [`AdaptiveComparison`] compares two configurations and plans their blocks itself, at the
 //! least machine time that keeps the promised rates of error:
 //!
-//! - the first block is long enough to see a warm-up; once it is known it is
-//!   discarded from all runs alike, and later runs are as long as the measured
-//!   variances and costs make worth while ([`crate::allocate`]), and as many in
-//!   a boot where a boot costs far more than a run;
+//! - the first block is long enough to see a warm-up; once it is known, most of it is
+//!   discarded from all runs alike and the rest taken out as it was fitted, and later runs
+//!   are as long as the measured variances and costs make worth while
+//!   ([`crate::allocate`]), and as many in a boot where a boot costs far more than a run;
+//! - what others took of the boots is taken out, as far as the boots show what it costs;
 //! - after each block from [`AdaptivePolicy::first_look`] on, a difference and its
 //!   absence are tested against group-sequential levels ([`Boundary`]);
 //! - as long as blocks show no common drift, the two configurations are
@@ -18,6 +19,7 @@
 
 mod clock;
 mod evidence;
+mod loss;
 mod worth;
 
 use schemars::JsonSchema;
@@ -28,14 +30,14 @@ use crate::boundary::{Boundary, LookSchedule, MOST_LOOKS};
 use crate::disturbance::{self, HostVerdict};
 use crate::judgement::ratio_of;
 use crate::variance::{Allocation, Components, RepetitionCosts, allocate, components};
-use crate::warm_up::{iteration_noise, most_departure, warm_up};
+use crate::warm_up::{WarmUp, iteration_noise, most_departure, warm_up};
 use crate::{
     BetterDirection, Disturbance, DisturbanceWeight, HostDifference, HostSign, InvalidPlan,
     Invalidity, LogRatio, Verdict, Warning, lost,
 };
 
 use clock::TrialClock;
-use evidence::{Levels, RatioEstimate};
+use evidence::{BootLogs, Levels, RatioEstimate};
 
 /// One of the two configurations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -86,8 +88,10 @@ pub struct AdaptivePolicy {
     /// The departure of the first iteration, in margins, below which nothing is
     /// discarded: a median of several hardly notices one.
     pub harmless: f64,
-    /// The departure of a warm-up that may be kept, as a share of the margin.
+    /// What may be wrong about a warm-up that is kept, as a share of the margin.
     pub tolerance: f64,
+    /// The part of a warm-up that its fit may have wrong.
+    pub fit_error: f64,
     /// Blocks before the first look.
     pub first_look: u32,
     /// Blocks before a difference is claimed that is not [`AdaptivePolicy::obvious`]:
@@ -108,10 +112,6 @@ pub struct AdaptivePolicy {
     /// Whether blocks without common drift are compared like independent
     /// samples.
     pub pool: bool,
-    /// Share of stolen time that is always tolerated.
-    pub steal: f64,
-    /// Greatest share of blocks that may be set aside for it.
-    pub most_struck: f64,
     /// What a verdict is worth, in times the cost of its first look: a case
     /// goes on while the chance of a verdict by its cost is above 1 by this.
     pub worth: f64,
@@ -129,7 +129,8 @@ impl Default for AdaptivePolicy {
             cheap_invocation: 0.25,
             least_discard: 1,
             harmless: 2.0,
-            tolerance: 0.07,
+            tolerance: 0.1,
+            fit_error: 0.2,
             first_look: 3,
             first_claim: 4,
             obvious: 7.0,
@@ -138,8 +139,6 @@ impl Default for AdaptivePolicy {
             difference_share: 1.0,
             equivalence_share: 1.0,
             pool: true,
-            steal: 0.02,
-            most_struck: 0.5,
             worth: 8.0,
             futile_from: 2,
         }
@@ -213,7 +212,8 @@ pub struct AdaptiveAnswer {
     /// Blocks that the claim rests on.
     pub blocks: u32,
     /// Why nothing is shown; of the other claims that others took more from one
-    /// side, where the claim stands all the same, else empty.
+    /// side, where the claim stands all the same, or that what they took is taken out;
+    /// else empty.
     pub why: String,
 }
 
@@ -221,9 +221,7 @@ pub struct AdaptiveAnswer {
 #[derive(Debug, Clone)]
 struct PairedBlock {
     logs: [Vec<Vec<f64>>; 2],
-    /// The greatest share of time that others took from one of its runs.
-    steal: f64,
-    /// What they took from both, where that is known.
+    /// What others took from both, where that is known.
     host: [Disturbance; 2],
 }
 
@@ -435,10 +433,14 @@ impl AdaptiveComparison {
         self.blocks.iter().flat_map(|block| &block.logs[arm]).map(Vec::as_slice).collect()
     }
 
-    /// Iterations to discard, so that what is left of two unequal warm-ups is
-    /// no difference worth mentioning.
+    fn warm_ups(&self) -> [Option<WarmUp>; 2] {
+        [0, 1].map(|arm| warm_up(&self.runs(arm)))
+    }
+
+    /// Iterations to discard, so that what the fit may have wrong about the rest of a
+    /// warm-up is no difference worth mentioning.
     fn discard(&self) -> usize {
-        let warm_ups = [0, 1].map(|arm| warm_up(&self.runs(arm)));
+        let warm_ups = self.warm_ups();
         let least = self.policy.least_discard;
         if warm_ups == [None, None] {
             let harmless = self.policy.harmless * self.question.margin.ln_1p();
@@ -447,35 +449,19 @@ impl AdaptiveComparison {
         }
         let tolerance = self.question.margin.ln_1p() * self.policy.tolerance;
         let left = |discard: usize| {
-            // The middle of the shortest run that is kept.
-            let middle = discard as f64 + (f64::from(self.policy.least_iterations) - 1.0) / 2.0;
-            let [a, b] = warm_ups.map(|warm_up| warm_up.map_or(0.0, |warm_up| warm_up.at(middle)));
-            // What both have in common cancels but for a part, to be safe.
-            (b - a).abs() + 0.2 * a.abs().max(b.abs())
+            let kept = self.policy.least_iterations;
+            let [a, b] = warm_ups.map(|found| found.map_or(0.0, |found| found.left(discard, kept)));
+            self.policy.fit_error * a.abs().max(b.abs())
         };
         let most = self.policy.most_iterations as usize;
         (least..most).find(|discard| left(*discard) <= tolerance).unwrap_or(most)
     }
 
-    /// Blocks whose runs are long enough when so much is discarded, and from
-    /// which others took no time. The rest is kept: what is known of warm-up
-    /// and steal may change.
+    /// Blocks whose runs are long enough when so much is discarded. The rest is kept:
+    /// what is known of the warm-up may change.
     fn counted(&self, discard: usize) -> impl Iterator<Item = &PairedBlock> {
         let needed = discard + self.policy.least_iterations as usize;
-        let steal = self.steal_limit();
-        self.blocks.iter().filter(move |block| block.shortest() >= needed && block.steal <= steal)
-    }
-
-    /// Steal beyond which a block is set aside, both configurations of it. On a
-    /// host where many blocks suffer that is no exception, and none is.
-    fn steal_limit(&self) -> f64 {
-        let mut steals: Vec<f64> = self.blocks.iter().map(|block| block.steal).collect();
-        steals.sort_unstable_by(f64::total_cmp);
-        let Some(usual) = steals.get(steals.len() / 4) else { return f64::INFINITY };
-        let limit = self.policy.steal.max(4.0 * usual);
-        let struck = steals.iter().filter(|steal| **steal > limit).count();
-        let many = struck as f64 > self.policy.most_struck * steals.len() as f64;
-        if many { f64::INFINITY } else { limit }
+        self.blocks.iter().filter(move |block| block.shortest() >= needed)
     }
 
     /// The variance that iterations alone give to a boot's statistic, with
@@ -486,9 +472,21 @@ impl AdaptiveComparison {
     }
 
     fn evidence(&self, discard: usize) -> Option<RatioEstimate> {
-        let statistic = |arm: usize| -> Vec<f64> {
-            self.counted(discard).map(|block| boot_log(&block.logs[arm], discard)).collect()
+        let warm_ups = self.warm_ups();
+        let logs = |arm: usize| -> Vec<f64> {
+            let blocks = self.counted(discard);
+            blocks.map(|block| boot_log(&block.logs[arm], discard, warm_ups[arm])).collect()
         };
+        let worse = match self.question.better {
+            BetterDirection::Lower => 1.0,
+            BetterDirection::Higher => -1.0,
+        };
+        let lost = |arm: usize| -> Option<Vec<f64>> {
+            let steal = self.counted(discard).map(|block| block.host[arm].get(HostSign::Steal));
+            steal.map(|steal| steal.map(|lost| worse * lost)).collect()
+        };
+        let lost = lost(0).zip(lost(1)).map(|(a, b)| [a, b]);
+        let boots = BootLogs { logs: [logs(0), logs(1)], lost };
         let kept: f64 = self
             .counted(discard)
             .map(|block| block.logs[0].iter().map(|run| kept(run, discard).len()).sum::<usize>())
@@ -496,7 +494,7 @@ impl AdaptiveComparison {
             .sum();
         let n = self.counted(discard).count() as f64;
         let floor = self.iteration_variance(n / kept);
-        RatioEstimate::of(&statistic(0), &statistic(1), floor, self.policy.pool)
+        RatioEstimate::of(&boots, floor, self.policy.pool)
     }
 
     /// Invocations in a boot until it is known what they are good for.
@@ -585,10 +583,20 @@ impl AdaptiveComparison {
             AdaptiveClaim::BBetter | AdaptiveClaim::BWorse if !may_claim => return None,
             _ => {}
         }
-        let why = match self.host(claim, evidence, apart, discard) {
-            Some((_, false)) => return None,
-            Some((_, true)) => Warning::HostDiffered.to_string(),
-            None => String::new(),
+        let host = self.host(claim, evidence, apart, discard);
+        let differed = Warning::HostDiffered;
+        let why = match (host, evidence.loss_cost) {
+            (host, Some(times)) => {
+                let seen = host.is_some_and(|(host, _)| host.weight > DisturbanceWeight::Unclear);
+                let differed = if seen { format!("{differed}; ") } else { String::new() };
+                format!(
+                    "{differed}what others took from boots is taken out, at x{times:.2} of what \
+                     steal says"
+                )
+            }
+            (Some((_, false)), None) => return None,
+            (Some((_, true)), None) => differed.to_string(),
+            (None, None) => String::new(),
         };
         Some(self.answer(claim, evidence, apart, why))
     }
@@ -641,7 +649,9 @@ impl AdaptiveComparison {
             Some((evidence, width)) => {
                 let discard = self.discard();
                 let host = self.host(AdaptiveClaim::Inconclusive, evidence, width, discard);
-                let beyond = host.filter(|(host, _)| host.weight == DisturbanceWeight::Beyond);
+                let beyond = host.filter(|(host, _)| {
+                    evidence.loss_cost.is_none() && host.weight == DisturbanceWeight::Beyond
+                });
                 let why = beyond.map_or(why.to_owned(), |(host, _)| {
                     Invalidity::HostDiffered { host }.to_string()
                 });
@@ -669,9 +679,16 @@ fn kept(run: &[f64], discard: usize) -> &[f64] {
 }
 
 /// One boot's number: the mean of its invocations, of each the median of what is
-/// kept.
-fn boot_log(invocations: &[Vec<f64>], discard: usize) -> f64 {
-    let medians = invocations.iter().map(|run| median(kept(run, discard)));
+/// kept, without what is left of the warm-up.
+fn boot_log(invocations: &[Vec<f64>], discard: usize, warm_up: Option<WarmUp>) -> f64 {
+    let warm = |place: usize| warm_up.map_or(0.0, |found| found.at(place as f64));
+    let level = |run: &Vec<f64>| {
+        let kept = kept(run, discard);
+        let first = run.len() - kept.len();
+        let logs: Vec<f64> = kept.iter().zip(first..).map(|(log, at)| log - warm(at)).collect();
+        median(&logs)
+    };
+    let medians = invocations.iter().map(level);
     medians.sum::<f64>() / invocations.len() as f64
 }
 
@@ -696,8 +713,6 @@ fn block(trials: &[AdaptiveTrial]) -> Option<PairedBlock> {
             runs.into_iter().map(|run| run.into_iter().map(log).collect()).collect();
         logs.iter().flatten().all(|log| log.is_finite()).then_some(logs)
     };
-    let steal = trials.iter().flat_map(|trial| &trial.steal).copied().filter(|s| s.is_finite());
-    let steal = steal.fold(0.0, f64::max);
     let host = [Arm::A, Arm::B].map(|arm| {
         let of_it = trials.iter().filter(|trial| trial.arm == arm).flat_map(|trial| &trial.steal);
         let shares: Vec<f64> = of_it.copied().filter(|share| share.is_finite()).collect();
@@ -705,7 +720,7 @@ fn block(trials: &[AdaptiveTrial]) -> Option<PairedBlock> {
         let seen = (!shares.is_empty()).then(|| (HostSign::Steal, lost(mean)));
         Disturbance { signs: seen.into_iter().collect(), own: None }
     });
-    Some(PairedBlock { logs: [logs(a)?, logs(b)?], steal, host })
+    Some(PairedBlock { logs: [logs(a)?, logs(b)?], host })
 }
 
 #[cfg(test)]

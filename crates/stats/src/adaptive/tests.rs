@@ -186,22 +186,42 @@ fn runs_that_never_become_level_are_said() {
     assert!(answer.why.starts_with("no steady state"), "{answer:?}");
 }
 
+/// Others take a part of every other boot or so, of A and B by turns, which costs 1.2 times what
+/// steal says.
 #[test]
-fn blocks_with_steal_are_set_aside_whole() {
-    let mut case = AdaptiveComparison::new(question(), AdaptivePolicy::default()).unwrap();
-    let mut record = |steal: f64, b: f64| {
-        let trial = |arm, level: f64, steal| AdaptiveTrial {
-            arm,
-            started_s: None,
-            invocations: vec![vec![level, 1.01 * level, 0.99 * level, level, level]],
-            steal: vec![steal],
-        };
-        case.record(&[trial(Arm::A, 1.0, 0.0), trial(Arm::B, b, steal)]);
-        case.counted(1).count()
+fn what_others_took_is_taken_out() {
+    let end = |better: BetterDirection, told: bool| {
+        let question = AdaptiveQuestion { better, ..question() };
+        let mut random = Pcg64::seed_from_u64(68);
+        let mut case = AdaptiveComparison::new(question, AdaptivePolicy::default()).unwrap();
+        let towards = if better == BetterDirection::Lower { 1.0 } else { -1.0 };
+        for block in 0..40 {
+            let AdaptiveStep::Block { allocation, .. } = case.step() else { break };
+            let trials = [(Arm::A, 0.0), (Arm::B, 0.1)].map(|(arm, effect)| {
+                let steal = [0.0, 0.3, 0.1, 0.25, 0.0][(block + arm as usize) % 5];
+                let level = effect + towards * 1.2 * lost(steal);
+                let value = |_| (level + 0.005 * normal(&mut random)).exp();
+                let invocations = vec![(0..allocation.iterations).map(value).collect()];
+                let steal = if told { vec![steal] } else { Vec::new() };
+                AdaptiveTrial { arm, started_s: None, invocations, steal }
+            });
+            case.record(&trials);
+        }
+        match case.step() {
+            AdaptiveStep::Answer(answer) => answer,
+            step @ AdaptiveStep::Block { .. } => panic!("{step:?}"),
+        }
     };
-    assert_eq!([record(0.0, 1.0), record(0.3, 2.0), record(0.0, 1.0)], [1, 1, 2]);
-    // Where most blocks have it, it is the host that is so.
-    assert_eq!([record(0.3, 1.0), record(0.2, 1.0)], [2, 5]);
+    let claims = [AdaptiveClaim::BWorse, AdaptiveClaim::BBetter];
+    for (better, claim) in [BetterDirection::Lower, BetterDirection::Higher].into_iter().zip(claims)
+    {
+        let answer = end(better, true);
+        assert_eq!(answer.claim, claim, "{answer:?}");
+        assert!(answer.lo < 0.1_f64.exp() && 0.1_f64.exp() < answer.hi, "{answer:?}");
+        let times = answer.why.split_once("taken out, at x").unwrap().1;
+        assert!(times.starts_with("1.2") || times.starts_with("1.1"), "{answer:?}");
+        assert_eq!(end(better, false).claim, AdaptiveClaim::Inconclusive);
+    }
 }
 
 #[test]
