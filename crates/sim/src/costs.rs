@@ -175,11 +175,11 @@ mod tests {
 
     #[test]
     fn the_docs_show_every_constant() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sim.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sim-model.md");
         let page = std::fs::read_to_string(path).unwrap();
         for Prior { name, low, median, high, what, source } in PRIORS {
             let row = format!("| `{name}` | {low} | {median} | {high} | {what} | {source} |");
-            assert!(page.contains(&row), "docs/sim.md lacks\n{row}");
+            assert!(page.contains(&row), "docs/sim-model.md lacks\n{row}");
         }
     }
 }

@@ -7,8 +7,8 @@
 //! There is no clock, no thread and no I/O in it; the same model brings the same
 //! outcome to the last bit.
 //!
-//! [`costs`] holds what things cost, as ranges with their sources. `docs/sim.md`
-//! says what the model leaves out.
+//! [`costs`] holds what things cost, as ranges with their sources.
+//! `docs/sim-model.md` says what the model leaves out.
 
 pub mod answer;
 pub mod costs;

@@ -44,9 +44,9 @@ fn keys_of(document: &str) -> BTreeSet<String> {
     found
 }
 
-/// The keys of a simulator's scenario, which its page has in the first column of tables.
+/// The keys of a simulator's scenario, which its pages have in the first column of tables.
 fn scenario_keys() -> BTreeSet<String> {
-    let page = page("sim.md");
+    let page = page("sim.md") + &page("sim-model.md");
     let cells = page.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
     cells
         .flat_map(|cell| cell.split('`').step_by(2).map(str::to_owned).collect::<Vec<_>>())

@@ -39,7 +39,8 @@ Examples:
                                                 with what this host's exits cost
   vmlab sim --validate                          how near to published results is it?
 
-docs/sim.md explains every key of a scenario, the model, and what it can't say.";
+docs/sim.md explains every key of a scenario, docs/sim-model.md what is played and what it
+costs, docs/sim-results.md how near that comes to what was measured.";
 
 /// Simulate VMs on a host that nobody here has
 ///

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::loss::LossCost;
+use super::loss::{BootLogs, LossCost};
 use crate::boundary::Boundary;
 use crate::student::moments;
 
@@ -32,16 +32,6 @@ impl Levels {
     pub(super) fn equivalence(&self, n: u32) -> Option<f64> {
         self.equivalence.nominal(n)
     }
-}
-
-/// What is known of the blocks' boots, of A and of B.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct BootLogs {
-    /// One number a boot, a logarithm.
-    pub(super) logs: [Vec<f64>; 2],
-    /// What others took of each, as a logarithm ([`crate::lost`]) that has the sign of what it does
-    /// to the numbers; None if that is not known of all.
-    pub(super) lost: Option<[Vec<f64>; 2]>,
 }
 
 /// An estimate of the log ratio.

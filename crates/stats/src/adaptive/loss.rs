@@ -7,7 +7,6 @@
 //! Source: R. A. Fisher, "Statistical Methods for Research Workers" (4th edition, 1932), section
 //! 49.1.
 
-use super::evidence::BootLogs;
 use crate::disturbance::AT_WORST;
 
 /// Losses that differ by less (root mean square around each side's mean) are left as they are.
@@ -15,6 +14,16 @@ const LEAST_SPREAD: f64 = 0.02;
 /// Where the uncertain cost would widen the variance by more than this, the sides lost too
 /// differently for what each shows.
 const MOST_WIDENING: f64 = 2.0;
+
+/// What is known of the blocks' boots, of A and of B.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct BootLogs {
+    /// One number a boot, a logarithm.
+    pub(super) logs: [Vec<f64>; 2],
+    /// What others took of each, as a logarithm ([`crate::lost`]) that has the sign of what it does
+    /// to the numbers; None if that is not known of all.
+    pub(super) lost: Option<[Vec<f64>; 2]>,
+}
 
 /// What a loss costs, and the boots without it.
 #[derive(Debug, Clone, PartialEq)]

@@ -37,7 +37,8 @@ use crate::{
 };
 
 use clock::TrialClock;
-use evidence::{BootLogs, Levels, RatioEstimate};
+use evidence::{Levels, RatioEstimate};
+use loss::BootLogs;
 
 /// One of the two configurations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
