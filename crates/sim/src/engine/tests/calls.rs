@@ -37,6 +37,7 @@ fn clusters_and_the_hypercall_need_fewer_exits() {
     let rate_of = |ipi_cluster, pv_ipi| {
         let mut model = lone(33, &[work(1_000), Op::Call, Op::Done(0)]);
         model.vms[0].policy.tick_ns = 1_000_000_000;
+        model.duration_ns = 100_000_000;
         model.costs.ipi_exit_work_ns = 1_000.0;
         (model.kvm.ipi_cluster, model.kvm.pv_ipi) = (ipi_cluster, pv_ipi);
         rate(&model)
