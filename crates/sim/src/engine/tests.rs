@@ -2,10 +2,12 @@
 
 mod balance;
 mod calls;
+mod groups;
 mod guest;
 mod idle;
 mod locks;
 mod map;
+mod pause;
 
 use super::state::{self, EngineState};
 use crate::costs::CostModel;
@@ -174,64 +176,6 @@ fn without_help_a_fair_lock_passes_half_of_its_waiters_a_turn() {
     near(rate(&model), 20.0 / 5e-3, "n/2 a VM and turn");
 }
 
-/// Weights share a pCPU, whatever the kernel.
-#[test]
-fn weights_share_a_pcpu() {
-    for (kernel, _) in SchedKernel::ALL {
-        let mut model = free(host(1, 2, 1), kernel);
-        model.duration_ns = 10_000_000_000;
-        let work = [Op::Work(Duration::Constant(100_000), WorkClass::COMPUTE), Op::Done(0)];
-        for (name, weight) in [("light", 1024), ("heavy", 2048)] {
-            model.vms.push(SimVm { weight, ..vm(name, &[0, 1], 0, &work) });
-        }
-        let outcome = run(&model, || true).unwrap();
-        let ran = |vm: usize| outcome.vms[vm].ran_ns as f64;
-        near(ran(1) / ran(0), 2.0, kernel.name());
-    }
-}
-
-/// VMs in control groups with these shares, each with so many busy vCPUs on two pCPUs.
-fn grouped(kernel: SchedKernel, groups: &[(SimGroup, u32)]) -> SimModel {
-    let mut model = free(host(1, 2, 1), kernel);
-    model.warmup_ns = 0;
-    let work = [Op::Work(Duration::Constant(100_000), WorkClass::COMPUTE), Op::Done(0)];
-    for (index, (group, vcpus)) in groups.iter().enumerate() {
-        let pins: Vec<u32> = (0..*vcpus).map(|vcpu| vcpu % 2).collect();
-        let group_of = Some(index as u16);
-        model.vms.push(SimVm { group: group_of, ..vm(&format!("vm {index}"), &pins, 0, &work) });
-        model.groups.push(*group);
-    }
-    model
-}
-
-/// `calc_group_shares`: groups share by their weights, however many threads they have,
-/// within a percent; and beside a thread of the root.
-#[test]
-fn groups_share_by_their_weights() {
-    for (kernel, name) in SchedKernel::ALL {
-        let group = |shares| SimGroup { shares, quota: None };
-        let mut model = grouped(kernel, &[(group(1024), 6), (group(3072), 2)]);
-        model.warmup_ns = 100_000_000;
-        model.duration_ns = 10_000_000_000;
-        let outcome = run(&model, || true).unwrap();
-        let ran = |vm: usize| outcome.vms[vm].ran_ns as f64;
-        near(ran(1) / ran(0), 3.0, name);
-        near(ran(0) + ran(1), 2e10, name);
-        // 512 and 1536 on each pCPU beside a thread of 2048.
-        let task = |pcpu| HostTask {
-            name: "busy".to_owned(),
-            pins: vec![pcpu],
-            weight: 2048,
-            group: None,
-            burst: None,
-        };
-        model.host_tasks = vec![task(0), task(1)];
-        let outcome = run(&model, || true).unwrap();
-        near(outcome.time.host_tasks as f64, 1e10, name);
-        near(outcome.vms[1].ran_ns as f64, 0.375 * 2e10, name);
-    }
-}
-
 /// A stream beside a stream of the same core has the one factor, beside one that computes
 /// the other.
 #[test]
@@ -269,104 +213,6 @@ fn sleeping_vcpus_do_not_count_where_threads_are_placed() {
         burst: None,
     }];
     near(rate(&model), 1e5, "its vCPU has the pCPU alone");
-}
-
-/// `cpu.max` bounds what a group runs in a period, on all pCPUs, within one slice.
-#[test]
-fn a_quota_bounds_what_a_group_runs() {
-    for (kernel, name) in SchedKernel::ALL {
-        for quota_ms in [5u64, 30, 50, 120] {
-            let quota = CfsBandwidth { quota_ns: quota_ms * 1_000_000, period_ns: 100_000_000 };
-            let limited = SimGroup { shares: 1024, quota: Some(quota) };
-            let free = SimGroup { shares: 1024, quota: None };
-            for others in [0, 4] {
-                let mut model = grouped(kernel, &[(limited, 3), (free, others)]);
-                model.duration_ns = 2_000_000_000;
-                let outcome = run(&model, || true).unwrap();
-                let (ran, most) = (outcome.vms[0].ran_ns, 20 * quota.quota_ns);
-                let slice = model.policy.bandwidth_slice_ns;
-                assert!(ran <= most + slice, "{name} {quota_ms} {others}: {ran}");
-                if others == 0 {
-                    assert!(outcome.counters.throttles > 0, "{name} {quota_ms}");
-                    // What a pCPU took and did not use may expire with the period.
-                    assert!(ran + 20 * slice >= most, "{name} {quota_ms}: {ran}");
-                    if !model.policy.bandwidth_expires {
-                        assert!(ran + slice >= most, "{name} {quota_ms}: {ran}");
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Who wakes for next to nothing on each of seven other pCPUs takes 5 ms of the quota there and
-/// gives 4 ms back (`return_cfs_rq_runtime`): the rest expires, or is there for the next time.
-#[test]
-fn what_pcpus_keep_of_a_quota_expires_in_some_versions() {
-    let ran = |release: &str, others: u32| {
-        let policy = SchedPolicy::defaults(KernelRelease::parse(release).unwrap(), 8);
-        let quota = CfsBandwidth { quota_ns: 10_000_000, period_ns: 100_000_000 };
-        let mut model = free(host(1, 8, 1), policy.kernel);
-        model.policy = policy;
-        model.kvm.halt_poll_ns = 0;
-        model.groups = vec![SimGroup { shares: 1024, quota: Some(quota) }];
-        (model.warmup_ns, model.duration_ns) = (0, 5_000_000_000);
-        let mut guest = vm("vm", &[0, 1, 2, 3, 4, 5, 6, 7], 0, &[]);
-        guest.group = Some(0);
-        let work = |ns| Op::Work(Duration::Constant(ns), WorkClass::COMPUTE);
-        for (at, task) in guest.tasks.iter_mut().enumerate() {
-            task.program = match at {
-                0 => vec![work(100_000), Op::Done(0)],
-                _ => vec![Op::Sleep(Duration::Constant(10_000_000)), work(100)],
-            };
-        }
-        guest.tasks.truncate(1 + others as usize);
-        model.vms = vec![guest];
-        run(&model, || true).unwrap().meters[0].done as f64 / 5_000.0
-    };
-    for release in ["4.14", "5.3", "5.4"] {
-        near(ran(release, 0), 1.0, release);
-    }
-    // Nothing is lost but what they keep once.
-    for release in ["4.14", "5.4", "6.12"] {
-        let left = ran(release, 7);
-        assert!((0.97..1.0).contains(&left), "{release}: {left}");
-    }
-    let left = ran("5.3", 7);
-    assert!((0.3..0.95).contains(&left), "{left}");
-    let expires = |release: &str| {
-        SchedPolicy::defaults(KernelRelease::parse(release).unwrap(), 8).bandwidth_expires
-    };
-    assert_eq!(
-        ["3.6", "3.13", "3.16", "4.17", "4.18", "5.3"].map(expires),
-        [true, true, false, false, true, true]
-    );
-}
-
-/// By hand: 8 ms of 50, in slices of 5 and 3 ms (`assign_cfs_rq_runtime`). The tick at
-/// 8 ms finds nothing left and the pool empty: `throttle_cfs_rq`. The timer at 50 ms fills
-/// the pool, pays the debt of 0 with 1 ns, and the group comes back
-/// (`unthrottle_cfs_rq`); it then takes 5 ms less that, and 3.
-#[test]
-fn a_group_is_throttled_and_comes_back() {
-    for (kernel, name) in SchedKernel::ALL {
-        let quota = CfsBandwidth { quota_ns: 8_000_000, period_ns: 50_000_000 };
-        let mut model = grouped(kernel, &[(SimGroup { shares: 1024, quota: Some(quota) }, 1)]);
-        model.duration_ns = 120_000_000;
-        model.map_from_ns = Some(0);
-        let outcome = run(&model, || true).unwrap();
-        let ran: Vec<(u64, u64)> = outcome
-            .map
-            .iter()
-            .filter_map(|segment| match segment {
-                TraceSegment::Ran { from_ns, to_ns, .. } => Some((*from_ns, *to_ns)),
-                _ => None,
-            })
-            .collect();
-        let ms = |from: u64, to: u64| (from * 1_000_000, to * 1_000_000);
-        assert_eq!(ran, [ms(0, 8), ms(50, 58), ms(100, 108)], "{name}");
-        assert_eq!(outcome.counters.throttles, 3);
-    }
 }
 
 fn storm(ple: bool) -> SimModel {
@@ -654,139 +500,6 @@ impl EngineState<'_> {
                 crate::queue::DueEvent::Slot(pcpu) => self.phase_ends(pcpu),
                 crate::queue::DueEvent::Event(event) => self.happens(event),
             }
-        }
-    }
-}
-
-/// Four vCPUs on three pCPUs meet at a barrier for which they spin for ever.
-fn crowded_barrier(kernel: SchedKernel) -> RandomHost {
-    RandomHost {
-        cores: 3,
-        threads: 1,
-        kernel,
-        vms: 1,
-        vcpus: 4,
-        pinned: true,
-        ple: true,
-        poll: 0,
-        kind: 1,
-        seed: 14_529_800_329_747_979_920,
-    }
-}
-
-/// yield_to() calls schedule() within kvm_vcpu_on_spin(): who gave its pCPU away counts as
-/// one that spins (`in_spin_loop`) until it runs again.
-#[test]
-fn who_yields_counts_as_spinning_until_it_runs_again() {
-    let model = crowded_barrier(SchedKernel::V3_13).model();
-    let mut world = EngineState::new(&model);
-    world.begin();
-    // vCPUs 0 and 3 share pCPU 0.
-    let gave_way = |world: &EngineState<'_>, vcpu: usize| {
-        let state = &world.vcpus[vcpu];
-        let waits = world.threads[state.thread as usize].state == state::ThreadState::Ready;
-        waits && state.in_spin_loop
-    };
-    world.play_until(|world| gave_way(world, 0) || gave_way(world, 3));
-    let who = if gave_way(&world, 0) { 0 } else { 3 };
-    assert!(world.account.counters.yields_done > 0);
-    // kvm_vcpu_eligible_for_directed_yield: every other time.
-    let seen: Vec<bool> = (0..4).map(|_| world.is_candidate(who)).collect();
-    assert_eq!(seen, [false, true, false, true]);
-    world.play_until(|world| world.vcpus[who as usize].in_guest);
-    let state = &world.vcpus[who as usize];
-    assert_eq!((state.in_spin_loop, state.dy_eligible), (false, false));
-}
-
-/// `vcpu->preempted` (kvm_sched_out, 3.10 to 5.2) is not set for one that was woken, and
-/// `vcpu->ready` (kvm_vcpu_wake_up, since 5.3) is.
-#[test]
-fn who_was_woken_is_helped_since_5_3() {
-    let mut model = crowded_barrier(SchedKernel::V3_13).model();
-    for on_spin in [SchedKernel::V3_13, SchedKernel::V5].map(DirectedYieldRule::defaults) {
-        model.kvm.on_spin = on_spin;
-        let mut world = EngineState::new(&model);
-        world.begin();
-        let thread = world.vcpus[3].thread;
-        // It waits behind vCPU 0 and was never woken: as if preempted.
-        assert!(world.is_candidate(3));
-        world.threads[thread as usize].woken = true;
-        assert_eq!(world.is_candidate(3), !on_spin.skip_woken);
-    }
-}
-
-/// grow_ple_window() at every pause exit; only a thread that is switched to passes
-/// kvm_sched_in() and shrink_ple_window(), not one that schedule() chooses again.
-#[test]
-fn a_window_grows_while_nobody_else_runs() {
-    let model = crowded_barrier(SchedKernel::V5).model();
-    let mut world = EngineState::new(&model);
-    world.begin();
-    // pCPU 1 has vCPU 1 alone.
-    let start = model.kvm.ple_window_ns;
-    let mut windows = vec![start];
-    while windows.len() < 8 {
-        let last = *windows.last().unwrap();
-        world.play_until(|world| world.vcpus[1].ple_window != last);
-        windows.push(world.vcpus[1].ple_window);
-    }
-    let doubled: Vec<u64> = (0..8).map(|exits| start << exits).collect();
-    assert_eq!(windows, doubled);
-}
-
-/// Whoever is waited for gets a pCPU sooner with pause exits than by its turn.
-#[test]
-fn pause_exits_find_who_was_preempted() {
-    for kernel in [SchedKernel::V3_13, SchedKernel::V5, SchedKernel::V6_12] {
-        for pinned in [false, true] {
-            let drawn = RandomHost { pinned, ..crowded_barrier(kernel) };
-            let done = |ple| {
-                let model = RandomHost { ple, ..drawn.clone() }.model();
-                run(&model, || true).unwrap().meters[0].done
-            };
-            let (on, off) = (done(true), done(false));
-            assert!(on > 2 * off, "{kernel:?} {pinned} {on} {off}");
-        }
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
-
-    /// Whatever the host, the guests and the kernel: all time is accounted, no
-    /// task is forgotten (it would be found stuck), and nothing is done twice.
-    #[test]
-    fn random_hosts_conserve_time_and_wake_everybody(
-        (cores, threads) in (1u32..5, 1u32..3),
-        kernel in 0usize..5,
-        vms in 1usize..4,
-        vcpus in 1u32..5,
-        pinned in any::<bool>(),
-        ple in any::<bool>(),
-        poll in prop::sample::select(vec![0u64, 20_000, u64::MAX]),
-        kind in 0u32..7,
-        seed in any::<u64>(),
-    ) {
-        let kernel = SchedKernel::ALL[kernel].0;
-        let drawn =
-            RandomHost { cores, threads, kernel, vms, vcpus, pinned, ple, poll, kind, seed };
-        let model = drawn.model();
-        let outcome = run(&model, || true);
-        let outcome = outcome.map_err(|stuck| TestCaseError::fail(format!("{stuck:?}")))?;
-        let pcpus = cores * threads;
-        prop_assert_eq!(outcome.time.total(), u64::from(pcpus) * model.duration_ns);
-        let overcommitted = vms as u32 * vcpus > pcpus;
-        // Who is waited for may take its time where others spin (3.6 undoes one yield with the
-        // next; of a quota less than a slice, spinners may use all first), but it does run.
-        if outcome.meters[0].done == 0 && overcommitted {
-            let longer = SimModel { duration_ns: 5_000_000_000, ..model };
-            let outcome = run(&longer, || true).expect("it goes on");
-            prop_assert!(outcome.meters[0].done > 0, "{:?}", outcome);
-            return Ok(());
-        }
-        prop_assert!(outcome.meters[0].done > 0, "{:?}", outcome);
-        for vm in &outcome.vms {
-            prop_assert!(vm.done[0] > 0 || overcommitted, "{:?}", outcome);
         }
     }
 }
