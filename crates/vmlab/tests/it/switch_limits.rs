@@ -26,6 +26,12 @@ fn too_few_open_files_are_told_before_anything_runs() {
 
 #[test]
 fn a_switch_whose_lines_nobody_reads_serves_and_ends() {
+    if std::env::var_os("LLVM_PROFILE_FILE").is_some() {
+        // It can't open its file in the sandbox, and waits for somebody to read that.
+        return suite::skip(
+            "what counts the lines that are run writes an error when a switch ends",
+        );
+    }
     let folder = tempfile::tempdir().unwrap();
     let mut child = Command::new(VMLAB)
         .args(["switch", "--control", "control", "--quiet", "--port", "a.sock"])

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use record::{CounterSet, FailureKind, Outcome};
 use rustix::process::Signal;
 use suite::{SharedThing, Tier, needs, until};
+use vmconfig::Arch;
 
 use crate::lab::{CommandOutput, events, vmlab};
 use crate::running::{OwnedProcess, Study, assert_complete, owned_by, results, send};
@@ -262,6 +263,9 @@ fn two_guests_talk_through_open_vswitch_with_dpdk() {
 
 #[test]
 fn what_keeps_vms_from_a_switch_is_said_before_anything_boots() {
+    if let Err(error) = runner::probe::find(Arch::X86_64) {
+        return suite::skip(error);
+    }
     let check = |network: &str, changed: (&str, &str), part: &str| {
         let study = two_guests(network, 300);
         study.change(changed.0, changed.1);
