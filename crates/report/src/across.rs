@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use stats::{AcrossHosts, ClassConsistency, ClassResult, Interval};
 
 use crate::quantity::{counted, percent, ratio_estimate, ratio_span};
-use crate::sentence::{VariantClaim, as_sentence, label, under_load};
+use crate::sentence::{VariantClaim, as_sentence, label, load_heading};
 use crate::terminal::{Align, Paint, Printer, TextTable};
 use crate::{ShownEstimate, ShownInterval, ShownVerdict, TerminalStyle, VariantRole};
 
@@ -293,7 +293,7 @@ fn numbers(report: &AcrossReport, group: &AcrossGroup, variant: &AcrossVariant, 
     let title = format!(
         "{}, {}: {} of {} by {} ({})",
         group.workload,
-        if group.load == "idle" { "idle host".to_owned() } else { under_load(&group.load) },
+        load_heading(&group.load),
         group.metric.name,
         variant.variant,
         group.baseline,

@@ -85,10 +85,18 @@ pub(crate) fn directions(metric: &Metric) -> (&'static str, &'static str) {
     }
 }
 
-/// ` on an idle host`, ` under host load half`.
+/// `with no load added`, `under host load half`. What others did on the host meanwhile is told of
+/// the trials: no load of the study's own makes a host no idle one.
 pub(crate) fn under_load(load: &str) -> String {
-    if load == "idle" { "on an idle host".to_owned() } else { format!("under host load {load}") }
+    if load == "idle" { format!("with {NO_LOAD}") } else { format!("under host load {load}") }
 }
+
+/// The same as a part of a heading.
+pub(crate) fn load_heading(load: &str) -> String {
+    if load == "idle" { NO_LOAD.to_owned() } else { under_load(load) }
+}
+
+const NO_LOAD: &str = "no load added";
 
 /// What is said of a variant, wherever it was measured.
 pub(crate) struct VariantClaim<'a> {

@@ -52,15 +52,15 @@ fn the_terminal_says_the_verdict_first() {
         Warning: The host's own hypervisor took 0.4 s from it during block 3 (steal):
         trials 31 to 38.
 
-        ▲ faster         2-vcpu is faster than 1-vcpu at hackbench on an idle host: time
-                         ×0.53 [0.50, 0.56] (95 %, 5 blocks), emulated (TCG).
-        ▲ faster         4-vcpu is faster than 1-vcpu at hackbench on an idle host: time
-                         ×0.49 [0.48, 0.50] (95 %, 5 blocks), emulated (TCG).
+        ▲ faster         2-vcpu is faster than 1-vcpu at hackbench with no load added:
+                         time ×0.53 [0.50, 0.56] (95 %, 5 blocks), emulated (TCG).
+        ▲ faster         4-vcpu is faster than 1-vcpu at hackbench with no load added:
+                         time ×0.49 [0.48, 0.50] (95 %, 5 blocks), emulated (TCG).
         = A/A passed     A/A check passed: 1-vcpu-again, the same as 1-vcpu, shows no
-                         difference at hackbench on an idle host: time ×0.99 [0.97,
+                         difference at hackbench with no load added: time ×0.99 [0.97,
                          1.02] (95 %, 5 blocks), emulated (TCG).
 
-        hackbench, idle host: time (s, lower is better)
+        hackbench, no load added: time (s, lower is better)
           variant       boots  time                  ratio               verdict
           1-vcpu            5  1.240 [1.206, 1.274]                      baseline
           2-vcpu            5  0.657 [0.633, 0.682]  ×0.53 [0.50, 0.56]  ▲ faster
@@ -110,21 +110,21 @@ fn failed_cells_and_single_blocks_are_said_plainly() {
         real hardware.
         No guest booted under /dev/kvm within 20 s, so QEMU emulates.
 
-        ! not valid      Not valid: b against a at sysbench-cpu on an idle host:
+        ! not valid      Not valid: b against a at sysbench-cpu with no load added:
                          events-per-s ×0.91 (1 block, no interval), emulated (TCG). Only
                          1 block in which both were measured, an interval needs 2.
-        ! not valid      Not valid: never-boots against a at sysbench-cpu on an idle
-                         host: no complete block yet, emulated (TCG). No boot of
+        ! not valid      Not valid: never-boots against a at sysbench-cpu with no load
+                         added: no complete block yet, emulated (TCG). No boot of
                          never-boots brought a value.
 
-        sysbench-cpu, idle host: events-per-s (/s, higher is better)
+        sysbench-cpu, no load added: events-per-s (/s, higher is better)
           variant      boots  events-per-s        ratio  verdict
           a                1  434.3                      baseline
           b                1  396.8               ×0.91  ! not valid
           never-boots      0  no value, 1 failed         ! not valid
 
         1 trial failed
-        ✕ never-boots at sysbench-cpu on an idle host, block 0: guest panicked
+        ✕ never-boots at sysbench-cpu with no load added, block 0: guest panicked
           the console said: Kernel panic - not syncing: VFS: Unable to mount root fs
           console: results/blobs/0f3a
 
@@ -144,10 +144,10 @@ fn a_single_variant_and_an_empty_study_have_no_verdict() {
         real hardware.
         No guest booted under /dev/kvm within 20 s, so QEMU emulates.
 
-        a at sysbench-cpu on an idle host: events-per-s 434.3 /s (1 boot).
+        a at sysbench-cpu with no load added: events-per-s 434.3 /s (1 boot).
         There is one variant: nothing to compare it with.
 
-        sysbench-cpu, idle host: events-per-s (/s, higher is better)
+        sysbench-cpu, no load added: events-per-s (/s, higher is better)
           variant  boots  events-per-s  ratio  verdict
           a            1  434.3                baseline
 
@@ -542,7 +542,7 @@ fn a_verdict_in_html_has_word_sentence_interval_and_place() {
     let page = html(&made_up::two_loads());
     let start = page.find("<li><span>").unwrap();
     let end = start + page[start..].find("</li>").unwrap();
-    expect![[r#"<li><span><span class="chip better"><span aria-hidden="true">▲</span> faster</span></span><div><p class="claim">2-vcpu is faster than 1-vcpu at hackbench on an idle host</p><p>time ×0.53 [0.50, 0.56] (95 %, 5 blocks) <span class="chip where">emulated (TCG)</span></p></div>"#]].assert_eq(&page[start..end]);
+    expect![[r#"<li><span><span class="chip better"><span aria-hidden="true">▲</span> faster</span></span><div><p class="claim">2-vcpu is faster than 1-vcpu at hackbench with no load added</p><p>time ×0.53 [0.50, 0.56] (95 %, 5 blocks) <span class="chip where">emulated (TCG)</span></p></div>"#]].assert_eq(&page[start..end]);
 }
 
 #[test]

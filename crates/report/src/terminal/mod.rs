@@ -15,7 +15,7 @@ use crate::quantity::{
 };
 use crate::sentence::{
     VariantVerdict, count_of, count_values, counter_change, counts_title, each_operation, headline,
-    label, under_load, what_is_missing, without_verdict,
+    label, load_heading, under_load, what_is_missing, without_verdict,
 };
 use crate::verdict::{Label, class_sgr};
 use crate::{
@@ -231,7 +231,7 @@ fn numbers(report: &Report, group: &ResultGroup, out: &mut Printer) {
     let title = format!(
         "{}, {}: {} ({}, {})",
         group.workload,
-        if group.load == "idle" { "idle host".to_owned() } else { under_load(&group.load) },
+        load_heading(&group.load),
         group.metric.name,
         scale.unit_name(),
         group.metric.better
