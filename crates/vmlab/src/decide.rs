@@ -139,6 +139,9 @@ pub(crate) struct VerdictLine {
     blocks: u32,
     /// Machine time that the case took.
     seconds: f64,
+    /// Share of the time of A's boots and of B's that others took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steal: Option<[f64; 2]>,
     #[serde(skip_serializing_if = "String::is_empty")]
     why: String,
 }
@@ -263,14 +266,14 @@ impl From<TrialMessage> for AdaptiveTrial {
 }
 
 fn verdict(answer: AdaptiveAnswer, seconds: f64) -> VerdictLine {
-    let AdaptiveAnswer { claim, ratio, lo, hi, blocks, why } = answer;
+    let AdaptiveAnswer { claim, ratio, lo, hi, blocks, steal, why } = answer;
     let verdict = match claim {
         AdaptiveClaim::BBetter => "B_better",
         AdaptiveClaim::BWorse => "B_worse",
         AdaptiveClaim::Equivalent => "equivalent",
         AdaptiveClaim::Inconclusive => "inconclusive",
     };
-    VerdictLine { verdict, ratio, lo, hi, blocks, seconds, why }
+    VerdictLine { verdict, ratio, lo, hi, blocks, seconds, steal, why }
 }
 
 #[cfg(test)]

@@ -151,6 +151,8 @@ pub(crate) struct Laboratory {
     cost: f64,
     /// Whether others take that share beside B alone.
     pub(crate) with_b: bool,
+    /// What others took of each boot of B.
+    pub(crate) stolen: Vec<f64>,
     /// Machine seconds spent.
     pub(crate) spent_s: f64,
 }
@@ -192,6 +194,7 @@ impl Laboratory {
             share,
             cost,
             with_b: false,
+            stolen: Vec::new(),
             spent_s: 0.0,
         }
     }
@@ -267,6 +270,9 @@ impl Laboratory {
             let values = (0..iterations).map(&mut value).collect();
             trial.invocations.push(values);
             trial.steal.push(stolen);
+        }
+        if is_b {
+            self.stolen.push(trial.steal.iter().sum::<f64>() / trial.steal.len() as f64);
         }
         trial
     }

@@ -11,7 +11,7 @@ mod tally;
 use std::fmt::Write as _;
 
 use laboratory::{Laboratory, Noise, TRUTHS};
-use rules::{Rule, answer, names_the_host};
+use rules::{Rule, answer, names_the_host, takes_from_b};
 use stats::AdaptiveClaim;
 use tally::Tally;
 
@@ -82,7 +82,8 @@ fn tables(cases: u64) -> String {
 
 /// What the engine says where others take their share beside B alone.
 fn beside_b(noise: Noise, when: &str, cases: u64) -> String {
-    let (mut all, mut claims, mut named, mut ended, mut without, mut wrong) = (0, 0, 0, 0, 0, 0);
+    let (mut all, mut ended, mut without, mut wrong) = (0, 0, 0, 0);
+    let (mut claims, mut taken, mut named) = (0, 0, 0);
     for (number, truth) in TRUTHS.iter().enumerate() {
         for case in 0..cases {
             let seed = 9 << 56 | (number as u64) << 32 | case;
@@ -99,13 +100,14 @@ fn beside_b(noise: Noise, when: &str, cases: u64) -> String {
                 AdaptiveClaim::Inconclusive => ended += u32::from(names_the_host(&answer)),
                 _ => {
                     claims += 1;
+                    taken += u32::from(takes_from_b(&laboratory));
                     named += u32::from(names_the_host(&answer));
                 }
             }
         }
     }
     format!(
-        "\nNeighbours beside B alone, {when}, up to 60 % of the CPUs: {all} cases, {ended} end without a claim because of it; {claims} claims, {named} of them name it; {wrong} of {without} without a difference claim one.\n"
+        "\nNeighbours beside B alone, {when}, up to 60 % of the CPUs: {all} cases, {ended} end without a claim because of it; {claims} claims; of {taken} of them others took 0.1 % of B's time or more, {named} name it; {wrong} of {without} without a difference claim one.\n"
     )
 }
 

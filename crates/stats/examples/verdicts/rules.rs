@@ -84,7 +84,13 @@ fn engine(laboratory: &mut Laboratory, seed: u64) -> Verdict {
 
 /// Whether an answer says that others took something.
 pub(crate) fn names_the_host(answer: &AdaptiveAnswer) -> bool {
-    answer.why.contains("host disturbed one side") || answer.why.contains("what others took")
+    answer.why.contains("host disturbed one side") || answer.why.contains("others took")
+}
+
+/// Whether others took a thousandth of the time of B's boots: where they take nothing else, a claim
+/// must say so.
+pub(crate) fn takes_from_b(laboratory: &Laboratory) -> bool {
+    laboratory.stolen.iter().sum::<f64>() / laboratory.stolen.len() as f64 >= 0.001
 }
 
 /// What `vmlab decide` says of a laboratory.

@@ -212,9 +212,11 @@ pub struct AdaptiveAnswer {
     pub hi: f64,
     /// Blocks that the claim rests on.
     pub blocks: u32,
-    /// Why nothing is shown; of the other claims that others took more from one
-    /// side, where the claim stands all the same, or that what they took is taken out;
-    /// else empty.
+    /// Share of the time of A's boots and of B's that others took, 0 to 1, where it is known
+    /// of both.
+    pub steal: Option<[f64; 2]>,
+    /// Why nothing is shown; of the other claims whether others took more from one
+    /// side, and whether what they took is taken out; else empty.
     pub why: String,
 }
 
@@ -249,6 +251,9 @@ pub struct AdaptiveComparison {
 const MOST_USELESS: u32 = 3;
 /// A median of normal values varies by so much more than their mean.
 const MEDIAN_VARIANCE: f64 = 1.4;
+/// Shares of time that others took of the two sides are told apart from here on: less is
+/// nothing where they are printed.
+const NAMED_STEAL: f64 = 0.001;
 /// Invocations in a boot by which their variance is measured.
 const TRIED_INVOCATIONS: u32 = 2;
 
@@ -585,21 +590,37 @@ impl AdaptiveComparison {
             _ => {}
         }
         let host = self.host(claim, evidence, apart, discard);
-        let differed = Warning::HostDiffered;
-        let why = match (host, evidence.loss_cost) {
-            (host, Some(times)) => {
-                let seen = host.is_some_and(|(host, _)| host.weight > DisturbanceWeight::Unclear);
-                let differed = if seen { format!("{differed}; ") } else { String::new() };
-                format!(
-                    "{differed}what others took from boots is taken out, at x{times:.2} of what \
-                     steal says"
-                )
-            }
-            (Some((_, false)), None) => return None,
-            (Some((_, true)), None) => differed.to_string(),
-            (None, None) => String::new(),
-        };
+        if evidence.loss_cost.is_none() && host.is_some_and(|(_, stands)| !stands) {
+            return None;
+        }
+        let mut why = Vec::new();
+        if host.is_some_and(|(host, _)| host.weight > DisturbanceWeight::Unclear) {
+            why.push(Warning::HostDiffered.to_string());
+        }
+        if let Some([a, b]) = self.steal().filter(|[a, b]| (b - a).abs() >= NAMED_STEAL) {
+            let [a, b] = [a, b].map(|share| 100.0 * share);
+            why.push(format!("others took {a:.1} % of A's time and {b:.1} % of B's"));
+        }
+        if let Some(times) = evidence.loss_cost {
+            why.push(format!(
+                "what others took from boots is taken out, at x{times:.2} of what steal says"
+            ));
+        }
+        let why = why.join("; ");
         Some(self.answer(claim, evidence, apart, why))
+    }
+
+    /// Share of the time of the boots of A and of B that others took, in all blocks, counted or
+    /// not, where it is known of both.
+    fn steal(&self) -> Option<[f64; 2]> {
+        let share = |host: &Disturbance| Some(-(-host.get(HostSign::Steal)?).exp_m1());
+        let known = self
+            .blocks
+            .iter()
+            .filter_map(|PairedBlock { host: [a, b], .. }| Some([share(a)?, share(b)?]));
+        let (n, sums) =
+            known.fold((0, [0.0; 2]), |(n, [a, b]), block| (n + 1, [a + block[0], b + block[1]]));
+        (n > 0).then(|| sums.map(|sum| sum / f64::from(n)))
     }
 
     /// What others took from one side more, where it is seen and more than
@@ -639,7 +660,7 @@ impl AdaptiveComparison {
     ) -> AdaptiveAnswer {
         let RatioEstimate { n, mean, .. } = *evidence;
         let (lo, hi) = (ratio_of(mean - half_width), ratio_of(mean + half_width));
-        AdaptiveAnswer { claim, ratio: ratio_of(mean), lo, hi, blocks: n, why }
+        AdaptiveAnswer { claim, ratio: ratio_of(mean), lo, hi, blocks: n, steal: self.steal(), why }
     }
 
     fn end(&self, evidence: Option<&RatioEstimate>, levels: &Levels, why: &str) -> AdaptiveStep {
@@ -669,6 +690,7 @@ impl AdaptiveComparison {
             lo: ratio_of(f64::NEG_INFINITY),
             hi: ratio_of(f64::INFINITY),
             blocks: self.blocks.len() as u32,
+            steal: self.steal(),
             why: why.to_owned(),
         })
     }

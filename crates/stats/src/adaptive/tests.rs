@@ -218,9 +218,16 @@ fn what_others_took_is_taken_out() {
         let answer = end(better, true);
         assert_eq!(answer.claim, claim, "{answer:?}");
         assert!(answer.lo < 0.1_f64.exp() && 0.1_f64.exp() < answer.hi, "{answer:?}");
+        // Block by block 0, 30, 10, 25, 0 % from A and 30, 10, 25, 0, 0 % from B.
+        let [a, b] = answer.steal.unwrap();
+        assert!((0.09..0.17).contains(&a) && (0.09..0.25).contains(&b), "{answer:?}");
+        let told =
+            format!("others took {:.1} % of A's time and {:.1} % of B's", 100.0 * a, 100.0 * b);
+        assert_eq!(answer.why.contains(&told), (a - b).abs() >= 0.001, "{answer:?}");
         let times = answer.why.split_once("taken out, at x").unwrap().1;
         assert!(times.starts_with("1.2") || times.starts_with("1.1"), "{answer:?}");
-        assert_eq!(end(better, false).claim, AdaptiveClaim::Inconclusive);
+        let untold = end(better, false);
+        assert!(untold.claim == AdaptiveClaim::Inconclusive && untold.steal.is_none());
     }
 }
 
