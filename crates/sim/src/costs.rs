@@ -70,7 +70,7 @@ costs! {
         "SplitX (HotOS 2011), table 1: 2000 cycles for exit and entry at 2.93 GHz, and KVM's own entry code beside it";
     entry_ns: (600.0, 900.0, 1300.0), "From the end of the handler to the guest.",
         "as exit_ns";
-    check_ns: (40.0, 60.0, 90.0), "Looking at one candidate of a directed yield: a remote cache line.",
+    check_ns: (40.0, 60.0, 90.0), "A cache line of what is looked at of a candidate for a directed yield, or of a queue to balance with.",
         "cache-to-cache transfer between cores of a socket";
     yield_hold_ns: (200.0, 300.0, 450.0), "Run-queue locks held by yield_to().",
         "assumed: two dozen cache lines, some remote";

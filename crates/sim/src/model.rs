@@ -157,7 +157,7 @@ impl SimKvm {
         Self {
             ple: true,
             ple_window_ns,
-            ple_window_grow: if dynamic { 2 } else { 0 },
+            ple_window_grow: if release >= (KernelRelease { major: 3, minor: 18 }) { 2 } else { 0 },
             ple_window_shrink: 0,
             ple_window_max_ns: u64::from(u32::MAX) / 3,
             on_spin: DirectedYieldRule::defaults(release),

@@ -198,8 +198,8 @@ mod tests {
         let scenario = Scenario::parse("s", text, |_| Err(String::new())).unwrap();
         let on = scenario.cells.iter().find(|cell| cell.variant == "ple on").unwrap();
         let mut model = on.draw(1, 0);
-        (model.warmup_ns, model.duration_ns) = (0, 20_000_000);
-        model.map_from_ns = Some(10_000_000);
+        (model.warmup_ns, model.duration_ns) = (0, 60_000_000);
+        model.map_from_ns = Some(50_000_000);
         model.vms[0].name = "<a & b>".to_owned();
         let outcome = crate::run(&model, || true).unwrap();
         let map = Map::of_run(&model, outcome, "two <VMs>");

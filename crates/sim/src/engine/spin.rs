@@ -76,8 +76,9 @@ impl EngineState<'_> {
             if candidate == me {
                 continue;
             }
-            cost += self.line(self.ns.check, self.pcpu_of(candidate), pcpu);
-            if self.is_candidate(candidate) {
+            let (suits, lines) = self.looks_at(candidate);
+            cost += lines * self.line(self.ns.check, self.pcpu_of(candidate), pcpu);
+            if suits {
                 found = Some(candidate);
                 break;
             }
@@ -85,18 +86,22 @@ impl EngineState<'_> {
         self.enter_phase(pcpu, PcpuActivity::Scanning(found), cost);
     }
 
-    pub(super) fn is_candidate(&mut self, vcpu: u32) -> bool {
+    /// Whether `vcpu` may be yielded to, and how many cache lines that others write it takes to
+    /// know: that of `vcpu->wq` and, since 3.10, `vcpu->preempted`; that of `vcpu->spin_loop`; and
+    /// that of the task, whose `usage` is counted up and down to look at its `flags`
+    /// (`get_pid_task()`).
+    pub(super) fn looks_at(&mut self, vcpu: u32) -> (bool, u64) {
         let on_spin = self.model.kvm.on_spin;
         let state = &mut self.vcpus[vcpu as usize];
         let thread = &self.threads[state.thread as usize];
         if on_spin.skip_not_ready && thread.state != ThreadState::Ready {
-            return false;
+            return (false, 1);
         }
         if on_spin.skip_woken && thread.woken {
-            return false;
+            return (false, 1);
         }
         if state.halted && (state.pending.interrupts == 0 || state.irqs_off) {
-            return false;
+            return (false, 1);
         }
         if on_spin.skip_user_mode
             && thread.state == ThreadState::Ready
@@ -107,7 +112,7 @@ impl EngineState<'_> {
             let task = &self.tasks[task as usize];
             let user = matches!(task.activity, Activity::Work(_, class) if !class.kernel);
             if user && task.held == 0 {
-                return false;
+                return (false, 2);
             }
         }
         // kvm_vcpu_eligible_for_directed_yield
@@ -117,10 +122,10 @@ impl EngineState<'_> {
                 state.dy_eligible = !state.dy_eligible;
             }
             if !eligible {
-                return false;
+                return (false, 2);
             }
         }
-        !(on_spin.skip_in_guest && state.in_guest)
+        (!(on_spin.skip_in_guest && state.in_guest), 3)
     }
 
     /// The candidates were looked at.

@@ -35,8 +35,8 @@ fn who_yields_counts_as_spinning_until_it_runs_again() {
     let who = if gave_way(&world, 0) { 0 } else { 3 };
     assert!(world.account.counters.yields_done > 0);
     // kvm_vcpu_eligible_for_directed_yield: every other time.
-    let seen: Vec<bool> = (0..4).map(|_| world.is_candidate(who)).collect();
-    assert_eq!(seen, [false, true, false, true]);
+    let seen: Vec<(bool, u64)> = (0..4).map(|_| world.looks_at(who)).collect();
+    assert_eq!(seen, [(false, 2), (true, 3), (false, 2), (true, 3)]);
     world.play_until(|world| world.vcpus[who as usize].in_guest);
     let state = &world.vcpus[who as usize];
     assert_eq!((state.in_spin_loop, state.dy_eligible), (false, false));
@@ -53,9 +53,22 @@ fn who_was_woken_is_helped_since_5_3() {
         world.begin();
         let thread = world.vcpus[3].thread;
         // It waits behind vCPU 0 and was never woken: as if preempted.
-        assert!(world.is_candidate(3));
+        assert!(world.looks_at(3).0);
         world.threads[thread as usize].woken = true;
-        assert_eq!(world.is_candidate(3), !on_spin.skip_woken);
+        assert_eq!(world.looks_at(3).0, !on_spin.skip_woken);
+    }
+}
+
+/// A look goes as far as it must: since 3.10 one at who runs ends with `vcpu->preempted`; before,
+/// its task was looked at too (`PF_VCPU`).
+#[test]
+fn a_look_at_who_runs_got_shorter_with_3_10() {
+    for (kernel, lines) in [(SchedKernel::V3_6, 3), (SchedKernel::V3_13, 1)] {
+        let model = crowded_barrier(kernel).model();
+        let mut world = EngineState::new(&model);
+        world.begin();
+        world.play_until(|world| world.vcpus[1].in_guest);
+        assert_eq!(world.looks_at(1), (false, lines), "{kernel:?}");
     }
 }
 
@@ -85,7 +98,11 @@ fn pause_exits_find_who_was_preempted() {
         for pinned in [false, true] {
             let drawn = RandomHost { pinned, ..crowded_barrier(kernel) };
             let done = |ple| {
-                let model = RandomHost { ple, ..drawn.clone() }.model();
+                let mut model = RandomHost { ple, ..drawn.clone() }.model();
+                // With a window that does not grow, as up to 3.17, two who spin take the pCPU
+                // away again before whoever was found has come to its guest.
+                model.kvm.ple_window_grow = 2;
+                model.kvm.ple_window_max_ns = SimKvm::defaults(SchedKernel::V5).ple_window_max_ns;
                 run(&model, || true).unwrap().meters[0].done
             };
             let (on, off) = (done(true), done(false));
