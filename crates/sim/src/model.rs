@@ -443,9 +443,12 @@ pub enum LockKind {
 /// Paravirtual spin locks, as far as versions of them differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PvLockRules {
-    /// While its next owner is halted, whoever comes takes the lock
-    /// (`pv_hybrid_queued_unfair_trylock`, since 4.4).
+    /// While its next owner does not spin at the head of the queue, whoever comes and finds it
+    /// free takes the lock (`pv_queued_spin_steal_lock`, since 4.4).
     pub steals: bool,
+    /// And who finds it taken spins for it beside the queue meanwhile
+    /// (`pv_hybrid_queued_unfair_trylock`, of November 2017: since 4.16).
+    pub unfair: bool,
     /// When a waiter stops spinning before its time.
     pub early: EarlyHalt,
 }
@@ -462,8 +465,8 @@ pub enum EarlyHalt {
 }
 
 impl PvLockRules {
-    /// Ticket locks that halt (3.12 to 4.1) have neither.
-    pub const TICKET: Self = Self { steals: false, early: EarlyHalt::Never };
+    /// Ticket locks that halt (3.12 to 4.1) have none of it.
+    pub const TICKET: Self = Self { steals: false, unfair: false, early: EarlyHalt::Never };
 
     /// As of a guest's kernel.
     #[must_use]
@@ -474,7 +477,7 @@ impl PvLockRules {
             () if since(4, 5) => EarlyHalt::Halted,
             () => EarlyHalt::Never,
         };
-        Self { steals: since(4, 4), early }
+        Self { steals: since(4, 4), unfair: since(4, 16), early }
     }
 }
 

@@ -214,6 +214,9 @@ impl EngineState<'_> {
             let task = &mut self.tasks[task as usize];
             (task.ran_until, task.ready_since) = (self.now, self.now);
         }
+        if next != before {
+            self.look_at_lock(vcpu);
+        }
     }
 
     /// A task leaves the CPU.

@@ -39,6 +39,14 @@ impl EngineState<'_> {
             self.tasks[task as usize].held += 1;
             return;
         }
+        if let LockKind::Paravirtual { rules: PvLockRules { unfair: true, .. }, .. } = kind
+            && !state.pending
+            && !state.waiters.is_empty()
+        {
+            state.beside.push(task);
+            return self.spin(vcpu, task, SpinReason::Lock(lock), NEVER);
+        }
+        state.pending |= state.waiters.is_empty();
         state.waiters.push_back(task);
         match kind {
             LockKind::Sleeping => self.block(vcpu, task, BlockReason::Lock(lock)),
@@ -125,12 +133,19 @@ impl EngineState<'_> {
                 next
             }
             LockKind::Paravirtual { spin_ns, rules: PvLockRules { steals: true, .. } } => {
-                let first = state.waiters.front().copied();
-                if let Some(task) = first.filter(|task| self.tasks[*task as usize].stopped) {
-                    // It is woken, and whoever comes before it may have the lock.
-                    return self.kick(task, lock, spin_ns, vcpu);
+                if state.pending {
+                    let next = state.waiters.pop_front();
+                    self.head_changes(lock);
+                    next
+                } else {
+                    let first = state.waiters.front().copied();
+                    debug_assert!(first.is_none_or(|task| !self.spins_at_head(task)));
+                    if let Some(task) = first.filter(|task| self.tasks[*task as usize].stopped) {
+                        // It is woken, and whoever comes before it may have the lock.
+                        self.kick(task, lock, spin_ns, vcpu);
+                    }
+                    self.one_beside(lock)
                 }
-                self.locks[lock as usize].waiters.pop_front()
             }
             _ => state.waiters.pop_front(),
         };
@@ -140,6 +155,66 @@ impl EngineState<'_> {
             self.tasks[next as usize].stopped = false;
             self.release(next, vcpu, false);
         }
+    }
+
+    /// One of those that spin beside the queue, which has the lock now.
+    fn one_beside(&mut self, lock: u32) -> Option<u32> {
+        let beside = &self.locks[lock as usize].beside;
+        let running: Vec<u32> =
+            beside.iter().copied().filter(|task| self.has_a_pcpu(*task)).collect();
+        let chosen = *running.get(self.random.below(running.len().max(1) as u64) as usize)?;
+        self.locks[lock as usize].beside.retain(|task| *task != chosen);
+        Some(chosen)
+    }
+
+    /// Another waiter is the first. Once it spins as such, who does so beside the queue joins it,
+    /// and so it is where there is no queue.
+    fn head_changes(&mut self, lock: u32) {
+        let first = self.locks[lock as usize].waiters.front().copied();
+        let spins = first.is_some_and(|task| self.spins_at_head(task));
+        self.locks[lock as usize].pending = spins;
+        if !spins && first.is_some() {
+            return;
+        }
+        let beside = std::mem::take(&mut self.locks[lock as usize].beside);
+        for task in beside {
+            if self.has_a_pcpu(task) {
+                self.joins(task, lock);
+            } else {
+                self.locks[lock as usize].beside.push(task);
+            }
+        }
+    }
+
+    /// Who spun beside the queue waits in it.
+    fn joins(&mut self, task: u32, lock: u32) {
+        let LockKind::Paravirtual { spin_ns, rules } = self.lock_model(lock).kind else { return };
+        let vcpu = self.tasks[task as usize].vcpu;
+        let pcpu = self.guest_pcpu(vcpu);
+        if let Some(pcpu) = pcpu {
+            self.settle(pcpu);
+        }
+        let state = &mut self.locks[lock as usize];
+        state.beside.retain(|other| *other != task);
+        state.pending |= state.waiters.is_empty();
+        state.waiters.push_back(task);
+        self.tasks[task as usize].activity =
+            Activity::Spin { on: SpinReason::Lock(lock), left_ns: spin_ns.max(1) };
+        self.look_at_one_before(task, lock, spin_ns, rules);
+        if let Some(pcpu) = pcpu {
+            self.arm_guest(pcpu);
+        }
+    }
+
+    /// Whether the first waiter has seen that it is that, and spins.
+    fn spins_at_head(&self, task: u32) -> bool {
+        !self.tasks[task as usize].stopped && self.has_a_pcpu(task)
+    }
+
+    /// Whether the task's vCPU is in the guest, and it is its task.
+    fn has_a_pcpu(&self, task: u32) -> bool {
+        let vcpu = &self.vcpus[self.tasks[task as usize].vcpu as usize];
+        vcpu.in_guest && vcpu.queue.current() == Some(task)
     }
 
     /// A waiter that halted is woken, to spin anew.
@@ -197,6 +272,8 @@ impl EngineState<'_> {
     pub(super) fn waiter_stops(&mut self, task: u32, lock: u32) {
         self.tasks[task as usize].stopped = true;
         let LockKind::Paravirtual { spin_ns, rules } = self.lock_model(lock).kind else { return };
+        let state = &mut self.locks[lock as usize];
+        state.pending &= state.waiters.front() != Some(&task);
         if rules.early == EarlyHalt::Never {
             return;
         }
@@ -243,18 +320,32 @@ impl EngineState<'_> {
         let kind = self.lock_model(lock).kind;
         self.tasks[task as usize].stopped = false;
         let state = &mut self.locks[lock as usize];
-        let is_next = kind == LockKind::Unfair || state.waiters.front() == Some(&task);
+        let is_first = state.waiters.front() == Some(&task);
+        let is_beside = state.beside.contains(&task);
+        let is_next = kind == LockKind::Unfair || is_first || (is_beside && !state.pending);
         if state.holder.is_none() && is_next {
             state.holder = Some(task);
             state.waiters.retain(|waiter| *waiter != task);
+            state.beside.retain(|waiter| *waiter != task);
             self.tasks[task as usize].held += 1;
             self.release(task, vcpu, false);
+            if is_first {
+                self.head_changes(lock);
+            }
+        } else if is_beside {
+            if state.pending || state.waiters.is_empty() {
+                self.joins(task, lock);
+            }
         } else if let LockKind::Paravirtual { spin_ns, rules } = kind {
             if left_ns == 0 {
                 // Woken for something else: it spins anew.
                 self.spin(vcpu, task, SpinReason::Lock(lock), spin_ns.max(1));
             }
-            self.look_at_one_before(task, lock, spin_ns, rules);
+            if is_first {
+                self.head_changes(lock);
+            } else {
+                self.look_at_one_before(task, lock, spin_ns, rules);
+            }
         }
     }
 }

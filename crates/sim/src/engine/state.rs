@@ -370,6 +370,11 @@ pub(super) struct LockState {
     pub(super) own: u32,
     pub(super) holder: Option<u32>,
     pub(super) waiters: VecDeque<u32>,
+    /// The first of them spins as the head of the queue (`_Q_PENDING_VAL` of a paravirtual lock):
+    /// nobody else may take it.
+    pub(super) pending: bool,
+    /// Who spins for it beside the queue.
+    pub(super) beside: Vec<u32>,
     /// The vCPU that has its cache line, and from when on.
     pub(super) line: (Option<u32>, u64),
     /// Where it is a zone's: the pages on each CPU's own list (`pcp->count`).

@@ -446,7 +446,7 @@ impl RandomHost {
                 _ => {
                     let early =
                         if seed % 8 == 3 { EarlyHalt::Halted } else { EarlyHalt::Preempted };
-                    let rules = PvLockRules { steals: seed % 5 != 0, early };
+                    let rules = PvLockRules { steals: seed % 5 != 0, unfair: seed % 5 > 2, early };
                     LockKind::Paravirtual { spin_ns: 4_000, rules }
                 }
             };

@@ -175,6 +175,7 @@ fn lock_kind(
     ];
     let rules = PvLockRules {
         steals: table.flag("lock_steals", known.steals),
+        unfair: table.flag("lock_unfair", known.unfair),
         early: table.choice("lock_halts_early", &early, known.early),
     };
     let kinds = [

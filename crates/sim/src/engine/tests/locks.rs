@@ -114,7 +114,7 @@ fn rare_takers(spin_ns: u64, rules: PvLockRules, wake_ns: f64) -> SimOutcome {
 #[test]
 fn a_halted_waiters_lock_is_stolen() {
     let done = |steals| {
-        let rules = PvLockRules { steals, early: EarlyHalt::Never };
+        let rules = PvLockRules { steals, unfair: false, early: EarlyHalt::Never };
         let outcome = rare_takers(10_000, rules, 1_000_000.0);
         assert!(outcome.counters.halt_exits > 500, "{outcome:?}");
         outcome.meters[0].done
@@ -125,11 +125,39 @@ fn a_halted_waiters_lock_is_stolen() {
     assert!(kept < 5_000, "{kept}");
 }
 
+/// pv_hybrid_queued_unfair_trylock: until the halted head of the queue spins again newcomers spin
+/// beside it, and don't halt as they would behind it.
+#[test]
+fn newcomers_spin_beside_a_queue_whose_head_has_halted() {
+    let played = |spin_ns, unfair| {
+        let mut model = free(host(1, 4, 1), SchedKernel::V5);
+        model.kvm.halt_poll_ns = 0;
+        (model.costs.idle_wake_ns, model.costs.idle_wake_short_ns) = (100_000.0, 100_000.0);
+        let mut guest = vm("vm", &[0, 1, 2, 3], 0, &[]);
+        let rules = PvLockRules { steals: true, unfair, early: EarlyHalt::Halted };
+        let kind = LockKind::Paravirtual { spin_ns, rules };
+        guest.locks = vec![guest_lock(kind, LockProtection::Preemption)];
+        let some = |mean| Op::Work(Duration::Exponential(mean), WorkClass::KERNEL);
+        let program = vec![some(40_000), Op::Lock(0), some(20_000), Op::Unlock(0), Op::Done(0)];
+        guest.tasks = (0..4).map(|vcpu| pinned("task", vcpu, program.clone())).collect();
+        model.vms = vec![guest];
+        run(&model, || true).unwrap()
+    };
+    let (beside, behind) = (played(10_000, true), played(10_000, false));
+    let done = |outcome: &SimOutcome| outcome.meters[0].done as f64;
+    let halts = |outcome: &SimOutcome| outcome.counters.halt_exits as f64 / done(outcome);
+    assert!(done(&beside) > 1.2 * done(&behind), "{beside:?} {behind:?}");
+    assert!(halts(&beside) < 0.8 * halts(&behind), "{beside:?} {behind:?}");
+    // Where nobody ever halts there is always a head, and the queue is fair.
+    let queued = [true, false].map(|unfair| played(100_000_000, unfair));
+    assert_eq!(queued[0].meters, queued[1].meters);
+}
+
 /// pv_wait_early: who waits behind one that has halted does so itself soon; behind one that
 /// has no pCPU where the version looks at that (vcpu_is_preempted, 4.10 to 5.3).
 #[test]
 fn who_waits_behind_one_that_stopped_halts_early() {
-    let rules = |early| PvLockRules { steals: false, early };
+    let rules = |early| PvLockRules { steals: false, unfair: false, early };
     // All spin for 60 us: alone before the holder they need not halt, behind a waiter they do.
     let halts = |early| rare_takers(60_000, rules(early), 20_000.0).counters.halt_exits;
     assert!(halts(EarlyHalt::Halted) >= halts(EarlyHalt::Never));
@@ -168,7 +196,7 @@ fn who_wakes_a_waiter_gives_it_its_pcpu() {
         model.kvm.ple = false;
         model.policy.wakeup_preemption = false;
         let mut guest = vm("vm", &[0, 0], 0, &[]);
-        let rules = PvLockRules { steals: false, early: EarlyHalt::Never };
+        let rules = PvLockRules { steals: false, unfair: false, early: EarlyHalt::Never };
         let kind = LockKind::Paravirtual { spin_ns: 1_000, rules };
         guest.locks = vec![guest_lock(kind, LockProtection::Preemption)];
         let program = |meter| vec![us(20), Op::Lock(0), us(30), Op::Unlock(0), Op::Done(meter)];
@@ -278,7 +306,10 @@ fn pages_go_to_the_zone_in_batches() {
 fn paravirtual_locks_go_with_the_release() {
     let rules = |release: &str| PvLockRules::defaults(KernelRelease::parse(release).unwrap());
     assert_eq!(rules("3.12"), PvLockRules::TICKET);
-    assert_eq!(rules("4.4.0-21-generic"), PvLockRules { steals: true, early: EarlyHalt::Never });
+    assert_eq!(
+        rules("4.4.0-21-generic"),
+        PvLockRules { steals: true, unfair: false, early: EarlyHalt::Never }
+    );
     for (release, early) in [
         ("4.5", EarlyHalt::Halted),
         ("4.10", EarlyHalt::Preempted),
@@ -286,7 +317,9 @@ fn paravirtual_locks_go_with_the_release() {
         ("5.4", EarlyHalt::Halted),
         ("6.12", EarlyHalt::Halted),
     ] {
-        assert_eq!(rules(release), PvLockRules { steals: true, early }, "{release}");
+        // Of these 4.5 and 4.10 are older than 4.16.
+        let unfair = !["4.5", "4.10"].contains(&release);
+        assert_eq!(rules(release), PvLockRules { steals: true, unfair, early }, "{release}");
     }
     // `vcpu->ready` came with 5.3.
     let woken = |release: &str| {
