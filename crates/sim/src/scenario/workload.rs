@@ -173,9 +173,12 @@ fn lock_kind(
         ("halted", EarlyHalt::Halted),
         ("preempted", EarlyHalt::Preempted),
     ];
+    let steals = table.flag("lock_steals", known.steals);
+    // Who spins beside the queue is one who steals.
+    let unfair = table.flag("lock_unfair", known.unfair) && steals;
     let rules = PvLockRules {
-        steals: table.flag("lock_steals", known.steals),
-        unfair: table.flag("lock_unfair", known.unfair),
+        steals,
+        unfair,
         early: table.choice("lock_halts_early", &early, known.early),
     };
     let kinds = [
