@@ -353,6 +353,9 @@ impl EngineState<'_> {
         if !state.queue.preempts(&model.policy, &self.task_entities, task) {
             return;
         }
+        if !state.resched {
+            state.queue.preempted_by(&model.policy, task, true);
+        }
         let by = by.filter(|by| *by != target);
         let idle = state.in_guest && state.queue.current().is_none();
         if idle && by.is_some_and(|by| self.is_queued_by_ipi(by, target)) {

@@ -418,7 +418,7 @@ impl EngineState<'_> {
         self.charge(pcpu);
         self.put_on(pcpu, thread, why);
         let policy = &self.model.policy;
-        let state = &self.pcpus[pcpu as usize];
+        let state = &mut self.pcpus[pcpu as usize];
         if state.doing == PcpuActivity::Idle {
             // Unless its group is throttled.
             if !state.queue.is_empty() {
@@ -427,6 +427,9 @@ impl EngineState<'_> {
         } else if state.doing == PcpuActivity::GoingIdle {
             // It looks itself.
         } else if state.queue.preempts(policy, &self.entities, thread) {
+            if !state.resched {
+                state.queue.preempted_by(policy, &self.entities, thread);
+            }
             self.ask_to_schedule(pcpu);
         }
     }

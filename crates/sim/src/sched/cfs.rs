@@ -94,7 +94,7 @@ impl RunQueue {
     }
 
     /// `pick_next_entity`: leftmost, unless it is to be skipped and the second
-    /// is near, or the next buddy is near. In 3.6 the running task is back in
+    /// is near, or the last or next buddy is near. In 3.6 the running task is back in
     /// the tree when this is asked; from 5.x on it takes part as `curr`. Either
     /// way all of them are candidates.
     pub(super) fn pick_cfs(&mut self, policy: &SchedPolicy, tasks: &[Entity]) -> Option<u32> {
@@ -111,10 +111,10 @@ impl RunQueue {
         {
             chosen = second;
         }
-        if let Some(next) = self.next
-            && near(next)
-        {
-            chosen = next;
+        for buddy in [self.last, self.next].into_iter().flatten() {
+            if near(buddy) {
+                chosen = buddy;
+            }
         }
         Some(chosen)
     }
@@ -126,11 +126,7 @@ impl RunQueue {
         let ideal = self.slice(policy, tasks, current);
         let ran = task.ran_ns - task.ran_before_ns;
         if ran > ideal {
-            for buddy in [&mut self.next, &mut self.skip] {
-                if *buddy == Some(current) {
-                    *buddy = None;
-                }
-            }
+            self.clear_buddies(Some(current));
             return true;
         }
         if ran < policy.min_granularity_ns {

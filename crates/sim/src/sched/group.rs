@@ -299,6 +299,25 @@ impl HostQueue {
         }
     }
 
+    /// `id`, which [preempts](Self::preempts) the running thread, is chosen next
+    /// (`check_preempt_wakeup`, from the level up on which the two meet).
+    #[inline]
+    pub fn preempted_by(&mut self, policy: &SchedPolicy, tasks: &[Entity], id: u32) {
+        let current = self.current_group().map(|group| group as usize);
+        match self.home(tasks, id) {
+            None => self.root.preempted_by(policy, id, current.is_none()),
+            Some(group) if Some(group) == current => {
+                let group = &mut self.groups[group];
+                group.queue.preempted_by(policy, id, true);
+                self.root.preempted_by(policy, group.entity, false);
+            }
+            Some(group) => {
+                let entity = self.groups[group].entity;
+                self.root.preempted_by(policy, entity, current.is_none());
+            }
+        }
+    }
+
     /// The running thread gives way (`yield_task_fair`): it is skipped on all levels
     /// (`set_skip_buddy`). False where it is alone.
     #[inline]

@@ -257,6 +257,7 @@ pub struct RunQueue {
     current: Option<u32>,
     min_vruntime: i64,
     next: Option<u32>,
+    last: Option<u32>,
     skip: Option<u32>,
     /// The running task may go on until this deadline (`RUN_TO_PARITY`). EEVDF.
     protected: i64,
@@ -383,7 +384,7 @@ impl RunQueue {
     /// `clear_buddies`.
     #[inline]
     fn clear_buddies(&mut self, of: Option<u32>) {
-        for buddy in [&mut self.next, &mut self.skip] {
+        for buddy in [&mut self.next, &mut self.last, &mut self.skip] {
             if *buddy == of {
                 *buddy = None;
             }
@@ -454,6 +455,21 @@ impl RunQueue {
         } else {
             cfs::beyond_granularity(policy, &tasks[current as usize], &tasks[id as usize])
                 == cfs::VruntimeLead::Beyond
+        }
+    }
+
+    /// `id` woke and preempts the running task: it is chosen next, and with many on the queue
+    /// the running one after it (`set_next_buddy`, `LAST_BUDDY`). Who runs is a task,
+    /// no group, if `is_task`.
+    pub fn preempted_by(&mut self, policy: &SchedPolicy, id: u32, is_task: bool) {
+        if policy.kernel.is_eevdf() || !policy.buddies {
+            return;
+        }
+        self.next = Some(id);
+        // sched_nr_latency.
+        let many = policy.latency_ns.div_ceil(policy.min_granularity_ns.max(1));
+        if is_task && self.current.is_some() && self.members.len() as u64 >= many {
+            self.last = self.current;
         }
     }
 
