@@ -77,6 +77,12 @@ impl EngineState<'_> {
                     }
                     SpinReason::Answers => return self.arm_guest(pcpu),
                 },
+                Activity::Spin { on: SpinReason::Lock(lock), left_ns }
+                    if self.stops_early(task, lock, left_ns) =>
+                {
+                    self.waiter_stops(task, lock);
+                    return self.exit(pcpu, Exit::Halt);
+                }
                 Activity::Spin { .. } if self.now >= self.pause_deadline(vcpu) => {
                     return self.exit(pcpu, Exit::Pause);
                 }
@@ -116,9 +122,15 @@ impl EngineState<'_> {
                         burden = Burden::Stream;
                     }
                 }
-                Activity::Spin { left_ns, .. } => {
+                Activity::Spin { on, left_ns } => {
                     burden = Burden::Spin;
-                    end = self.now.saturating_add(left_ns).min(self.pause_deadline(vcpu));
+                    let turn = match on {
+                        SpinReason::Lock(lock) if left_ns != NEVER => {
+                            left_ns.min(self.until_look(lock, left_ns))
+                        }
+                        _ => left_ns,
+                    };
+                    end = self.now.saturating_add(turn).min(self.pause_deadline(vcpu));
                 }
                 Activity::Blocked(_) => {}
             }

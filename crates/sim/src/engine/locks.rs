@@ -6,8 +6,9 @@ use crate::model::{
 };
 use crate::queue::NEVER;
 
-/// `PV_PREV_CHECK_MASK`: of 2^15 rounds of spinning one in 2^8 looks at the waiter before.
-const ROUNDS_BETWEEN_LOOKS: u64 = 128;
+/// `PV_PREV_CHECK_MASK`: of 2^15 rounds of spinning each 256th, from the first on, looks at the
+/// waiter before.
+const LOOKS: u64 = 128;
 
 impl EngineState<'_> {
     fn lock_model(&self, lock: u32) -> &GuestLock {
@@ -50,9 +51,8 @@ impl EngineState<'_> {
         state.waiters.push_back(task);
         match kind {
             LockKind::Sleeping => self.block(vcpu, task, BlockReason::Lock(lock)),
-            LockKind::Paravirtual { spin_ns, rules } => {
+            LockKind::Paravirtual { spin_ns, .. } => {
                 self.spin(vcpu, task, SpinReason::Lock(lock), spin_ns.max(1));
-                self.look_at_one_before(task, lock, spin_ns, rules);
             }
             LockKind::Fair | LockKind::Unfair | LockKind::Shared => {
                 self.spin(vcpu, task, SpinReason::Lock(lock), NEVER);
@@ -188,7 +188,7 @@ impl EngineState<'_> {
 
     /// Who spun beside the queue waits in it.
     fn joins(&mut self, task: u32, lock: u32) {
-        let LockKind::Paravirtual { spin_ns, rules } = self.lock_model(lock).kind else { return };
+        let LockKind::Paravirtual { spin_ns, .. } = self.lock_model(lock).kind else { return };
         let vcpu = self.tasks[task as usize].vcpu;
         let pcpu = self.guest_pcpu(vcpu);
         if let Some(pcpu) = pcpu {
@@ -200,7 +200,6 @@ impl EngineState<'_> {
         state.waiters.push_back(task);
         self.tasks[task as usize].activity =
             Activity::Spin { on: SpinReason::Lock(lock), left_ns: spin_ns.max(1) };
-        self.look_at_one_before(task, lock, spin_ns, rules);
         if let Some(pcpu) = pcpu {
             self.arm_guest(pcpu);
         }
@@ -268,45 +267,46 @@ impl EngineState<'_> {
         vcpu.in_guest && vcpu.queue.current() == Some(task) && vcpu.exit_work == 0
     }
 
-    /// A waiter has spun long enough and halts; the one behind it may see that.
+    /// A waiter has spun long enough, or knows that it will, and halts.
     pub(super) fn waiter_stops(&mut self, task: u32, lock: u32) {
-        self.tasks[task as usize].stopped = true;
-        let LockKind::Paravirtual { spin_ns, rules } = self.lock_model(lock).kind else { return };
+        let waiter = &mut self.tasks[task as usize];
+        waiter.stopped = true;
+        waiter.activity = Activity::Spin { on: SpinReason::Lock(lock), left_ns: 0 };
         let state = &mut self.locks[lock as usize];
         state.pending &= state.waiters.front() != Some(&task);
-        if rules.early == EarlyHalt::Never {
-            return;
-        }
-        let waiters = &self.locks[lock as usize].waiters;
-        let behind = waiters.iter().position(|waiter| *waiter == task).map_or(0, |at| at + 1);
-        let Some(&next) = waiters.get(behind) else { return };
-        let pcpu = self.guest_pcpu(self.tasks[next as usize].vcpu);
-        if let Some(pcpu) = pcpu {
-            self.settle(pcpu);
-        }
-        self.look_at_one_before(next, lock, spin_ns, rules);
-        if let Some(pcpu) = pcpu {
-            self.arm_guest(pcpu);
+    }
+
+    /// How long the waiter of a lock, which spins for `left_ns` yet, does so until it looks
+    /// at the one before it.
+    pub(super) fn until_look(&self, lock: u32, left_ns: u64) -> u64 {
+        match self.lock_model(lock).kind {
+            LockKind::Paravirtual { spin_ns, rules } if rules.early != EarlyHalt::Never => {
+                let between = (spin_ns / LOOKS).max(1);
+                let until = left_ns % between;
+                if until == 0 { between } else { until }
+            }
+            _ => NEVER,
         }
     }
 
-    /// `pv_wait_early()`: a waiter soon halts if the one before it can't go on.
-    fn look_at_one_before(&mut self, task: u32, lock: u32, spin_ns: u64, rules: PvLockRules) {
-        if rules.early == EarlyHalt::Never {
-            return;
+    /// `pv_wait_early()`: it is time to look at the waiter before, which can't go on.
+    pub(super) fn stops_early(&self, task: u32, lock: u32, left_ns: u64) -> bool {
+        let LockKind::Paravirtual { spin_ns, rules } = self.lock_model(lock).kind else {
+            return false;
+        };
+        if rules.early == EarlyHalt::Never
+            || (left_ns != spin_ns.max(1) && left_ns % (spin_ns / LOOKS).max(1) != 0)
+        {
+            return false;
         }
         let waiters = &self.locks[lock as usize].waiters;
         let at = waiters.iter().position(|waiter| *waiter == task).unwrap_or(0);
-        let Some(&before) = at.checked_sub(1).and_then(|at| waiters.get(at)) else { return };
+        let Some(&before) = at.checked_sub(1).and_then(|at| waiters.get(at)) else { return false };
         let before = &self.tasks[before as usize];
         let thread = self.vcpus[before.vcpu as usize].thread;
-        let is_preempted = rules.early == EarlyHalt::Preempted
-            && self.threads[thread as usize].state != ThreadState::Running;
-        if (before.stopped || is_preempted)
-            && let Activity::Spin { left_ns, .. } = &mut self.tasks[task as usize].activity
-        {
-            *left_ns = (*left_ns).min((spin_ns / ROUNDS_BETWEEN_LOOKS).max(1));
-        }
+        before.stopped
+            || (rules.early == EarlyHalt::Preempted
+                && self.threads[thread as usize].state != ThreadState::Running)
     }
 
     /// A vCPU comes to run again: its task looks at the lock that it spins for.
@@ -336,15 +336,13 @@ impl EngineState<'_> {
             if state.pending || state.waiters.is_empty() {
                 self.joins(task, lock);
             }
-        } else if let LockKind::Paravirtual { spin_ns, rules } = kind {
+        } else if let LockKind::Paravirtual { spin_ns, .. } = kind {
             if left_ns == 0 {
                 // Woken for something else: it spins anew.
                 self.spin(vcpu, task, SpinReason::Lock(lock), spin_ns.max(1));
             }
             if is_first {
                 self.head_changes(lock);
-            } else {
-                self.look_at_one_before(task, lock, spin_ns, rules);
             }
         }
     }

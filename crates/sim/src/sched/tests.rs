@@ -157,6 +157,45 @@ fn cfs_sleepers_get_half_a_latency() {
     assert!(queue.preempts(&policy, &tasks, 1));
 }
 
+/// `check_preempt_wakeup`: who preempts is the next buddy, and runs though another has less
+/// virtual time; it was asked for, so nobody else who wakes meanwhile is.
+#[test]
+fn cfs_who_preempts_runs_next() {
+    let policy = cfs(SchedKernel::V5);
+    let (mut queue, mut tasks) = queue(&policy, &[1024; 3]);
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(0));
+    queue.charge(&mut tasks, 10 * MS);
+    // 1 waits with 3 ms, 2 woke with 5: both are more than 4 ms behind 0.
+    (tasks[1].vruntime, tasks[2].vruntime) = (3 * MS as i64, 5 * MS as i64);
+    assert!(queue.preempts(&policy, &tasks, 2));
+    queue.preempted_by(&policy, 2, true);
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(2));
+    // It was chosen: the hint is gone.
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(1));
+    let policy = SchedPolicy { buddies: false, ..policy };
+    queue.preempted_by(&policy, 2, true);
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(1));
+}
+
+/// `LAST_BUDDY`: with `sched_nr_latency` tasks, here 8 / 2 ms = 4, whoever was preempted goes on
+/// when the one that preempted it is done, though another has less virtual time.
+#[test]
+fn cfs_who_was_preempted_goes_on() {
+    let policy = cfs(SchedKernel::V5);
+    for (count, expected) in [(4, 0), (3, 1)] {
+        let (mut queue, mut tasks) = queue(&policy, &vec![1024; count]);
+        assert_eq!(queue.pick(&policy, &mut tasks), Some(0));
+        for task in &mut tasks {
+            task.vruntime = 10 * MS as i64;
+        }
+        (tasks[1].vruntime, tasks[2].vruntime) = (7 * MS as i64, 5 * MS as i64);
+        queue.preempted_by(&policy, 2, true);
+        assert_eq!(queue.pick(&policy, &mut tasks), Some(2));
+        queue.dequeue(&policy, &mut tasks, 2, DequeueReason::Sleep);
+        assert_eq!(queue.pick(&policy, &mut tasks), Some(expected), "{count} tasks");
+    }
+}
+
 /// `pick_eevdf`: slices of 3 ms (0.75 ms x 4) at ticks of 1 ms; each runs until
 /// its deadline moves, then the other has the earlier one.
 #[test]

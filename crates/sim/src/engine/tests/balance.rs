@@ -51,11 +51,18 @@ fn equal_vms_share_pcpus_that_are_all_busy() {
 }
 
 /// Of four on two pCPUs one has twice the weight: 0.8 of a pCPU, and 0.4 each of the others,
-/// where whole tasks can be moved so.
+/// where whole tasks can be moved so. In 3.6 who moves is chance, so it is the mean of four runs.
 #[test]
 fn heavy_vms_have_more() {
     for (kernel, name) in SchedKernel::ALL {
-        let heavy = shares(&computing(kernel, 2, &[2048, 1024, 1024, 1024]));
+        let mut heavy = [0.0; 4];
+        for seed in 1..=4 {
+            let mut model = computing(kernel, 2, &[2048, 1024, 1024, 1024]);
+            model.seed = seed;
+            for (mean, share) in heavy.iter_mut().zip(shares(&model)) {
+                *mean += share / 4.0;
+            }
+        }
         assert!((heavy[0] / 0.8 - 1.0).abs() < 0.05, "{name}: {heavy:?}");
         assert!(
             heavy[1..].iter().all(|share| (share / 0.4 - 1.0).abs() < 0.05),
