@@ -85,8 +85,8 @@ pub(crate) fn directions(metric: &Metric) -> (&'static str, &'static str) {
     }
 }
 
-/// `with no load added`, `under host load half`. What others did on the host meanwhile is told of
-/// the trials: no load of the study's own makes a host no idle one.
+/// `with no load added`, `under host load half`. It does not say that the host was idle: what
+/// others did there is told of each trial.
 pub(crate) fn under_load(load: &str) -> String {
     if load == "idle" { format!("with {NO_LOAD}") } else { format!("under host load {load}") }
 }
