@@ -243,6 +243,9 @@ pub struct SimVm {
     pub idle_poll_ns: u64,
     /// How its kernel goes idle.
     pub idle: IdleRules,
+    /// A CPU that has calls of others to answer gets an IPI for each further one too, as before
+    /// 4.13 (`smp_call_function_many()`).
+    pub repeats_call_ipis: bool,
     /// It is not a VM: its tasks run on the host, without exits.
     pub metal: bool,
     /// The nodes that its memory is spread over; where it runs if empty.

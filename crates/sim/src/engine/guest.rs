@@ -1,7 +1,8 @@
 //! Inside the guests: tasks' programs, locks, wake-ups, the guest's scheduler.
 
 use super::state::{
-    Activity, BlockReason, Burden, EngineEvent, EngineState, Exit, SpinReason, ThreadState,
+    Activity, BlockReason, Burden, EngineEvent, EngineState, Exit, InterruptVector, SpinReason,
+    ThreadState,
 };
 use crate::model::{IdleIpis, Op, RepeatSteps};
 use crate::queue::NEVER;
@@ -309,7 +310,7 @@ impl EngineState<'_> {
         let wakeups = &mut self.vcpus[target as usize].pending.wakeups;
         wakeups.push(task);
         if wakeups.len() == 1 {
-            self.send_interrupt(by, target, true);
+            self.send_interrupt(by, target, InterruptVector::Reschedule, true);
         }
     }
 
@@ -396,7 +397,7 @@ impl EngineState<'_> {
             self.arm_guest(pcpu);
         } else if !self.vcpus[target as usize].resched_sent {
             self.vcpus[target as usize].resched_sent = true;
-            self.send_interrupt(by, target, true);
+            self.send_interrupt(by, target, InterruptVector::Reschedule, true);
         }
     }
 
@@ -425,7 +426,7 @@ impl EngineState<'_> {
         let vcpu = self.tasks[task as usize].vcpu;
         self.vcpus[vcpu as usize].timer_at = NEVER;
         self.vcpus[vcpu as usize].pending.timers.push(task);
-        self.interrupt(vcpu, None);
+        self.interrupt(vcpu, InterruptVector::Timer, None);
     }
 
     // Programs.
@@ -574,6 +575,7 @@ impl EngineState<'_> {
         let state = &self.vcpus[vcpu as usize];
         let vm = &self.vms[state.vm as usize];
         let (kvm, metal, first) = (&self.model.kvm, vm.metal, vm.first_vcpu);
+        let repeats = self.model.vms[state.vm as usize].repeats_call_ipis;
         let others: Vec<u32> = (first..first + vm.vcpus)
             .filter(|other| *other != vcpu)
             .filter(|other| {
@@ -589,9 +591,13 @@ impl EngineState<'_> {
         let of_one_exit = if kvm.pv_ipi { 128 } else { kvm.ipi_cluster.max(1) };
         let mut last = None;
         for other in others.iter().copied() {
-            self.vcpus[other as usize].pending.answer.push(task);
-            let group = (other - first) / of_one_exit;
-            self.send_interrupt(vcpu, other, last.replace(group) != Some(group));
+            let calls = &mut self.vcpus[other as usize].pending.answer;
+            calls.push(task);
+            if calls.len() == 1 || repeats {
+                let group = (other - first) / of_one_exit;
+                let exits = last.replace(group) != Some(group);
+                self.send_interrupt(vcpu, other, InterruptVector::CallFunction, exits);
+            }
         }
         let runs = |vcpu: u32| {
             let thread = self.vcpus[vcpu as usize].thread;

@@ -1,7 +1,7 @@
 //! Balance inside a guest, over the vCPUs and the topology that it sees.
 
 use super::guest::VcpuRunqueues;
-use super::state::{Activity, EngineState, SpinReason};
+use super::state::{Activity, EngineState, InterruptVector, SpinReason};
 use crate::sched::balance::{BalanceClock, BalancerIdleness, LoadView, RunqueueView};
 use crate::sched::rebalance::{self, BalancedQueues, MovableTask};
 use crate::sched::{DequeueReason, EnqueueReason};
@@ -103,7 +103,7 @@ impl BalancedQueues for GuestQueues<'_, '_> {
             self.world.vcpus[from as usize].resched = true;
             // The stopper thread is woken there.
             if from != self.by {
-                self.world.send_interrupt(self.by, from, true);
+                self.world.send_interrupt(self.by, from, InterruptVector::Reschedule, true);
             }
         }
     }
@@ -169,7 +169,7 @@ impl EngineState<'_> {
         let idle = self.vms[vm as usize].first_vcpu + idle;
         let asked = &mut self.vcpus[idle as usize].pending.balance;
         if !std::mem::replace(asked, true) {
-            self.send_interrupt(vcpu, idle, true);
+            self.send_interrupt(vcpu, idle, InterruptVector::Reschedule, true);
         }
     }
 

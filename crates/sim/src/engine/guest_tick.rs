@@ -7,7 +7,7 @@
 //! is too short for it (`cpuidle_idle_call()`), or one whose governor says so before it polls
 //! alone (`haltpoll_select()`). On a host without VMs all this is the host's tick.
 
-use super::state::{EngineEvent, EngineState};
+use super::state::{EngineEvent, EngineState, InterruptVector};
 use crate::queue::NEVER;
 use crate::sched::SchedKernel;
 
@@ -98,7 +98,7 @@ impl EngineState<'_> {
             return self.queue.push(next, EngineEvent::GuestTick(vcpu));
         }
         state.pending.tick = true;
-        self.interrupt(vcpu, None);
+        self.interrupt(vcpu, InterruptVector::Timer, None);
     }
 
     /// The handler of such a tick. The governor learns that the vCPU sleeps long.

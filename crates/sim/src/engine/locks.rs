@@ -250,7 +250,7 @@ impl EngineState<'_> {
         let (exit, entry) = (self.ns.exit, self.ns.entry);
         let state = &mut self.vcpus[vcpu as usize];
         state.irqs_off = false;
-        if state.pending.interrupts == 0 {
+        if state.pending.vectors == 0 {
             return;
         }
         let metal = self.vms[state.vm as usize].metal;

@@ -90,7 +90,7 @@ impl EngineState<'_> {
         match event {
             EngineEvent::Tick(pcpu) => self.tick(pcpu),
             EngineEvent::Kick(pcpu) => self.kicked(pcpu),
-            EngineEvent::Ipi { to, from } => self.interrupt(to, Some(from)),
+            EngineEvent::Ipi { to, from, vector } => self.interrupt(to, vector, Some(from)),
             EngineEvent::TaskTimer(task) => self.timer(task),
             EngineEvent::HostTimer(thread) => self.wake_thread(thread, None),
             EngineEvent::GangTurn => self.gang_turn(),

@@ -100,7 +100,7 @@ impl EngineState<'_> {
         if on_spin.skip_woken && thread.woken {
             return (false, 1);
         }
-        if state.halted && (state.pending.interrupts == 0 || state.irqs_off) {
+        if state.halted && (state.pending.vectors == 0 || state.irqs_off) {
             return (false, 1);
         }
         if on_spin.skip_user_mode

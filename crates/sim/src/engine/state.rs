@@ -24,7 +24,7 @@ pub(super) enum EngineEvent {
     /// A resched IPI reaches a pCPU.
     Kick(u32),
     /// An interrupt that one vCPU sends reaches another.
-    Ipi { to: u32, from: u32 },
+    Ipi { to: u32, from: u32, vector: InterruptVector },
     /// A guest's task has slept enough.
     TaskTimer(u32),
     /// A host's task has.
@@ -39,6 +39,14 @@ pub(super) enum EngineEvent {
     Slack(u32),
     /// From now on all counts.
     WarmedUp,
+}
+
+/// What interrupts a vCPU. One that is pending already is not pending twice (the APIC's IRR).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum InterruptVector {
+    Timer,
+    Reschedule,
+    CallFunction,
 }
 
 /// Why a vCPU left the guest.
@@ -273,8 +281,8 @@ pub(super) struct TaskState {
 
 #[derive(Debug, Default)]
 pub(super) struct PendingEvents {
-    /// Any interrupt has arrived.
-    pub(super) interrupts: u32,
+    /// Those that have arrived, a bit for each [`InterruptVector`].
+    pub(super) vectors: u8,
     /// Tasks to answer, by [`crate::model::Op::Flush`].
     pub(super) answer: Vec<u32>,
     /// Tasks whose timer is due.

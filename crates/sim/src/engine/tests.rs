@@ -64,6 +64,7 @@ fn vm(name: &str, pcpus: &[u32], locks: u32, program: &[Op]) -> SimVm {
         group: None,
         idle_poll_ns: 0,
         idle: IdleRules::defaults(SchedKernel::V5),
+        repeats_call_ipis: false,
         metal: false,
         memory_nodes: Vec::new(),
         tasks: (0..vcpus)

@@ -1,8 +1,8 @@
 //! A vCPU on its pCPU: entry, exit, halting, interrupts.
 
 use super::state::{
-    Activity, Burden, EngineEvent, EngineState, Exit, PcpuActivity, SpinReason, ThreadKind,
-    ThreadState,
+    Activity, Burden, EngineEvent, EngineState, Exit, InterruptVector, PcpuActivity, SpinReason,
+    ThreadKind, ThreadState,
 };
 use crate::model::WorkClass;
 use crate::queue::NEVER;
@@ -123,7 +123,7 @@ impl EngineState<'_> {
             let spins = self.tasks[task as usize].activity;
             !matches!(spins, Activity::Spin { on: SpinReason::Lock(_), left_ns: 0 })
         });
-        (state.pending.interrupts > 0 && !state.irqs_off) || waits
+        (state.pending.vectors != 0 && !state.irqs_off) || waits
     }
 
     /// Polling has lasted long enough, or the pCPU is wanted.
@@ -183,8 +183,8 @@ impl EngineState<'_> {
     }
 
     /// An interrupt reaches a vCPU, wherever it is; `from` sent it, if a vCPU did.
-    pub(super) fn interrupt(&mut self, vcpu: u32, from: Option<u32>) {
-        self.vcpus[vcpu as usize].pending.interrupts += 1;
+    pub(super) fn interrupt(&mut self, vcpu: u32, vector: InterruptVector, from: Option<u32>) {
+        self.vcpus[vcpu as usize].pending.vectors |= 1 << vector as u8;
         if self.vcpus[vcpu as usize].halted {
             // kvm_arch_vcpu_runnable: who halted with interrupts off waits for a kick.
             if !self.vcpus[vcpu as usize].irqs_off {
@@ -209,13 +209,20 @@ impl EngineState<'_> {
 
     /// The guest's handlers of all that is pending.
     pub(super) fn accept_interrupts(&mut self, vcpu: u32) {
-        let irq = self.ns.irq;
-        let state = &mut self.vcpus[vcpu as usize];
-        if state.pending.interrupts == 0 || state.irqs_off {
+        let state = &self.vcpus[vcpu as usize];
+        if state.pending.vectors == 0 || state.irqs_off {
             return;
         }
-        state.kernel_work += irq * u64::from(state.pending.interrupts);
-        state.pending.interrupts = 0;
+        // Whoever waits for one more answer gets it by a line that it looks at.
+        let here = self.pcpu_of(vcpu);
+        let more = state.pending.answer.iter().skip(1).map(|sender| {
+            let there = self.pcpu_of(self.tasks[*sender as usize].vcpu);
+            self.line(self.ns.handoff, there, here)
+        });
+        let work = more.sum::<u64>() + self.ns.irq * u64::from(state.pending.vectors.count_ones());
+        let state = &mut self.vcpus[vcpu as usize];
+        state.kernel_work += work;
+        state.pending.vectors = 0;
         state.resched_sent = false;
         state.answering.append(&mut state.pending.answer);
         let [timers, wakeups] =
@@ -245,7 +252,13 @@ impl EngineState<'_> {
     }
 
     /// Sends an interrupt from one vCPU to another.
-    pub(super) fn send_interrupt(&mut self, from: u32, to: u32, exits: bool) {
+    pub(super) fn send_interrupt(
+        &mut self,
+        from: u32,
+        to: u32,
+        vector: InterruptVector,
+        exits: bool,
+    ) {
         self.account.counters.ipis += 1;
         let state = &mut self.vcpus[from as usize];
         let metal = self.vms[state.vm as usize].metal;
@@ -256,7 +269,7 @@ impl EngineState<'_> {
         }
         let busy = state.exit_work + state.kernel_work;
         let due = self.now + busy + self.ns.resched_ipi;
-        self.queue.push(due, EngineEvent::Ipi { to, from });
+        self.queue.push(due, EngineEvent::Ipi { to, from, vector });
     }
 
     // Speed.

@@ -62,7 +62,7 @@ fn interrupts_alone_keep_a_vcpu_from_halting() {
     let state = &world.vcpus[0];
     assert!(state.queue.current().is_none() && !state.queue.is_empty());
     assert!(!world.has_reason_to_run(0));
-    world.vcpus[0].pending.interrupts = 1;
+    world.vcpus[0].pending.vectors = 1;
     assert!(world.has_reason_to_run(0));
     world.vcpus[0].irqs_off = true;
     assert!(!world.has_reason_to_run(0));
