@@ -155,12 +155,17 @@ pub const MECHANISMS: &[Mechanism] = &[
     ("host noise", |model| model.host_tasks.retain(|task| task.burst.is_none())),
 ];
 
+fn pause_exits(model: &SimModel) -> bool {
+    model.kvm.ple && model.vms.iter().any(|vm| !vm.metal)
+}
+
 /// The mechanisms that `model` has.
 pub fn mechanisms_of(model: &SimModel) -> impl Iterator<Item = usize> + '_ {
     let smt = (0..model.machine.len() as u32).any(|cpu| !model.machine.siblings(cpu).is_empty());
     let far = model.vms.iter().any(|vm| !vm.memory_nodes.is_empty());
     let has = move |name: &str| match name {
-        "pause exits" | "buddies" => model.kvm.ple && model.vms.iter().any(|vm| !vm.metal),
+        "pause exits" => pause_exits(model),
+        "buddies" => !model.policy.kernel.is_eevdf() || pause_exits(model),
         "threads of a core" => smt && model.mechanisms.smt,
         "remote memory" => far && model.mechanisms.remote_memory,
         "lines of other nodes" => model.machine.nodes() > 1 && model.mechanisms.remote_lines,

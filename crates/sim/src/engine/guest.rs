@@ -571,7 +571,7 @@ impl EngineState<'_> {
 
     /// Interrupts all others, for a flush of TLBs those that are not idle, and waits for their
     /// answers.
-    fn call_others(&mut self, vcpu: u32, task: u32, idle_too: bool) {
+    pub(super) fn call_others(&mut self, vcpu: u32, task: u32, idle_too: bool) {
         let state = &self.vcpus[vcpu as usize];
         let vm = &self.vms[state.vm as usize];
         let (kvm, metal, first) = (&self.model.kvm, vm.metal, vm.first_vcpu);

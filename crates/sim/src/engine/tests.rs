@@ -9,7 +9,7 @@ mod locks;
 mod map;
 mod pause;
 
-use super::state::{self, EngineState};
+use super::state::{self, EngineState, InterruptVector};
 use crate::costs::CostModel;
 use crate::model::*;
 use crate::sched::{KernelRelease, SchedKernel, SchedPolicy};

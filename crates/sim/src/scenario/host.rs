@@ -16,6 +16,11 @@ use crate::sched::{KernelRelease, SchedKernel, SchedPolicy};
 const MOST_PCPUS: u64 = 1_024;
 /// Threads of all loads: more would not end in minutes.
 const MOST_LOADS: usize = 20_000;
+/// How often the kernel has something of its own to do on a pCPU beside the tick, ns: `vmstat_update()`
+/// every second (`vm.stat_interval`), `cache_reap()` every two, the watchdog every four.
+const HOUSEKEEPING_NS: u64 = 500_000_000;
+/// How long that takes, ns.
+const HOUSEKEEPING_RUN_NS: u64 = 20_000;
 
 pub(super) struct HostPart {
     pub(super) machine: SimMachine,
@@ -81,7 +86,9 @@ pub(super) fn read(top: &TableReader<'_>, load_host: &LoadHost<'_>) -> HostPart 
     let priors = priors(&costs);
     costs.finish();
     let mut groups = Vec::new();
-    let tasks = loads(&table, known.then_some(&machine), &mut groups);
+    let mut tasks = loads(&table, known.then_some(&machine), &mut groups);
+    let every_ns = table.time("housekeeping_ms", HOUSEKEEPING_NS, 1e6);
+    tasks.extend(housekeeping(every_ns, &machine));
     table.finish();
     HostPart { machine, known, policy, gang_ns, kvm, mechanisms, priors, tasks, groups }
 }
@@ -340,6 +347,22 @@ fn loads(
         }));
     }
     tasks
+}
+
+/// What the kernel itself has to do on each pCPU, every so often; nothing if that is 0.
+fn housekeeping(every_ns: u64, machine: &SimMachine) -> impl Iterator<Item = HostTask> {
+    let pcpus = if every_ns == 0 { 0 } else { machine.len() as u32 };
+    let burst = (
+        Duration::Constant(HOUSEKEEPING_RUN_NS),
+        at_least_a_us(Duration::Exponential(every_ns)),
+    );
+    (0..pcpus).map(move |pcpu| HostTask {
+        name: format!("housekeeping {pcpu}"),
+        pins: vec![pcpu],
+        weight: 1024,
+        group: None,
+        burst: Some(burst),
+    })
 }
 
 /// Bursts of nothing would never end.

@@ -4,6 +4,7 @@ use expect_test::expect;
 
 use super::*;
 use crate::model::{CfsBandwidth, LockKind, Op, SimGroup};
+use crate::random::Duration;
 use crate::sched::SchedKernel;
 
 const SOUND: &str = r#"sim = 1
@@ -77,8 +78,13 @@ fn every_cell_is_a_model() {
     assert_eq!(model.vms[1].policy.kernel, SchedKernel::V6_6);
     assert_eq!(model.vms[0].locks[0].kind, LockKind::Fair);
     assert_eq!(model.vms[0].tasks[1].program[1], Op::Lock(1));
-    assert_eq!(model.host_tasks.len(), 2);
+    // Two of the load, and the kernel's own on each pCPU.
+    assert_eq!(model.host_tasks.len(), 2 + 8);
     assert_eq!(model.host_tasks[0].pins, [0, 4]);
+    assert_eq!(model.host_tasks[9].pins, [7]);
+    assert_eq!(model.host_tasks[9].burst.unwrap().1, Duration::Exponential(500_000_000));
+    let quiet = parse(&SOUND.replace("[host]\n", "[host]\nhousekeeping_ms = 0\n")).unwrap();
+    assert_eq!(quiet.cells[0].model.host_tasks.len(), 2);
     assert_eq!(model.costs.switch_ns, 2000.0);
     // Draws differ where the scenario leaves a range, and are shared by cells.
     let [first, other] = [0, 1].map(|cell| scenario.cells[cell].draw(1, 2));
@@ -260,7 +266,8 @@ fn cgroups_are_read_and_checked() {
     let own = SimGroup { shares: 2048, quota };
     assert_eq!(model.groups, [SimGroup { shares: 512, quota: None }, own, own]);
     assert_eq!(model.vms.iter().map(|vm| vm.group).collect::<Vec<_>>(), [Some(1), Some(2)]);
-    assert!(model.host_tasks.iter().all(|task| task.group == Some(0)));
+    assert!(model.host_tasks[..3].iter().all(|task| task.group == Some(0)));
+    assert!(model.host_tasks[3..].iter().all(|task| task.group.is_none()));
     let all: Vec<String> = [
         ("7", 1),
         ("{ weight = 0 }", 1),

@@ -140,7 +140,7 @@ fn an_interrupted_answer_has_what_is_known() {
 fn an_answer_tells_who_waits_and_what_is_no_difference() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.toml");
-    let text_of = "sim = 1\nduration_ms = 200\nwarmup_ms = 0\n[host]\ncores = 1\n\
+    let text_of = "sim = 1\nduration_ms = 200\nwarmup_ms = 0\n[host]\ncores = 1\nhousekeeping_ms = 0\n\
                    [[vm]]\ncount = 3\nworkload = \"w\"\n[workload.w]\nclass = \"compute\"\nwork = 100\n\
                    [[variant]]\nname = \"one\"\n[[variant]]\nname = \"same\"\n";
     fs::write(&path, text_of).unwrap();

@@ -50,6 +50,39 @@ fn clusters_and_the_hypercall_need_fewer_exits() {
     }
 }
 
+/// smp_call_function_many(): since 4.13 a CPU that has calls of others to answer gets no further
+/// IPI, and it answers all of them at once. An interrupt that is pending is not pending twice.
+#[test]
+fn calls_that_wait_together_are_one_interrupt() {
+    for (repeats, ipis) in [(true, 4), (false, 3)] {
+        let mut model = lone(3, &[work(10_000)]);
+        (model.costs.irq_ns, model.costs.handoff_ns) = (1_000.0, 100.0);
+        model.vms[0].repeats_call_ipis = repeats;
+        let pinned = |vcpu| GuestTask { pin: Some(vcpu), ..model.vms[0].tasks[0].clone() };
+        model.vms[0].tasks = (0..3).map(pinned).collect();
+        let mut world = EngineState::new(&model);
+        world.begin();
+        // vCPU 2 has no pCPU while the two others call.
+        world.vcpus[2].in_guest = false;
+        world.call_others(0, 0, true);
+        world.call_others(1, 1, true);
+        assert_eq!(world.account.counters.ipis, ipis);
+        for from in 0..2 {
+            world.interrupt(2, InterruptVector::CallFunction, Some(from));
+        }
+        let before = world.vcpus[2].kernel_work;
+        world.accept_interrupts(2);
+        assert_eq!(world.vcpus[2].kernel_work - before, 1_000 + 100);
+        assert_eq!(world.vcpus[2].answering, [0, 1]);
+        // Another kind is another handler.
+        for vector in [InterruptVector::Timer, InterruptVector::Reschedule] {
+            world.interrupt(2, vector, None);
+        }
+        world.accept_interrupts(2);
+        assert_eq!(world.vcpus[2].kernel_work - before, 1_000 + 100 + 2_000);
+    }
+}
+
 /// Before 4.4 each poll of a halted vCPU lasts the longest time (`halt_poll_ns`); since then it
 /// does not where waits are far longer.
 #[test]
