@@ -450,7 +450,7 @@ pub struct PvLockRules {
     /// free takes the lock (`pv_queued_spin_steal_lock`, since 4.4).
     pub steals: bool,
     /// And who finds it taken spins for it beside the queue meanwhile
-    /// (`pv_hybrid_queued_unfair_trylock`, of November 2017: since 4.16).
+    /// (`pv_hybrid_queued_unfair_trylock`, since 4.15).
     pub unfair: bool,
     /// When a waiter stops spinning before its time.
     pub early: EarlyHalt,
@@ -480,7 +480,7 @@ impl PvLockRules {
             () if since(4, 5) => EarlyHalt::Halted,
             () => EarlyHalt::Never,
         };
-        Self { steals: since(4, 4), unfair: since(4, 16), early }
+        Self { steals: since(4, 4), unfair: since(4, 15), early }
     }
 }
 

@@ -319,7 +319,7 @@ fn paravirtual_locks_go_with_the_release() {
         ("5.4", EarlyHalt::Halted),
         ("6.12", EarlyHalt::Halted),
     ] {
-        // Of these 4.5 and 4.10 are older than 4.16.
+        // Of these 4.5 and 4.10 are older than 4.15.
         let unfair = !["4.5", "4.10"].contains(&release);
         assert_eq!(rules(release), PvLockRules { steals: true, unfair, early }, "{release}");
     }
