@@ -276,16 +276,23 @@ impl EngineState<'_> {
         state.pending &= state.waiters.front() != Some(&task);
     }
 
+    /// The time between two looks of a waiter at the one before it, if it looks.
+    fn time_between_looks(&self, lock: u32) -> Option<u64> {
+        match self.lock_model(lock).kind {
+            LockKind::Paravirtual { spin_ns, rules } if rules.early != EarlyHalt::Never => {
+                Some((spin_ns / LOOKS).max(1))
+            }
+            _ => None,
+        }
+    }
+
     /// How long the waiter of a lock, which spins for `left_ns` yet, does so until it looks
     /// at the one before it.
     pub(super) fn until_look(&self, lock: u32, left_ns: u64) -> u64 {
-        match self.lock_model(lock).kind {
-            LockKind::Paravirtual { spin_ns, rules } if rules.early != EarlyHalt::Never => {
-                let between = (spin_ns / LOOKS).max(1);
-                let until = left_ns % between;
-                if until == 0 { between } else { until }
-            }
-            _ => NEVER,
+        match self.time_between_looks(lock) {
+            Some(between) if left_ns.is_multiple_of(between) => between,
+            Some(between) => left_ns % between,
+            None => NEVER,
         }
     }
 
@@ -294,9 +301,11 @@ impl EngineState<'_> {
         let LockKind::Paravirtual { spin_ns, rules } = self.lock_model(lock).kind else {
             return false;
         };
-        if rules.early == EarlyHalt::Never
-            || (left_ns != spin_ns.max(1) && left_ns % (spin_ns / LOOKS).max(1) != 0)
-        {
+        let looks = self.time_between_looks(lock).is_some_and(|between| {
+            // It does in its first round.
+            left_ns == spin_ns.max(1) || left_ns.is_multiple_of(between)
+        });
+        if !looks {
             return false;
         }
         let waiters = &self.locks[lock as usize].waiters;

@@ -352,10 +352,8 @@ fn loads(
 /// What the kernel itself has to do on each pCPU, every so often; nothing if that is 0.
 fn housekeeping(every_ns: u64, machine: &SimMachine) -> impl Iterator<Item = HostTask> {
     let pcpus = if every_ns == 0 { 0 } else { machine.len() as u32 };
-    let burst = (
-        Duration::Constant(HOUSEKEEPING_RUN_NS),
-        at_least_a_us(Duration::Exponential(every_ns)),
-    );
+    let burst =
+        (Duration::Constant(HOUSEKEEPING_RUN_NS), at_least_a_us(Duration::Exponential(every_ns)));
     (0..pcpus).map(move |pcpu| HostTask {
         name: format!("housekeeping {pcpu}"),
         pins: vec![pcpu],
