@@ -462,13 +462,14 @@ impl RunQueue {
     /// the running one after it (`set_next_buddy`, `LAST_BUDDY`). Who runs is a task,
     /// no group, if `is_task`.
     pub fn preempted_by(&mut self, policy: &SchedPolicy, id: u32, is_task: bool) {
-        if policy.kernel.is_eevdf() || !policy.buddies {
+        // An idle CPU is asked to schedule alone (`wakeup_preempt_idle`).
+        if policy.kernel.is_eevdf() || !policy.buddies || self.current.is_none() {
             return;
         }
         self.next = Some(id);
         // sched_nr_latency.
         let many = policy.latency_ns.div_ceil(policy.min_granularity_ns.max(1));
-        if is_task && self.current.is_some() && self.members.len() as u64 >= many {
+        if is_task && self.members.len() as u64 >= many {
             self.last = self.current;
         }
     }

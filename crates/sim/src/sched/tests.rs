@@ -172,7 +172,11 @@ fn cfs_who_preempts_runs_next() {
     assert_eq!(queue.pick(&policy, &mut tasks), Some(2));
     // It was chosen: the hint is gone.
     assert_eq!(queue.pick(&policy, &mut tasks), Some(1));
-    let policy = SchedPolicy { buddies: false, ..policy };
+    let off = SchedPolicy { buddies: false, ..policy };
+    queue.preempted_by(&off, 2, true);
+    assert_eq!(queue.pick(&policy, &mut tasks), Some(1));
+    // Who wakes on an idle queue preempts nobody.
+    queue.put();
     queue.preempted_by(&policy, 2, true);
     assert_eq!(queue.pick(&policy, &mut tasks), Some(1));
 }
