@@ -16,8 +16,9 @@ use crate::sched::{KernelRelease, SchedKernel, SchedPolicy};
 const MOST_PCPUS: u64 = 1_024;
 /// Threads of all loads: more would not end in minutes.
 const MOST_LOADS: usize = 20_000;
-/// How often the kernel has something of its own to do on a pCPU beside the tick, ns: `vmstat_update()`
-/// every second (`vm.stat_interval`), `cache_reap()` every two, the watchdog every four.
+/// How often the kernel has something of its own to do on a pCPU beside the tick, ns:
+/// `vmstat_update()` every second (`vm.stat_interval`), `cache_reap()` every two, the watchdog
+/// every four.
 const HOUSEKEEPING_NS: u64 = 500_000_000;
 /// How long that takes, ns.
 const HOUSEKEEPING_RUN_NS: u64 = 20_000;

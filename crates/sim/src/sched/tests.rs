@@ -158,7 +158,7 @@ fn cfs_sleepers_get_half_a_latency() {
 }
 
 /// `check_preempt_wakeup`: who preempts is the next buddy, and runs though another has less
-/// virtual time; it was asked for, so nobody else who wakes meanwhile is.
+/// virtual time.
 #[test]
 fn cfs_who_preempts_runs_next() {
     let policy = cfs(SchedKernel::V5);
