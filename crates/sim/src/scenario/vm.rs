@@ -118,7 +118,7 @@ fn one<'a>(
             _ => table.time("idle_poll_us", 0, 1e3),
         },
         idle: idle_rules(table, kernel),
-        repeats_call_ipis: (kernel.major, kernel.minor) < (4, 13),
+        repeats_call_ipis: table.flag("repeats_call_ipis", (kernel.major, kernel.minor) < (4, 13)),
         metal: table.flag("metal", false),
         memory_nodes,
         tasks: Vec::new(),
