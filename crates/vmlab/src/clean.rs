@@ -74,13 +74,16 @@ pub(crate) fn run(args: &CleanArgs) -> anyhow::Result<ExitCode> {
     let mut failed = false;
     if args.dry_run && args.sysfs_root.is_none() {
         lines.extend(owner::orphans().iter().map(|orphan| format!("would end {}", show(orphan))));
-        let dirs = owner::stale_runtime_dirs();
-        for dir in &dirs {
+        for dir in owner::stale_runtime_dirs() {
             let (instances, bad) = instances_of(&dir.path, false);
             lines.extend(instances);
-            failed |= bad;
+            if bad && !args.force {
+                failed = true;
+                lines.push(kept(&dir.path));
+            } else {
+                lines.push(format!("would remove {}", dir.path.display()));
+            }
         }
-        lines.extend(dirs.iter().map(|dir| format!("would remove {}", dir.path.display())));
         lines.extend(
             dead_replicas().iter().map(|dead| format!("would remove replica {}", dead.name)),
         );
@@ -368,8 +371,8 @@ fn end(wanted: impl Fn(&str) -> bool, force: bool) -> (Vec<String>, bool) {
         let (instances, bad) = instances_of(&dir.path, true);
         lines.extend(instances);
         if bad && !force {
-            // It says where they are.
             failed = true;
+            lines.push(kept(&dir.path));
             continue;
         }
         match dir.remove() {
@@ -391,6 +394,12 @@ fn end(wanted: impl Fn(&str) -> bool, force: bool) -> (Vec<String>, bool) {
         }
     }
     (lines, failed)
+}
+
+/// What is said of a folder that alone tells where objects in a cluster may be left.
+fn kept(folder: &Path) -> String {
+    let folder = folder.display();
+    format!("{folder} stays, it tells where that is; --force removes it and forgets what is there")
 }
 
 fn show(orphan: &Orphan) -> String {

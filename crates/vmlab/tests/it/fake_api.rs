@@ -9,6 +9,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -106,6 +107,12 @@ impl FakeApi {
         });
         fs::write(&kubeconfig, config.to_string()).expect("a file");
         Self { content, kubeconfig, url }
+    }
+
+    /// What a run leaves if it is killed with its test stays here: with the server gone, no
+    /// `vmlab clean` could ask it what is left.
+    pub(crate) fn keep_left_of(&self, command: &mut Command) {
+        command.env("XDG_RUNTIME_DIR", self.kubeconfig.parent().expect("a folder"));
     }
 }
 

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -76,6 +78,7 @@ impl Lab {
         command.arg(self.path("study.toml")).args(["--on", "kubevirt:fake/lab"]);
         command.arg("--kubeconfig").arg(&self.api.kubeconfig);
         command.arg("--out").arg(self.path("results")).args(words);
+        self.api.keep_left_of(&mut command);
         said(&mut command)
     }
 
@@ -170,6 +173,41 @@ fn an_emulated_node_counts_as_that() {
     assert!(mixed.has_code(0).stdout.contains("on an emulated host"), "{mixed:#?}");
     let warned = "executes the instructions of node-0 (vmlab/emulator), not those of node-1";
     assert!(mixed.stderr.contains(warned), "{mixed:#?}");
+}
+
+/// What a dead run left in a cluster that is no more: kept, until somebody says that it may
+/// be forgotten.
+#[test]
+fn a_cluster_that_is_gone_is_forgotten_by_force_alone() {
+    let lab = Lab::new(STUDY, cluster());
+    // A port that nobody listens at any more.
+    let server = TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr());
+    let gone = fs::read_to_string(&lab.api.kubeconfig).expect("a file");
+    let gone = gone.replace(&lab.api.url, &format!("http://{}", server.expect("a port")));
+    fs::write(&lab.api.kubeconfig, gone).expect("a file");
+    let left = lab.path("vmlab/4194304-0");
+    fs::create_dir_all(&left).expect("a folder");
+    fs::set_permissions(lab.path("vmlab"), fs::Permissions::from_mode(0o700)).expect("its owner");
+    let run = json!({
+        "kind": "Job", "kubeconfig": lab.api.kubeconfig, "context": "fake",
+        "namespace": "lab", "run_id": "r1",
+    });
+    fs::write(left.join("in-cluster.json"), run.to_string()).expect("a file");
+    // Shown alone: the rest of this machine is not the test's.
+    let shown = |words: &[&str]| {
+        let mut command = vmlab(["clean", "--dry-run"]);
+        lab.api.keep_left_of(command.args(words));
+        said(&mut command)
+    };
+    let path = left.display();
+    let kept = shown(&[]);
+    kept.has_code(2);
+    for part in ["does not answer", &format!("{path} stays, it tells where that is; --force")] {
+        assert!(kept.stdout.contains(part), "{part:?}: {kept:#?}");
+    }
+    let forced = shown(&["--force"]);
+    assert!(forced.stdout.contains(&format!("would remove {path}\n")), "{forced:#?}");
+    assert!(!forced.stdout.contains(" stays"), "{forced:#?}");
 }
 
 #[test]

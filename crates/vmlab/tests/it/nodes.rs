@@ -93,6 +93,7 @@ impl Fleet {
         let mut command = vmlab(["run"]);
         command.arg(self.path("study.toml")).args(["--on", "k8s:fake/lab"]);
         command.arg("--kubeconfig").arg(&self.api.kubeconfig).args(words);
+        self.api.keep_left_of(&mut command);
         command
     }
 
