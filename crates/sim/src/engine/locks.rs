@@ -135,6 +135,7 @@ impl EngineState<'_> {
             LockKind::Paravirtual { spin_ns, rules: PvLockRules { steals: true, .. } } => {
                 if state.pending {
                     let next = state.waiters.pop_front();
+                    state.spun_as_head = None;
                     self.head_changes(lock);
                     next
                 } else {
@@ -176,6 +177,12 @@ impl EngineState<'_> {
         if !spins && first.is_some() {
             return;
         }
+        if let Some(task) = first
+            && self.locks[lock as usize].spun_as_head != first
+        {
+            self.locks[lock as usize].spun_as_head = first;
+            self.spins_as_head(task, lock);
+        }
         let beside = std::mem::take(&mut self.locks[lock as usize].beside);
         for task in beside {
             if self.has_a_pcpu(task) {
@@ -186,23 +193,37 @@ impl EngineState<'_> {
         }
     }
 
-    /// Who spun beside the queue waits in it.
-    fn joins(&mut self, task: u32, lock: u32) {
-        let LockKind::Paravirtual { spin_ns, .. } = self.lock_model(lock).kind else { return };
-        let vcpu = self.tasks[task as usize].vcpu;
-        let pcpu = self.guest_pcpu(vcpu);
+    /// `pv_wait_head_or_lock()` of locks that are queues counts its rounds from the start, however
+    /// long the waiter has spun in `pv_wait_node()`.
+    fn spins_as_head(&mut self, task: u32, lock: u32) {
+        if let LockKind::Paravirtual { spin_ns, rules: PvLockRules { steals: true, .. } } =
+            self.lock_model(lock).kind
+        {
+            self.respin(task, lock, spin_ns);
+        }
+    }
+
+    /// A waiter that may be spinning now does so for its whole time from now on.
+    fn respin(&mut self, task: u32, lock: u32, spin_ns: u64) {
+        let pcpu = self.guest_pcpu(self.tasks[task as usize].vcpu);
         if let Some(pcpu) = pcpu {
             self.settle(pcpu);
         }
-        let state = &mut self.locks[lock as usize];
-        state.beside.retain(|other| *other != task);
-        state.pending |= state.waiters.is_empty();
-        state.waiters.push_back(task);
         self.tasks[task as usize].activity =
             Activity::Spin { on: SpinReason::Lock(lock), left_ns: spin_ns.max(1) };
         if let Some(pcpu) = pcpu {
             self.arm_guest(pcpu);
         }
+    }
+
+    /// Who spun beside the queue waits in it.
+    fn joins(&mut self, task: u32, lock: u32) {
+        let LockKind::Paravirtual { spin_ns, .. } = self.lock_model(lock).kind else { return };
+        let state = &mut self.locks[lock as usize];
+        state.beside.retain(|other| *other != task);
+        state.pending |= state.waiters.is_empty();
+        state.waiters.push_back(task);
+        self.respin(task, lock, spin_ns);
     }
 
     /// Whether the first waiter has seen that it is that, and spins.
@@ -339,6 +360,7 @@ impl EngineState<'_> {
             self.tasks[task as usize].held += 1;
             self.release(task, vcpu, false);
             if is_first {
+                self.locks[lock as usize].spun_as_head = None;
                 self.head_changes(lock);
             }
         } else if is_beside {

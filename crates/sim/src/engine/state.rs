@@ -381,6 +381,8 @@ pub(super) struct LockState {
     /// The first of them spins as the head of the queue (`_Q_PENDING_VAL` of a paravirtual lock):
     /// nobody else may take it.
     pub(super) pending: bool,
+    /// The first of them, if it has begun to spin as that.
+    pub(super) spun_as_head: Option<u32>,
     /// Who spins for it beside the queue.
     pub(super) beside: Vec<u32>,
     /// The vCPU that has its cache line, and from when on.

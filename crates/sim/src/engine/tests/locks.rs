@@ -188,6 +188,26 @@ fn who_waits_behind_one_that_stopped_halts_early() {
     assert!(found[2].time.guest_spin < found[1].time.guest_spin / 100, "{found:?}");
 }
 
+/// pv_wait_head_or_lock: who becomes the first counts its rounds from the start; ticket locks
+/// count them all together.
+#[test]
+fn the_first_waiter_spins_its_whole_time_anew() {
+    let halts = |steals| {
+        let mut model = free(host(1, 3, 1), SchedKernel::V5);
+        let mut guest = vm("vm", &[0, 1, 2], 0, &[]);
+        let rules = PvLockRules { steals, unfair: false, early: EarlyHalt::Never };
+        let kind = LockKind::Paravirtual { spin_ns: 50_000, rules };
+        guest.locks = vec![guest_lock(kind, LockProtection::Preemption)];
+        // Each waits for 40 us behind another, and for 40 as the first.
+        let program = vec![us(1), Op::Lock(0), us(40), Op::Unlock(0), Op::Done(0)];
+        guest.tasks = (0..3).map(|vcpu| pinned("task", vcpu, program.clone())).collect();
+        model.vms = vec![guest];
+        run(&model, || true).unwrap().counters.halt_exits
+    };
+    assert_eq!(halts(true), 0);
+    assert!(halts(false) > 1_000);
+}
+
 /// kvm_sched_yield at KVM_HC_KICK_CPU: the waiter has its waker's pCPU at once, and else waits
 /// for its turn.
 #[test]
