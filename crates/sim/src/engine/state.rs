@@ -155,26 +155,30 @@ pub(super) enum Burden {
     Stream,
 }
 
+// What each event looks at comes first in these, on as few cache lines as it goes: a storm
+// looks at another pCPU's, thread's and vCPU's each time.
+
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct PcpuState {
     pub(super) doing: PcpuActivity,
     /// Up to when its phase is accounted.
     pub(super) since: u64,
     /// Up to when its run queue is charged.
     pub(super) charged: u64,
-    pub(super) queue: HostQueue,
-    pub(super) lock: QueueLock,
     /// TIF_NEED_RESCHED.
     pub(super) resched: bool,
     pub(super) kick_pending: bool,
     pub(super) burden: Burden,
-    pub(super) sleep: IdleSleep,
-    pub(super) idle: IdleHistory,
-    pub(super) balance: BalanceClock,
+    pub(super) queue: HostQueue,
+    pub(super) lock: QueueLock,
     /// Speed of what runs, in 1024ths.
     pub(super) speed: u64,
     /// When the running thread was switched in, for the map.
     pub(super) switched_in: u64,
+    pub(super) sleep: IdleSleep,
+    pub(super) idle: IdleHistory,
+    pub(super) balance: BalanceClock,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,6 +197,7 @@ pub(super) enum ThreadKind {
 
 /// A thread of the host.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct HostThread {
     pub(super) kind: ThreadKind,
     pub(super) state: ThreadState,
@@ -248,12 +253,13 @@ pub(super) enum BlockReason {
 }
 
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct TaskState {
+    pub(super) activity: Activity,
     pub(super) vm: u32,
     pub(super) own: u32,
     pub(super) vcpu: u32,
     pub(super) at: usize,
-    pub(super) activity: Activity,
     /// Locks that it holds.
     pub(super) held: u32,
     /// Spin locks that it holds or waits for, and flushes it waits for: while there are any
@@ -263,6 +269,9 @@ pub(super) struct TaskState {
     pub(super) irqs_off: u32,
     /// It has halted for a lock, and did not run since.
     pub(super) stopped: bool,
+    /// When it made its last step, and how many it made at that instant.
+    pub(super) stepped_at: u64,
+    pub(super) hurried: u32,
     /// How often it has done what it repeats, by depth.
     pub(super) rounds: [u32; RepeatSteps::MOST_NESTED],
     pub(super) answers_missing: u32,
@@ -274,9 +283,6 @@ pub(super) struct TaskState {
     /// Where active balance sends it.
     pub(super) migrate_to: Option<u32>,
     pub(super) flips: WakeeFlips,
-    /// When it made its last step, and how many it made at that instant.
-    pub(super) stepped_at: u64,
-    pub(super) hurried: u32,
 }
 
 #[derive(Debug, Default)]
@@ -296,29 +302,43 @@ pub(super) struct PendingEvents {
 }
 
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct VcpuState {
     pub(super) vm: u32,
     /// Its number in the VM.
     pub(super) own: u32,
     pub(super) thread: u32,
-    pub(super) queue: RunQueue,
     /// PF_VCPU: in guest mode now.
     pub(super) in_guest: bool,
     /// Blocked in HLT.
     pub(super) halted: bool,
-    pub(super) halted_since: u64,
     /// Needs to choose another task.
     pub(super) resched: bool,
     /// A resched IPI is on its way.
     pub(super) resched_sent: bool,
     /// Its task keeps interrupts off: they wait, the tick too.
     pub(super) irqs_off: bool,
+    pub(super) in_spin_loop: bool,
+    pub(super) dy_eligible: bool,
     /// ns of exits' and of kernel's work to do before the task goes on.
     pub(super) exit_work: u64,
     pub(super) kernel_work: u64,
     /// Since when it spins or idles in one go, for PLE and haltpoll.
     pub(super) spin_from: u64,
     pub(super) next_tick: u64,
+    /// The vCPU that it will give the pCPU, by a hypercall.
+    pub(super) yields_to: Option<u32>,
+    pub(super) ple_window: u64,
+    pub(super) scan_at: u32,
+    pub(super) scan_left: u32,
+    pub(super) tries: u32,
+    /// Answers to give when the kernel's work is done.
+    pub(super) answering: Vec<u32>,
+    /// Slow-down by remote memory where it runs, per thousand of memory-bound time.
+    pub(super) remote_permille: u64,
+    pub(super) queue: RunQueue,
+    pub(super) pending: PendingEvents,
+    pub(super) halted_since: u64,
     /// Its tick has not stopped, as it does when it is idle.
     pub(super) tick_on: bool,
     /// A tick for it while it is halted is among the events.
@@ -327,22 +347,8 @@ pub(super) struct VcpuState {
     pub(super) timer_at: u64,
     pub(super) idle: IdleHistory,
     pub(super) balance: BalanceClock,
-    pub(super) pending: PendingEvents,
-    /// Answers to give when the kernel's work is done.
-    pub(super) answering: Vec<u32>,
-    // kvm_vcpu_on_spin's state.
-    pub(super) in_spin_loop: bool,
-    pub(super) dy_eligible: bool,
-    pub(super) ple_window: u64,
     pub(super) halt_poll: u64,
     pub(super) last_yield: Option<u64>,
-    pub(super) scan_at: u32,
-    pub(super) scan_left: u32,
-    pub(super) tries: u32,
-    /// The vCPU that it will give the pCPU, by a hypercall.
-    pub(super) yields_to: Option<u32>,
-    /// Slow-down by remote memory where it runs, per thousand of memory-bound time.
-    pub(super) remote_permille: u64,
     /// It has gone all the way to its idle state since it had something to do.
     pub(super) idle_entered: bool,
     /// Turned off by an HLT that makes no exit: asleep inside the guest.

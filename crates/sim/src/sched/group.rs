@@ -18,9 +18,10 @@ struct GroupQueue {
 
 /// One pCPU's run queue (`struct rq`, as far as it is fair).
 #[derive(Debug, Clone, Default)]
+#[repr(C)]
 pub struct HostQueue {
-    root: RunQueue,
     groups: Vec<GroupQueue>,
+    root: RunQueue,
     /// Entities from here on stand for groups, one for each pCPU of each.
     first: u32,
     pcpus: u32,

@@ -249,16 +249,18 @@ pub enum DequeueReason {
 /// One run queue (`struct cfs_rq`). Queues are short, so that walking them is
 /// faster than a tree.
 #[derive(Debug, Clone, Default)]
+// What each event looks at comes first, on one cache line.
+#[repr(C)]
 pub struct RunQueue {
+    current: Option<u32>,
+    next: Option<u32>,
+    last: Option<u32>,
+    skip: Option<u32>,
+    min_vruntime: i64,
     /// The tasks on it, the running one among them.
     members: Vec<u32>,
     /// Those that sleep and still compete (`DELAY_DEQUEUE`).
     delayed: Vec<u32>,
-    current: Option<u32>,
-    min_vruntime: i64,
-    next: Option<u32>,
-    last: Option<u32>,
-    skip: Option<u32>,
     /// The running task may go on until this deadline (`RUN_TO_PARITY`). EEVDF.
     protected: i64,
     /// The queue's own share of the level above: its weight, and that of all there.
